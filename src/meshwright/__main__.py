@@ -1,0 +1,5 @@
+"""`python -m meshwright` is the `meshwright` command."""
+
+from .cli import main
+
+main()

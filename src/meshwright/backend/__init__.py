@@ -1,0 +1,1 @@
+"""What moves bytes: transports, the executor of schedules, the process group."""

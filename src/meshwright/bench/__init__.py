@@ -1,0 +1,1 @@
+"""Measurement of links, collectives and compute, and the fits that planning uses."""

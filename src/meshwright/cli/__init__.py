@@ -1,0 +1,67 @@
+"""The command line: one file a command, imported only when that command is called."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import InputError, MeshwrightError
+
+# command: what `meshwright --help` says of it; the code is in the module of the same name
+COMMANDS = {
+    "train": "Plan, run and verify a training job. The main command.",
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported on first use, so that `--help` starts at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="meshwright")
+def group() -> None:
+    """Plan, run and verify distributed PyTorch training."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None, **extra: Any) -> int:
+    """Run one command and return its exit code; every failure is one line on standard error."""
+    try:
+        result = group.main(args, prog_name="meshwright", standalone_mode=False, **extra)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.ClickException as error:
+        return _fail(error.format_message(), InputError.exit_code)
+    except MeshwrightError as error:
+        return _fail(str(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:  # the reader of our output left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"meshwright: {' '.join(message.split())}", err=True)
+    return code

@@ -1,0 +1,1 @@
+"""Collective algorithms as data: written once, proved, priced, drawn and executed."""

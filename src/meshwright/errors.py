@@ -1,0 +1,23 @@
+"""The one family of errors: what the command line prints in one line, and the exit code that goes with it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MeshwrightError(Exception):
+    """Something that was asked for failed; the message is one line for a person."""
+
+    exit_code = 1
+
+
+class InputError(MeshwrightError):
+    """Bad input: the message says what is wrong, where, and what was expected."""
+
+    exit_code = 2
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `known` as a hint: the closest name if one is close, otherwise all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

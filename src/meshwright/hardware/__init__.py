@@ -1,0 +1,1 @@
+"""The catalogue: accelerators, links, NICs, nodes and fabrics as TOML data, with a source for each figure."""

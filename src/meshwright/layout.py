@@ -1,0 +1,138 @@
+"""Layout and Plan: how a training step is split over ranks, its text form, and the chosen split with its prediction."""
+
+import itertools
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import InputError, nearest
+from .timeline import Performance
+
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
+Recompute = Literal["none", "selective", "full"]
+AXES = ("tp", "cp", "dp", "pp")
+ORDERS = tuple("-".join(order) for order in itertools.permutations(AXES))
+
+
+class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The degrees and switches of a split; the world size is tp x cp x dp x pp.
+
+    `mbs` is the micro-batch in sequences, `sp` the sequence-parallel switch of tensor parallelism, `ep` the expert
+    degree (it divides dp x cp), `vpp` the virtual stages of a pipeline rank, and `order` names the mesh axes from the
+    innermost (neighbouring ranks) out.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    vpp: int = 1
+    mbs: int = 1
+    zero: Literal[0, 1, 2, 3] = 0
+    sp: Literal[0, 1] = 0
+    schedule: PipelineSchedule = "1f1b"
+    recompute: Recompute = "none"
+    order: str = "tp-cp-dp-pp"
+    mode: Literal["sync", "async"] = "sync"
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if self.order not in ORDERS:
+            raise ValueError(f"order: expected the axes {', '.join(AXES)} once each, as tp-cp-dp-pp; got {self.order}")
+        if (self.dp * self.cp) % self.ep:
+            raise ValueError(f"ep: {self.ep} does not divide dp x cp = {self.dp * self.cp}")
+        if self.sp and self.tp == 1:
+            raise ValueError("sp: sequence parallelism needs tp of 2 or more")
+        if self.vpp > 1 and self.pp == 1:
+            raise ValueError("vpp: virtual stages need pp of 2 or more")
+        if self.vpp > 1 and self.schedule not in {"interleaved", "zb"}:
+            raise ValueError(f"vpp: virtual stages need schedule=interleaved or zb, not {self.schedule}")
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    def __str__(self) -> str:
+        """Return the text form: every key that is not at its default, and always the degrees that multiply."""
+        fixed = {"tp", "pp", "dp", "mbs"}
+        default = Layout()
+        return ",".join(
+            f"{name}={getattr(self, name)}"
+            for name in self.__struct_fields__
+            if name in fixed or getattr(self, name) != getattr(default, name)
+        )
+
+    @classmethod
+    def parse(cls, text: str, *, world_size: int | None = None, where: str = "--layout") -> "Layout":
+        """Return the layout that `text` names, such as "tp=2,dp=4,mbs=1,zero=1".
+
+        With `world_size`, a missing dp is what is left over, and another product is an InputError.
+        """
+        values: dict[str, Any] = {}
+        known = cls.__struct_fields__
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, equals, value = part.partition("=")
+            name = name.strip()
+            if not equals or name not in known:
+                raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
+            if name in values:
+                raise InputError(f"{where}: {name} is given twice")
+            values[name] = int(value) if value.strip().isdecimal() else value.strip()
+        if world_size is not None and "dp" not in values:
+            degrees = [values.get(name, 1) for name in ("tp", "cp", "pp")]
+            if not all(isinstance(degree, int) and degree > 0 for degree in degrees):
+                raise InputError(f"{where}: {text!r}: tp, cp and pp must be whole numbers of 1 or more")
+            split = degrees[0] * degrees[1] * degrees[2]
+            if world_size % split:
+                raise InputError(f"{where}: tp x cp x pp = {split} does not divide the {world_size} ranks")
+            values["dp"] = world_size // split
+        try:
+            layout = msgspec.convert(values, cls)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise InputError(f"{where}: {text!r}: {error}") from None
+        if world_size is not None and layout.world_size != world_size:
+            raise InputError(
+                f"{where}: {text!r}: tp x cp x dp x pp = {layout.world_size}, but there are {world_size} ranks"
+            )
+        return layout
+
+
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A layout with its price."""
+
+    layout: Layout
+    predicted: Performance
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The chosen layout, what it is predicted to cost, and the runners-up."""
+
+    layout: Layout
+    predicted: Performance
+    global_batch_sequences: int
+    seq_len: int
+    bucket_bytes: int  # gradients travel in buckets of this size
+    alternatives: tuple[Candidate, ...] = ()
+    reason: str = ""
+    schema: Literal["meshwright.plan/1"] = "meshwright.plan/1"
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches that each data-parallel rank runs in one step."""
+        return micro_batches(self.layout, self.global_batch_sequences)
+
+
+def micro_batches(layout: Layout, global_batch_sequences: int) -> int:
+    """Return the micro-batches a rank runs in one step, or raise InputError if the batch does not divide."""
+    per_round = layout.dp * layout.mbs
+    count, rest = divmod(global_batch_sequences, per_round)
+    if rest or not count:
+        raise InputError(
+            f"global batch {global_batch_sequences} sequences is not a multiple of dp x mbs = "
+            f"{layout.dp} x {layout.mbs} = {per_round}"
+        )
+    return count

@@ -1,0 +1,1 @@
+"""From a Layout to running modules."""

@@ -1,0 +1,1 @@
+"""The event engine: tasks on devices, flows on links."""

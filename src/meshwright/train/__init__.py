@@ -1,0 +1,1 @@
+"""The worker: loop, data, checkpoints, recording, launch."""

@@ -1,0 +1,111 @@
+"""Bytes, rates, times and counts: parse what a person writes, print what a person reads.
+
+Inside Meshwright everything is SI: bytes, bytes per second, seconds. A rate is per direction.
+"""
+
+import re
+
+from .errors import InputError
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*)?$")
+_PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes that `text` names: "25 MiB", "64K" and "1M" (binary, as nccl-tests), "1GB" (decimal), "512"."""
+    value, unit = _split(text, "a size such as 25MiB, 1GB or 64K")
+    if unit in _BINARY or unit.rstrip("B") in _BINARY:
+        scale = _BINARY[unit.rstrip("B")]
+    elif unit and unit[:-1] in _PREFIX and unit.endswith("B"):
+        scale = _PREFIX[unit[:-1]]
+    elif unit.upper() in {"K", "M", "G", "T"}:
+        scale = _BINARY[unit.upper() + "i"]
+    elif unit in {"", "B"}:
+        scale = 1
+    else:
+        raise InputError(f"{text!r}: unknown unit {unit!r}; expected a size such as 25MiB, 1GB or 64K")
+    if value < 0:
+        raise InputError(f"{text!r}: a size cannot be negative")
+    return round(value * scale)
+
+
+def parse_rate(text: str) -> float:
+    """Return the bytes per second that `text` names: "400Gbps" and "400Gb/s" are bits, "50GB/s" is bytes."""
+    hint = "a rate such as 400Gbps or 50GB/s"
+    value, unit = _split(text, hint)
+    match = re.fullmatch(r"([kKMGT]?i?)(b|B|bit)(?:ps|/s)", unit)
+    if match is None:
+        raise InputError(f"{text!r}: unknown unit {unit!r}; expected {hint}")
+    prefix, kind = match.groups()
+    scale = _BINARY.get(prefix) or _PREFIX.get(prefix)
+    if scale is None:
+        raise InputError(f"{text!r}: unknown prefix {prefix!r}; expected {hint}")
+    if value <= 0:
+        raise InputError(f"{text!r}: a rate must be positive")
+    return value * scale / (1 if kind == "B" else 8)
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds that `text` names: "1.5us", "20 ms", "3h"; a bare number is seconds."""
+    value, unit = _split(text, "a time such as 20ms or 1.5us")
+    if unit and unit not in _TIME:
+        raise InputError(f"{text!r}: unknown unit {unit!r}; expected one of {', '.join(_TIME)}")
+    if value < 0:
+        raise InputError(f"{text!r}: a time cannot be negative")
+    return value * _TIME.get(unit, 1.0)
+
+
+def parse_count(text: str) -> int:
+    """Return the number that `text` names: "2B", "1.8T", "350M", "4096"."""
+    value, unit = _split(text, "a count such as 2B or 350M")
+    scale = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}.get(unit.lower())
+    if scale is None or value < 0:
+        raise InputError(f"{text!r}: expected a count such as 2B, 350M or 13T")
+    return round(value * scale)
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Print bytes in binary units: 26214400 is "25 MiB"."""
+    for prefix, scale in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if abs(size_bytes) >= scale:
+            return f"{_short(size_bytes / scale)} {prefix}B"
+    return f"{_short(size_bytes)} B"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Print a rate inside a node, in GB/s per direction."""
+    return f"{_short(bytes_per_s / 1e9)} GB/s"
+
+
+def format_network_rate(bytes_per_s: float) -> str:
+    """Print a rate between nodes, in Gb/s per direction."""
+    return f"{_short(bytes_per_s * 8 / 1e9)} Gb/s"
+
+
+def format_time(time_s: float) -> str:
+    """Print seconds in the unit that keeps one to three digits before the point."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(time_s) >= scale:
+            return f"{_short(time_s / scale)} {unit}"
+    return f"{_short(time_s / 1e-9)} ns" if time_s else "0 s"
+
+
+def format_count(count: float) -> str:
+    """Print a count with a decimal prefix: 1.3 M, 405 B."""
+    for prefix, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= scale:
+            return f"{_short(count / scale)} {prefix}"
+    return _short(count)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def _split(text: str, expected: str) -> tuple[float, str]:
+    match = _NUMBER.match(str(text))
+    if match is None:
+        raise InputError(f"{text!r}: expected {expected}")
+    return float(match.group(1)), (match.group(2) or "").strip()

@@ -1,0 +1,1 @@
+"""What one training step computes, layer by layer: FLOPs, bytes, activations."""

@@ -1,0 +1,54 @@
+import msgspec
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.files import read_struct, write_struct
+from meshwright.layout import Candidate, Layout
+
+
+class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    width: int = 1
+
+
+class Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    inner: Inner = Inner()
+    rows: tuple[Inner, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[inner]\nwidht = 2", r"unknown key inner.widht \(did you mean width\?\)"),
+        ("inner = 3", "inner: Expected `object`"),
+        ("[inner]\nwidth = 'x'", "inner.width: Expected `int`"),
+        ("[[rows]]\nwodth = 1", r"rows\[0\]?.*wodth \(did you mean width"),
+        ("[inner", "Expected .]. at the end"),
+    ],
+)
+def test_a_bad_file_names_file_key_and_expectation(tmp_path, text, message):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+
+    with pytest.raises(InputError, match=message) as caught:
+        read_struct(path, Outer)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_struct(tmp_path / "none.json", Outer)
+    with pytest.raises(InputError, match="is a folder"):
+        read_struct(tmp_path, Outer)
+
+
+def test_a_written_struct_reads_back(tmp_path):
+    write_struct(tmp_path / "layout.json", Layout(tp=2))
+
+    assert read_struct(tmp_path / "layout.json", Layout) == Layout(tp=2)
+
+
+def test_a_struct_that_checks_itself_names_the_file(tmp_path):
+    (tmp_path / "c.json").write_text('{"layout": {"tp": 0}, "predicted": {}}')
+
+    with pytest.raises(InputError, match="tp: expected 1 or more"):
+        read_struct(tmp_path / "c.json", Candidate)

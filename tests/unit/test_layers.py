@@ -1,0 +1,67 @@
+"""The layers of the design: each imports only from those listed before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
+LAYERS = (
+    *("__init__", "errors", "units", "files", "timeline", "layout", "pipelines"),
+    *("hardware", "cluster", "workload", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
+    *("train", "report", "cli", "__main__"),
+)
+MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    """Return the layers of meshwright that a file imports, however it writes the import."""
+    package = ["meshwright", *path.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module.split(".") if node.module else [])]
+            names = [".".join([*module, alias.name]) for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "meshwright":
+                found.add(parts[1] if len(parts) > 1 and parts[1] in LAYERS else "__init__")
+    return found
+
+
+def test_every_file_belongs_to_a_layer():
+    assert {layer_of(path) for path in FILES} <= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    allowed = LAYERS[: LAYERS.index(layer_of(path)) + 1]
+
+    assert imported_layers(path) <= set(allowed)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_running_layers_import_torch_at_the_top(path):
+    top = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    roots = {a.name.split(".")[0] for n in top if isinstance(n, ast.Import) for a in n.names}
+    roots |= {n.module.split(".")[0] for n in top if isinstance(n, ast.ImportFrom) and n.module and not n.level}
+
+    assert "torch" not in roots or layer_of(path) in MAY_IMPORT_TORCH
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_star_imports(path):
+    stars = [
+        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"
+    ]
+
+    assert not stars

