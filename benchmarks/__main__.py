@@ -1,0 +1,38 @@
+"""Run one benchmark: print its table and write its rows as JSON with the machine's description.
+
+A benchmark is a module of this package with `run(arguments: list[str]) -> Result`; its docstring is its help. It
+measures the peer in the same run, alternating, and reports medians and ratios.
+"""
+
+import importlib
+import json
+import pkgutil
+import sys
+from pathlib import Path
+
+import benchmarks
+from benchmarks.result import describe_machine, print_table
+
+
+def main() -> int:
+    """Run the benchmark that the command line names; return the exit code."""
+    names = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in {"__main__", "result"})
+    if len(sys.argv) < 2 or sys.argv[1] not in names:
+        print("usage: python -m benchmarks NAME [options]\n")
+        for name in names:
+            doc = importlib.import_module(f"benchmarks.{name}").__doc__ or ""
+            print(f"  {name:<14}{doc.strip().splitlines()[0]}")
+        return 0 if len(sys.argv) < 2 else 2
+    name = sys.argv[1]
+    result = importlib.import_module(f"benchmarks.{name}").run(sys.argv[2:])
+    print_table(result)
+    path = Path("benchmarks") / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"\nwritten: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

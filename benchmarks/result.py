@@ -1,0 +1,62 @@
+"""What a benchmark returns, how it is printed, and the description of the machine that goes beside it."""
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows (one dict each, the same keys) and what a reader must know about them."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+
+def alternating_medians(
+    contestants: dict[str, Callable[[], float]], rounds: int
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Call each contestant once a round, in turn; return the median of what each returned, and all samples."""
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, measure in contestants.items():
+            samples[name].append(measure())
+    return {name: statistics.median(values) for name, values in samples.items()}, samples
+
+
+def print_table(result: Result) -> None:
+    """Print the rows as a table."""
+    table = Table(title=result.title, title_justify="left")
+    columns: Sequence[str] = list(result.rows[0]) if result.rows else []
+    for name in columns:
+        table.add_column(name, justify="right" if isinstance(result.rows[0][name], int | float) else "left")
+    for row in result.rows:
+        table.add_row(*(f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns))
+    console = Console()
+    console.print(table)
+    for note in result.notes:
+        console.print(f"- {note}", highlight=False)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what a reader needs to compare the figures with their own."""
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "commit": commit.stdout.strip(),
+    }

@@ -1,0 +1,95 @@
+"""Pools of live ranks for multi-process tests: started once, used by many tests.
+
+`pool.run(function, *arguments)` calls `function(rank, world_size, store, *arguments)` on every rank at once and
+returns the results in the order of the ranks. `store` is a fresh `torch.distributed` FileStore of that call. The
+function must be importable (top level of a module). The first rank that raises fails the test with its traceback.
+"""
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+
+class RankPool:
+    """`world_size` processes that wait for functions to run; forked from a server that has torch loaded."""
+
+    def __init__(self, world_size: int) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed", "tests.ranks"])
+        self.world_size = world_size
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, world_size, theirs, list(sys.path)), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    @property
+    def alive(self) -> bool:
+        return all(process.is_alive() for process in self._processes)
+
+    def run(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 50.0) -> list[Any]:
+        """Run `function` on every rank; raise AssertionError with the traceback of the first rank that failed."""
+        with tempfile.TemporaryDirectory() as folder:
+            job = (function.__module__, function.__qualname__, str(Path(folder) / "store"), arguments)
+            for pipe in self._pipes:
+                pipe.send(job)
+            end = time.monotonic() + timeout_s
+            results, failures = [], []
+            for rank, pipe in enumerate(self._pipes):
+                if not pipe.poll(max(0.0, end - time.monotonic()) if not failures else 5.0):
+                    self.close()
+                    raise AssertionError("\n".join([*failures, f"rank {rank} did not answer within {timeout_s} s"]))
+                ok, value = pipe.recv()
+                results.append(value)
+                if not ok:
+                    failures.append(f"rank {rank}:\n{value}")
+            if failures:
+                raise AssertionError("\n".join(failures))
+            return results
+
+    def close(self) -> None:
+        """End the ranks; a later `rank_pool` fixture starts new ones."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(timeout=1)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _serve(rank: int, world_size: int, pipe: Connection, path: list[str]) -> None:
+    import torch
+    import torch.distributed as dist
+
+    sys.path[:] = path
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            module, name, store_path, arguments = pipe.recv()
+            try:
+                function = importlib.import_module(module)
+                for part in name.split("."):
+                    function = getattr(function, part)
+                store = dist.FileStore(store_path, world_size)
+                pipe.send((True, function(rank, world_size, store, *arguments)))
+            except BaseException:
+                pipe.send((False, traceback.format_exc()))
+            finally:
+                if dist.is_initialized():
+                    with contextlib.suppress(Exception):
+                        dist.destroy_process_group()
+    os._exit(0)
