@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.ranks import RankPool
+from meshwright.bench.pool import RankPool
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ A Timeline is a flat list of spans. Overlap is computed from unions of intervals
 collectives in flight at once count once.
 """
 
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -113,3 +114,58 @@ def chrome_trace(timeline: Timeline) -> dict[str, Any]:
             }
         )
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"source": timeline.source}}
+
+
+def summarize(
+    timeline: Timeline,
+    *,
+    ranks: int,
+    tokens_per_step: int,
+    model_flops_per_step: float,
+    peak_flops_per_s: float | None,
+    peak_memory_bytes: int,
+    error_band: float | None = None,
+    not_modelled: tuple[str, ...] = (),
+    calibration: tuple[str, ...] = (),
+) -> Performance:
+    """Return what the steps of a timeline cost: of each part the median over all steps and ranks.
+
+    A step of a rank lasts from its first span to its last. Communication is exposed while the rank computes nothing
+    (waiting for a slower rank included, which is part of the collective's span).
+    """
+    steps: dict[tuple[int, int], list[Span]] = {}
+    for span in timeline.spans:
+        steps.setdefault((span.step, span.rank), []).append(span)
+    parts: dict[str, list[float]] = {}
+    for spans in steps.values():
+        for name, value in step_parts(spans).items():
+            parts.setdefault(name, []).append(value)
+    median = {name: statistics.median(values) for name, values in parts.items()}
+    flops_per_s = model_flops_per_step / ranks / median["step_time_s"]
+    return Performance(
+        **median,
+        bubble_s=0.0,
+        tokens_per_s_per_gpu=tokens_per_step / ranks / median["step_time_s"],
+        model_tflops_per_gpu=flops_per_s / 1e12,
+        mfu=flops_per_s / peak_flops_per_s if peak_flops_per_s else None,
+        peak_memory_bytes_per_gpu=peak_memory_bytes,
+        error_band=error_band,
+        not_modelled=not_modelled,
+        calibration=calibration,
+    )
+
+
+def step_parts(spans: Sequence[Span]) -> dict[str, float]:
+    """Return the seconds of each part of one rank's step."""
+    compute = intervals(spans, lane="compute")
+    comm = intervals(spans, lane="comm")
+    hidden_s = overlap_s(compute, comm)
+    return {
+        "step_time_s": max(s.end_s for s in spans) - min(s.start_s for s in spans),
+        "forward_s": length_s(intervals(spans, name="forward")),
+        "backward_s": length_s(intervals(spans, name="backward")),
+        "optimizer_s": length_s(intervals(spans, name="optimizer")),
+        "exposed_comm_s": length_s(comm) - hidden_s,
+        "hidden_comm_s": hidden_s,
+        "data_s": length_s(intervals(spans, lane="data")),
+    }

@@ -1,0 +1,146 @@
+"""Time of single operators, forward and backward, with every rank of the host busy at once.
+
+Each operator runs as it does inside a step: several independent copies go forward one after the other, each keeping
+what backward needs, then all go backward in reverse order. The copies together are larger than the caches, so that
+inputs of forward are warm and what backward needs is cold, as in a deep model.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..cluster.graph import OperatorTime
+from ..workload import functional
+from ..workload.graph import Operator
+
+COLD_BYTES = 96 * 2**20  # the copies of an operator together take at least this much, if a few of them do
+MAX_COPIES = 8
+MIN_ROUNDS = 3
+
+# a copy of an operator: its forward, and the tensors whose gradients backward computes (none: no backward)
+Copy = tuple[Callable[[], tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+
+def time_operators(
+    operators: Sequence[Operator], *, ranks: int, threads: int, budget_s: float, device: torch.device
+) -> list[OperatorTime]:
+    """Return the median times of `operators` on this rank, the ranks of the default group in lockstep.
+
+    Called on all ranks with the same arguments; blocks for about `budget_s`, longer where three rounds take longer.
+    """
+    results = []
+    end = time.monotonic() + budget_s
+    for position, operator in enumerate(operators):
+        share_s = max(0.0, end - time.monotonic()) / (len(operators) - position)
+        forward_s, backward_s = _time(operator, share_s, device)
+        results.append(
+            OperatorTime(
+                operator=operator.key, ranks=ranks, threads=threads, forward_s=forward_s, backward_s=backward_s
+            )
+        )
+    return results
+
+
+def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[float, float]:
+    with device:
+        copies = [_make(operator)]
+        size_bytes = sum(t.numel() * t.element_size() for t in copies[0][1]) + operator.saved_bytes
+        count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
+        copies += [_make(operator) for _ in range(count - 1)]
+    dist.barrier()
+    _round(operator, copies, device)  # allocates, loads code, settles thread pools
+    samples: list[tuple[float, float]] = []
+    end = time.monotonic() + budget_s
+    while len(samples) < MIN_ROUNDS or time.monotonic() < end:
+        samples.append(_round(operator, copies, device))
+    forward_s = statistics.median(sample[0] for sample in samples)
+    backward_s = statistics.median(sample[1] for sample in samples)
+    return forward_s / count, backward_s / count
+
+
+def _round(operator: Operator, copies: list[Copy], device: torch.device) -> tuple[float, float]:
+    """Return the seconds of all forwards and of all backwards."""
+    start = _clock(device)
+    outputs = [forward() for forward, _ in copies]
+    middle = _clock(device)
+    gradients = [tuple(torch.ones_like(t) for t in output) for output in outputs]
+    begin = _clock(device)
+    while outputs:
+        _, inputs = copies[len(outputs) - 1]
+        output, gradient = outputs.pop(), gradients.pop()
+        if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
+            gradient[0].add_(inputs[0])
+        elif inputs:
+            torch.autograd.grad(output, inputs, gradient)
+        del output, gradient
+    return middle - start, _clock(device) - begin
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _make(operator: Operator) -> Copy:
+    """Return one copy of the operator on fresh random inputs, on torch's current device."""
+    shape = operator.shape
+    match operator.kind:
+        case "linear":
+            rows, inputs, outputs = shape
+            x, w = _leaf(rows, inputs), _leaf(outputs, inputs)
+            return lambda: (F.linear(x, w),), (x, w)
+        case "rms_norm":
+            x, w = _leaf(*shape), _leaf(shape[-1])
+            return lambda: (functional.rms_norm(x, w, 1e-5),), (x, w)
+        case "add":
+            x, y = torch.randn(shape), torch.randn(shape)
+            return lambda: (x + y,), (x, y)
+        case "swiglu":
+            x = _leaf(shape[0], 2 * shape[1])
+            return lambda: (functional.swiglu(x),), (x,)
+        case "embedding":
+            rows, vocabulary, hidden = shape
+            w, tokens = _leaf(vocabulary, hidden), torch.randint(vocabulary, (rows,))
+            return lambda: (F.embedding(tokens, w),), (w,)
+        case "cross_entropy":
+            x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
+            return lambda: (functional.cross_entropy(x, targets),), (x,)
+        case "split_heads":
+            batch, length, heads, kv_heads, width = shape
+            x = _leaf(batch, length, (heads + 2 * kv_heads) * width)
+            cos, sin = (table.to(x) for table in functional.rotary_tables(length, width, 10000.0))
+            return lambda: functional.split_heads(x, cos, sin, heads, kv_heads), (x,)
+        case "attention":
+            batch, heads, kv_heads, length, width = shape
+            q, k, v = (_leaf(batch, length, count, width) for count in (heads, kv_heads, kv_heads))
+            return lambda: (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),), (q, k, v)
+        case "adamw" | "grad_norm":
+            return _update(operator), ()
+
+
+def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:
+    """Return the optimiser's step, or the clipping of gradients, over tensors of equal size."""
+    tensors, parameters = operator.shape
+    weights = [_leaf(max(1, parameters // tensors)) for _ in range(tensors)]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    if operator.kind == "grad_norm":
+        return lambda: (torch.nn.utils.clip_grad_norm_(weights, 1.0),)
+    optimizer = torch.optim.AdamW(weights, fused=True)
+
+    def step() -> tuple[Tensor, ...]:
+        optimizer.step()
+        return ()
+
+    return step
+
+
+def _leaf(*shape: int) -> Tensor:
+    return torch.randn(shape, requires_grad=True)

@@ -1,0 +1,172 @@
+"""The configuration of a training job: one TOML file, every key with its meaning and default.
+
+The comment beside each key is what `meshwright train --print-config` prints; this file is the only place where a key
+is described.
+"""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..files import convert, read_struct
+from ..workload.transformer import ModelConfig
+
+Backend = Literal["auto", "gloo", "meshwright", "nccl"]
+
+
+def _positive(struct: Any, *names: str) -> None:
+    for name in names:
+        if getattr(struct, name) < 1:
+            raise ValueError(f"{name}: expected 1 or more, got {getattr(struct, name)}")
+
+
+class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is trained on."""
+
+    paths: tuple[str, ...] = ()  # text files or folders; none: the source of this Python's standard library
+    pattern: str = "*.py"  # which files of a folder are taken
+    tokenizer: str = "bytes"  # "bytes", or the path of a Hugging Face tokenizer.json
+    validation_share: float = 0.05  # share of the files that is held out, whole files at a time
+    validation_sequences: int = 128  # how many held-out sequences the validation loss averages
+    seq_len: int = 256  # tokens of a sequence
+
+    def __post_init__(self) -> None:
+        _positive(self, "seq_len", "validation_sequences")
+        if not 0 < self.validation_share < 1:
+            raise ValueError(f"validation_share: expected a share between 0 and 1, got {self.validation_share}")
+
+
+class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """AdamW with linear warm-up and cosine decay."""
+
+    learning_rate: float = 4e-3  # at the top of the schedule
+    final_share: float = 0.05  # the schedule ends at this share of the learning rate
+    warmup_steps: int = 40  # steps of linear warm-up
+    weight_decay: float = 0.1  # of matrices; norms are not decayed
+    beta1: float = 0.9  # decay of the mean of gradients
+    beta2: float = 0.95  # decay of the mean of squared gradients
+    eps: float = 1e-8  # added to the root of the second moment
+    max_grad_norm: float = 1.0  # gradients are scaled down to this global norm; 0: never
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate: expected more than 0, got {self.learning_rate}")
+        for name in ("weight_decay", "max_grad_norm", "warmup_steps", "final_share", "eps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected 0 or more and less than 1, got {getattr(self, name)}")
+
+
+class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long, how much at a time, and what is written on the way."""
+
+    steps: int = 500  # optimiser steps
+    global_batch: int = 8  # sequences of one optimiser step, over all ranks
+    seed: int = 0  # of weights and data order
+    validate_every: int = 100  # steps between validation losses; always after the last step
+    checkpoint_every: int = 250  # steps between checkpoints; always after the last step; 0: only then
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
+    record: bool = True  # record the timeline of every rank
+    timeline_steps: int = 20  # how many of the last steps go into timeline.json
+
+    def __post_init__(self) -> None:
+        _positive(self, "steps", "global_batch", "validate_every", "timeline_steps")
+        if self.checkpoint_every < 0:
+            raise ValueError(f"checkpoint_every: expected 0 or more, got {self.checkpoint_every}")
+
+
+class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where it runs and how it is split."""
+
+    ranks: int = 0  # processes on this machine; 0: the planner chooses
+    min_ranks: int = 2  # the fewest that the planner may choose, where there are so many cores or GPUs
+    layout: str = ""  # such as "dp=2,mbs=4"; what is left out is chosen by the planner
+    backend: Backend = "auto"  # auto: nccl on GPUs, gloo on CPUs
+    port: int = 0  # of the rendezvous; 0: a free one
+    timeout_s: float = 600.0  # how long a rank waits for another
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "min_ranks", "port"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        if self.port > 65535:
+            raise ValueError(f"port: expected 0 to 65535, got {self.port}")
+        if self.timeout_s <= 0:
+            raise ValueError(f"timeout_s: expected more than 0, got {self.timeout_s}")
+
+
+class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A training job. `model` has the key names of a Hugging Face config.json."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    launch: LaunchConfig = LaunchConfig()
+
+    def __post_init__(self) -> None:
+        if self.data.seq_len > self.model.max_position_embeddings:
+            raise ValueError(
+                f"data.seq_len: {self.data.seq_len} is more than model.max_position_embeddings = "
+                f"{self.model.max_position_embeddings}"
+            )
+
+
+def load(path: str | Path | None, overrides: dict[str, Any]) -> JobConfig:
+    """Return the job of a TOML file (None: the default job) with dotted keys overridden.
+
+    Raises InputError naming the file, the key and the nearest known key.
+    """
+    config = read_struct(path, JobConfig) if path is not None else JobConfig()
+    data = msgspec.to_builtins(config)
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        if name not in data.get(section, {}):
+            known = [f"{s}.{n}" for s, keys in data.items() for n in keys]
+            raise InputError(f"--set {key}: unknown key ({nearest(key, known)})")
+        data[section][name] = value
+    return convert(data, JobConfig, where=str(path or "config"))
+
+
+def template() -> str:
+    """Return a TOML file of all keys at their defaults, each with its meaning."""
+    lines = ["# A Meshwright training job. Every key is optional; the values are the defaults.", ""]
+    for section in msgspec.structs.fields(JobConfig):
+        kind: Any = section.type
+        lines += [f"[{section.name}]", f"# {inspect.getdoc(kind).splitlines()[0]}"]  # type: ignore[union-attr]
+        meanings = _comments(kind)
+        for field in msgspec.structs.fields(kind):
+            setting = f"{field.encode_name} = {_toml(field.default)}"
+            lines.append(f"{setting:<36}# {meanings[field.name]}" if field.name in meanings else setting)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def to_toml(config: JobConfig) -> str:
+    """Return the resolved configuration as TOML."""
+    lines = []
+    for section, keys in msgspec.to_builtins(config).items():
+        lines += [f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in keys.items()), ""]
+    return "\n".join(lines)
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """Return the comment behind each field of a struct, read from its source."""
+    found = re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(kind), flags=re.MULTILINE)
+    return dict(found)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode()  # a JSON string is a TOML basic string
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

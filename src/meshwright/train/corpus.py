@@ -1,0 +1,168 @@
+"""The corpus: text files as one memory-mapped array of tokens, whole files held out, sampled by seed and step alone."""
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..files import read_text, write_atomic
+
+SEPARATOR = 0  # the byte token between files; no text file holds it
+LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
+Tokens = npt.NDArray[Any]
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Which files are trained on and which are held out, as paths with the root that they were found under."""
+
+    train: tuple[tuple[Path, Path], ...]
+    validation: tuple[tuple[Path, Path], ...]
+
+
+def standard_library() -> Path:
+    """Return the folder of the running interpreter's standard library: real text that every machine has."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def find_files(paths: Sequence[str], pattern: str) -> list[tuple[Path, Path]]:
+    """Return (root, file) pairs in a fixed order; folders are searched for `pattern`, site-packages left out.
+
+    Raises InputError where a path is missing or nothing is found.
+    """
+    roots = [Path(path).expanduser() for path in paths] or [standard_library()]
+    found: list[tuple[Path, Path]] = []
+    for root in roots:
+        if root.is_file():
+            found.append((root.parent, root))
+        elif root.is_dir():
+            found += [(root, file) for file in _walk(root, pattern)]
+        else:
+            raise InputError(f"data.paths: {root}: no such file or folder")
+    if not found:
+        raise InputError(f"data.paths: no file matches {pattern!r} in {', '.join(map(str, roots))}")
+    return found
+
+
+def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> Split:
+    """Hold out whole files, chosen by a hash of their relative path, so that the choice is the same everywhere."""
+
+    def held_out(item: tuple[Path, Path]) -> bool:
+        root, file = item
+        digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
+        return int.from_bytes(digest[:8]) < validation_share * 2**64
+
+    if len(files) == 1:  # a single file cannot be held out whole: its end is, by `load`
+        return Split(train=tuple(files), validation=())
+    validation = tuple(item for item in files if held_out(item)) or (files[-1],)
+    return Split(train=tuple(item for item in files if item not in set(validation)) or validation, validation=validation)
+
+
+def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> Tokens:
+    """Return the tokens of the files, a separator after each, memory-mapped from a file in `cache`.
+
+    `tokenizer` is "bytes" or the path of a Hugging Face tokenizer.json.
+    """
+    dtype = np.dtype(np.uint8 if tokenizer == "bytes" else np.uint32)
+    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}"
+    if not path.exists():
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, b"".join(_encoded(files, tokenizer)))
+        except OSError as error:
+            raise InputError(f"{cache}: cannot hold the tokens of the corpus: {error.strerror or error}") from None
+    if not path.stat().st_size:
+        raise InputError("data.paths: the files are empty")
+    return np.memmap(path, dtype=dtype, mode="r")
+
+
+def vocabulary_size(tokenizer: str) -> int:
+    """Return how many different tokens there are."""
+    return 256 if tokenizer == "bytes" else int(_load_tokenizer(tokenizer).get_vocab_size())
+
+
+class Sampler:
+    """Sequences of `seq_len` + 1 tokens, in an order that depends only on the seed and the index.
+
+    Windows of `seq_len` tokens are visited in a new random order, from a new random offset, in every epoch.
+    """
+
+    def __init__(self, tokens: Tokens, *, seq_len: int, seed: int) -> None:
+        self._tokens = tokens
+        self._seq_len = seq_len
+        self._seed = seed
+        self._windows = (len(tokens) - 1) // seq_len - 1
+        self._epoch: tuple[int, npt.NDArray[np.int64], int] | None = None
+        if self._windows < 1:
+            raise InputError(
+                f"data.paths: {len(tokens)} tokens are too few for sequences of {seq_len}: "
+                f"at least {2 * seq_len + 1} are needed"
+            )
+
+    def sequences(self, indices: Sequence[int] | range) -> npt.NDArray[np.int64]:
+        """Return the sequences with these indices as [len(indices), seq_len + 1] token numbers."""
+        starts = np.array([self._start(index) for index in indices])
+        rows: npt.NDArray[np.int64] = self._tokens[starts[:, None] + np.arange(self._seq_len + 1)].astype(np.int64)
+        return rows
+
+    def _start(self, index: int) -> int:
+        epoch, position = divmod(index, self._windows)
+        if self._epoch is None or self._epoch[0] != epoch:
+            rng = np.random.default_rng([self._seed, epoch])
+            self._epoch = (epoch, rng.permutation(self._windows), int(rng.integers(self._seq_len)))
+        return int(self._epoch[1][position]) * self._seq_len + self._epoch[2]
+
+
+def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDArray[np.int64]:
+    """Return `count` sequences spread evenly over the held-out tokens (fewer if there are not so many)."""
+    windows = (len(tokens) - 1) // seq_len
+    if windows < 1:
+        raise InputError(f"data: {len(tokens)} held-out tokens are too few for one sequence of {seq_len}")
+    chosen = np.unique(np.linspace(0, windows - 1, min(count, windows)).astype(np.int64))
+    rows: npt.NDArray[np.int64] = tokens[chosen[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
+    return rows
+
+
+def _walk(root: Path, pattern: str) -> Iterator[Path]:
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name not in LEFT_OUT and not name.startswith("."))
+        yield from (Path(folder) / name for name in sorted(files) if Path(name).match(pattern))
+
+
+def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:
+    state = hashlib.sha256(tokenizer.encode())
+    if tokenizer != "bytes":
+        state.update(Path(tokenizer).read_bytes())
+    for _, file in files:
+        stat = file.stat()
+        state.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return state.hexdigest()[:32]
+
+
+def _encoded(files: Sequence[tuple[Path, Path]], tokenizer: str) -> Iterator[bytes]:
+    encoder = None if tokenizer == "bytes" else _load_tokenizer(tokenizer)
+    for _, file in files:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise InputError(f"data.paths: {file}: {error.strerror or error}") from None
+        if encoder is None:
+            yield data + bytes([SEPARATOR])
+        else:
+            yield np.asarray(encoder.encode(data.decode("utf-8", "replace")).ids, dtype=np.uint32).tobytes()
+
+
+def _load_tokenizer(path: str) -> Any:
+    from tokenizers import Tokenizer
+
+    text = read_text(path)
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the library raises plain Exception for a bad file
+        raise InputError(f"data.tokenizer: {path}: not a tokenizer.json: {error}") from None

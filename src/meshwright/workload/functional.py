@@ -1,0 +1,53 @@
+"""The operators of a decoder as torch functions: what the model calls and what calibration times, one by one.
+
+Shapes: B sequences, T positions, H query heads, G key-value heads, D head width, N = B x T rows, C features.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def rotary_tables(positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines, each [positions, 1, head_dim / 2] (Su et al. 2021, arXiv 2104.09864)."""
+    frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies)[:, None, :]
+    return angles.cos(), angles.sin()
+
+
+def rotary(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each pair (i, i + D/2) of a head by its position's angle: the convention of Hugging Face's Llama."""
+    first, second = x_BTHD.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def split_heads(
+    qkv_BTC: Tensor, cos: Tensor, sin: Tensor, heads: int, kv_heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cut a fused projection into rotated queries [B, H, T, D], rotated keys and values [B, G, T, D]."""
+    x_BTHD = qkv_BTC.view(*qkv_BTC.shape[:2], heads + 2 * kv_heads, -1)
+    rotated, v = torch.split(x_BTHD, [heads + kv_heads, kv_heads], dim=2)
+    q, k = torch.split(rotary(rotated, cos, sin), [heads, kv_heads], dim=2)
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def attention(q_BHTD: Tensor, k_BGTD: Tensor, v_BGTD: Tensor) -> Tensor:
+    """Return causal scaled dot-product attention [B, H, T, D], each key-value head serving H / G query heads."""
+    grouped = q_BHTD.shape[1] != k_BGTD.shape[1]
+    return F.scaled_dot_product_attention(q_BHTD, k_BGTD, v_BGTD, is_causal=True, enable_gqa=grouped)
+
+
+def swiglu(gate_up_NC: Tensor) -> Tensor:
+    """Return silu(gate) x up of a fused [N, 2C] projection (Shazeer 2020, arXiv 2002.05202)."""
+    gate, up = gate_up_NC.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+def rms_norm(x_NC: Tensor, weight_C: Tensor, eps: float) -> Tensor:
+    """Return x over its root mean square, scaled (Zhang and Sennrich 2019, arXiv 1910.07467)."""
+    return F.rms_norm(x_NC, (x_NC.shape[-1],), weight_C, eps)
+
+
+def cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """Return the sum over rows of the negative log-likelihood, in nats."""
+    return F.cross_entropy(logits_NV.float(), targets_N, reduction="sum")

@@ -1,0 +1,89 @@
+"""Workload: what one training step computes, layer by layer."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+OperatorKind = Literal[
+    "embedding",
+    "rms_norm",
+    "linear",
+    "split_heads",
+    "attention",
+    "add",
+    "swiglu",
+    "cross_entropy",
+    "grad_norm",  # once a step; shape: tensors x parameters
+    "adamw",  # likewise
+]
+
+
+class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One operator of a micro-batch.
+
+    `forward_flops` is its arithmetic; `model_flops` the part that counts towards model FLOPs (matrix products and
+    attention; backward is twice that). `saved_bytes` is what it keeps for backward and no other operator keeps.
+    """
+
+    kind: OperatorKind
+    shape: tuple[int, ...]
+    forward_flops: int = 0
+    model_flops: int = 0
+    saved_bytes: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name of the operator with its shape, under which its time is stored: "linear[2048x192x320]"."""
+        return f"{self.kind}[{'x'.join(map(str, self.shape))}]"
+
+
+class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`count` equal layers: the operators of one of them in the order of the forward pass."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    parameters: int
+    count: int = 1
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of activations that one of the layers keeps for backward."""
+        return sum(operator.saved_bytes for operator in self.operators)
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One micro-batch of a model: its layers in order, and the shapes of its parameters."""
+
+    name: str
+    micro_batch: int
+    seq_len: int
+    layers: tuple[Layer, ...]
+    parameter_shapes: tuple[tuple[int, ...], ...]
+    schema: Literal["meshwright.workload/1"] = "meshwright.workload/1"
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters; a tied tensor counts once."""
+        return sum(math.prod(shape) for shape in self.parameter_shapes)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch."""
+        return self.micro_batch * self.seq_len
+
+    @property
+    def update(self) -> tuple[Operator, ...]:
+        """The operators of the optimiser, once a step over all parameters."""
+        shape = (len(self.parameter_shapes), self.parameters)
+        return (Operator(kind="grad_norm", shape=shape), Operator(kind="adamw", shape=shape))
+
+    @property
+    def model_flops(self) -> int:
+        """Model FLOPs of forward and backward of the micro-batch: three times the forward's."""
+        return 3 * sum(layer.count * op.model_flops for layer in self.layers for op in layer.operators)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of activations kept for backward."""
+        return sum(layer.count * layer.saved_bytes for layer in self.layers)
