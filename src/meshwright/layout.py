@@ -57,8 +57,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.tp * self.cp * self.dp * self.pp
 
     def __str__(self) -> str:
-        """Return the text form: every key that is not at its default, and always the degrees that multiply."""
-        fixed = {"tp", "pp", "dp", "mbs"}
+        """Return the text form: every key that is not at its default, and always dp and mbs."""
+        fixed = {"dp", "mbs"}
         default = Layout()
         return ",".join(
             f"{name}={getattr(self, name)}"

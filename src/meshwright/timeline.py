@@ -117,7 +117,7 @@ def chrome_trace(timeline: Timeline) -> dict[str, Any]:
 
 
 def summarize(
-    timeline: Timeline,
+    steps: Sequence[dict[str, float]],
     *,
     ranks: int,
     tokens_per_step: int,
@@ -128,24 +128,13 @@ def summarize(
     not_modelled: tuple[str, ...] = (),
     calibration: tuple[str, ...] = (),
 ) -> Performance:
-    """Return what the steps of a timeline cost: of each part the median over all steps and ranks.
-
-    A step of a rank lasts from its first span to its last. Communication is exposed while the rank computes nothing
-    (waiting for a slower rank included, which is part of the collective's span).
-    """
-    steps: dict[tuple[int, int], list[Span]] = {}
-    for span in timeline.spans:
-        steps.setdefault((span.step, span.rank), []).append(span)
-    parts: dict[str, list[float]] = {}
-    for spans in steps.values():
-        for name, value in step_parts(spans).items():
-            parts.setdefault(name, []).append(value)
-    median = {name: statistics.median(values) for name, values in parts.items()}
-    flops_per_s = model_flops_per_step / ranks / median["step_time_s"]
+    """Return what steps cost, given the parts (`step_parts`) of each step or rank: of each part the median."""
+    parts = {name: statistics.median(step[name] for step in steps) for name in steps[0]}
+    flops_per_s = model_flops_per_step / ranks / parts["step_time_s"]
     return Performance(
-        **median,
+        **parts,
         bubble_s=0.0,
-        tokens_per_s_per_gpu=tokens_per_step / ranks / median["step_time_s"],
+        tokens_per_s_per_gpu=tokens_per_step / ranks / parts["step_time_s"],
         model_tflops_per_gpu=flops_per_s / 1e12,
         mfu=flops_per_s / peak_flops_per_s if peak_flops_per_s else None,
         peak_memory_bytes_per_gpu=peak_memory_bytes,
@@ -156,7 +145,10 @@ def summarize(
 
 
 def step_parts(spans: Sequence[Span]) -> dict[str, float]:
-    """Return the seconds of each part of one rank's step."""
+    """Return the seconds of each part of one rank's step, which lasts from its first span to its last.
+
+    Communication is exposed while the rank computes nothing; waiting for a slower rank is part of it.
+    """
     compute = intervals(spans, lane="compute")
     comm = intervals(spans, lane="comm")
     hidden_s = overlap_s(compute, comm)
@@ -169,3 +161,29 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
         "hidden_comm_s": hidden_s,
         "data_s": length_s(intervals(spans, lane="data")),
     }
+
+
+def parse_chrome_trace(trace: Any) -> Timeline:
+    """Return the timeline that `chrome_trace` wrote; ValueError if it is not such a trace."""
+    lanes = {"compute", "comm", "data", "other"}
+    try:
+        spans = tuple(
+            Span(
+                rank=int(event["pid"]),
+                lane=event["cat"],
+                name=str(event["name"]),
+                start_s=event["ts"] * 1e-6,
+                end_s=(event["ts"] + event["dur"]) * 1e-6,
+                step=int(event["args"]["step"]),
+                bytes=int(event["args"].get("bytes", 0)),
+                detail=str(event["args"].get("detail", "")),
+            )
+            for event in trace["traceEvents"]
+            if event["ph"] == "X"
+        )
+        source = trace["otherData"]["source"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a timeline of Meshwright: {error!r}") from None
+    if not {span.lane for span in spans} <= lanes:
+        raise ValueError(f"not a timeline of Meshwright: a lane other than {', '.join(sorted(lanes))}")
+    return Timeline(spans=spans, source=source)

@@ -70,7 +70,10 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     unique = tuple({op.key: op for op in operators}.values())
     sizes = request.collective_bytes
     if any(
-        f.ranks == request.ranks and f.backend == request.backend and f.min_bytes <= min(sizes) and max(sizes) <= f.max_bytes
+        f.ranks == request.ranks
+        and f.backend == request.backend
+        and f.min_bytes <= min(sizes)
+        and max(sizes) <= f.max_bytes
         for f in known.collectives
         if sizes
     ):

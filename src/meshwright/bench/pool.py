@@ -22,7 +22,6 @@ from typing import Any
 
 from ..errors import MeshwrightError
 
-
 PRELOAD = ("torch", "torch.distributed", "meshwright.bench.pool")
 
 
@@ -101,7 +100,7 @@ def _serve(rank: int, world_size: int, pipe: Connection, path: list[str]) -> Non
         while True:
             module, name, store_path, arguments = pipe.recv()
             try:
-                function = importlib.import_module(module)
+                function: Any = importlib.import_module(module)
                 for part in name.split("."):
                     function = getattr(function, part)
                 store = FileStore(store_path, world_size)

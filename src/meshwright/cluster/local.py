@@ -52,9 +52,7 @@ def local_cluster(gpus: tuple[Device, ...] = ()) -> Cluster:
         for index, cores in sorted(nodes.items())
     )
     links = tuple(
-        Link(a=a.id, b=b.id, kind="SYS", bandwidth_bytes_per_s=None)
-        for i, a in enumerate(cpus)
-        for b in cpus[i + 1 :]
+        Link(a=a.id, b=b.id, kind="SYS", bandwidth_bytes_per_s=None) for i, a in enumerate(cpus) for b in cpus[i + 1 :]
     )
     return Cluster(name=host.name, hosts=(host,), devices=cpus + gpus, links=links)
 

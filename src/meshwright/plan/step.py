@@ -13,7 +13,7 @@ import msgspec
 from ..cluster.graph import CollectiveFit, Measurements
 from ..errors import InputError
 from ..layout import Layout, micro_batches
-from ..timeline import Performance, Span, Timeline, summarize
+from ..timeline import Performance, Span, Timeline, step_parts, summarize
 from ..workload.graph import Operator, Workload
 
 FLOAT32_BYTES = 4
@@ -116,7 +116,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
     flops = inputs.workload.model_flops * inputs.global_batch / inputs.workload.micro_batch
     fit = find_fit(inputs.measured, "all_reduce", inputs.backend, layout.dp)
     return summarize(
-        timeline,
+        [step_parts(timeline.spans)],
         ranks=layout.world_size,
         tokens_per_step=tokens,
         model_flops_per_step=flops,
@@ -182,9 +182,7 @@ def _fit(inputs: StepInputs, ranks: int) -> CollectiveFit:
     return found
 
 
-def _append(
-    spans: list[Span], lane: str, name: str, start: float, duration: float, *, size_bytes: int = 0
-) -> float:
+def _append(spans: list[Span], lane: str, name: str, start: float, duration: float, *, size_bytes: int = 0) -> float:
     spans.append(Span(0, lane, name, start, start + duration, bytes=size_bytes))  # type: ignore[arg-type]
     return start + duration
 

@@ -58,10 +58,12 @@ def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> 
         digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
         return int.from_bytes(digest[:8]) < validation_share * 2**64
 
-    if len(files) == 1:  # a single file cannot be held out whole: its end is, by `load`
+    if len(files) == 1:  # a single file cannot be held out whole: `load_corpus` holds out its end
         return Split(train=tuple(files), validation=())
     validation = tuple(item for item in files if held_out(item)) or (files[-1],)
-    return Split(train=tuple(item for item in files if item not in set(validation)) or validation, validation=validation)
+    return Split(
+        train=tuple(item for item in files if item not in set(validation)) or validation, validation=validation
+    )
 
 
 def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> Tokens:
@@ -82,6 +84,37 @@ def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) ->
     return np.memmap(path, dtype=dtype, mode="r")
 
 
+class Corpus(msgspec.Struct, frozen=True):
+    """The files of a job and their tokens, memory-mapped."""
+
+    split: Split
+    train: Tokens
+    validation: Tokens
+
+
+def load_corpus(
+    paths: Sequence[str], pattern: str, tokenizer: str, validation_share: float, seq_len: int, cache: Path
+) -> Corpus:
+    """Find, split and tokenise the files of a job.
+
+    Raises InputError where there is no text, or where a part is shorter than a sequence.
+    """
+    split = split_files(find_files(paths, pattern), validation_share)
+    train = tokenize(split.train, tokenizer, cache)
+    if split.validation:
+        validation = tokenize(split.validation, tokenizer, cache)
+    else:
+        cut = len(train) - max(seq_len + 1, int(len(train) * validation_share))
+        train, validation = train[: max(cut, 0)], train[max(cut, 0) :]
+    for part, tokens, least in (("training", train, 2 * seq_len + 1), ("held-out", validation, seq_len + 1)):
+        if len(tokens) < least:
+            raise InputError(
+                f"data.paths: {len(tokens)} {part} tokens are too few for sequences of {seq_len} "
+                f"(at least {least}): give more text or a smaller data.seq_len"
+            )
+    return Corpus(split=split, train=train, validation=validation)
+
+
 def vocabulary_size(tokenizer: str) -> int:
     """Return how many different tokens there are."""
     return 256 if tokenizer == "bytes" else int(_load_tokenizer(tokenizer).get_vocab_size())
@@ -90,7 +123,8 @@ def vocabulary_size(tokenizer: str) -> int:
 class Sampler:
     """Sequences of `seq_len` + 1 tokens, in an order that depends only on the seed and the index.
 
-    Windows of `seq_len` tokens are visited in a new random order, from a new random offset, in every epoch.
+    Windows of `seq_len` tokens are visited in a new random order, from a new random offset, in every epoch. There
+    must be at least 2 `seq_len` + 1 tokens.
     """
 
     def __init__(self, tokens: Tokens, *, seq_len: int, seed: int) -> None:
@@ -99,11 +133,6 @@ class Sampler:
         self._seed = seed
         self._windows = (len(tokens) - 1) // seq_len - 1
         self._epoch: tuple[int, npt.NDArray[np.int64], int] | None = None
-        if self._windows < 1:
-            raise InputError(
-                f"data.paths: {len(tokens)} tokens are too few for sequences of {seq_len}: "
-                f"at least {2 * seq_len + 1} are needed"
-            )
 
     def sequences(self, indices: Sequence[int] | range) -> npt.NDArray[np.int64]:
         """Return the sequences with these indices as [len(indices), seq_len + 1] token numbers."""
@@ -122,8 +151,6 @@ class Sampler:
 def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDArray[np.int64]:
     """Return `count` sequences spread evenly over the held-out tokens (fewer if there are not so many)."""
     windows = (len(tokens) - 1) // seq_len
-    if windows < 1:
-        raise InputError(f"data: {len(tokens)} held-out tokens are too few for one sequence of {seq_len}")
     chosen = np.unique(np.linspace(0, windows - 1, min(count, windows)).astype(np.int64))
     rows: npt.NDArray[np.int64] = tokens[chosen[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)
     return rows

@@ -21,9 +21,7 @@ def rotary(x_BTHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def split_heads(
-    qkv_BTC: Tensor, cos: Tensor, sin: Tensor, heads: int, kv_heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def split_heads(qkv_BTC: Tensor, cos: Tensor, sin: Tensor, heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Cut a fused projection into rotated queries [B, H, T, D], rotated keys and values [B, G, T, D]."""
     x_BTHD = qkv_BTC.view(*qkv_BTC.shape[:2], heads + 2 * kv_heads, -1)
     rotated, v = torch.split(x_BTHD, [heads + kv_heads, kv_heads], dim=2)

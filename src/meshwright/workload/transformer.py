@@ -100,9 +100,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int) -> Workload:
     embedding = Layer(
         name="embedding",
         parameters=model.vocab_size * hidden,
-        operators=(
-            Operator(kind="embedding", shape=(rows, model.vocab_size, hidden), saved_bytes=8 * rows),
-        ),
+        operators=(Operator(kind="embedding", shape=(rows, model.vocab_size, hidden), saved_bytes=8 * rows),),
     )
     output = Layer(
         name="output",
@@ -140,7 +138,10 @@ def _linear(rows: int, inputs: int, outputs: int) -> Operator:
 
 def _rms_norm(rows: int, hidden: int) -> Operator:
     return Operator(
-        kind="rms_norm", shape=(rows, hidden), forward_flops=4 * rows * hidden, saved_bytes=FLOAT32_BYTES * rows * (hidden + 1)
+        kind="rms_norm",
+        shape=(rows, hidden),
+        forward_flops=4 * rows * hidden,
+        saved_bytes=FLOAT32_BYTES * rows * (hidden + 1),
     )
 
 

@@ -1,0 +1,128 @@
+"""`meshwright train`: plan, run and verify a training job."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ..errors import InputError
+
+
+@click.command(epilog="Example: meshwright train job.toml --ranks 2 --set train.steps=200")
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/DATE-TIME.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run of this folder.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Processes on this machine. Default: the planner chooses.")
+@click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
+@click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
+@click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
+@click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
+@click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
+@click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
+def command(
+    config: Path | None,
+    run_dir: Path | None,
+    resume: Path | None,
+    ranks: int | None,
+    layout: str | None,
+    steps: int | None,
+    backend: str | None,
+    settings: tuple[str, ...],
+    recalibrate: bool,
+    print_config: bool,
+    as_json: bool,
+) -> int:
+    """Plan, run and verify a training job. Without CONFIG: a small decoder on real text, on this machine."""
+    from ..train.config import load, template
+
+    if print_config:
+        click.echo(template())
+        return 0
+    flags = {"launch.ranks": ranks, "launch.layout": layout, "train.steps": steps, "launch.backend": backend}
+    overrides = dict(map(_setting, settings)) | {key: value for key, value in flags.items() if value is not None}
+    if resume is not None:
+        if config or run_dir or overrides:
+            raise InputError("--resume goes on with the run as it was configured; give no other setting")
+        return _run(resume, resume=True, as_json=as_json)
+    job = load(config, overrides)
+    folder = run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    _prepare(job, folder, recalibrate)
+    return _run(folder, resume=False, as_json=as_json)
+
+
+def _prepare(job: Any, path: Path, recalibrate: bool) -> None:
+    """Plan the job and write its run folder."""
+    from rich.console import Console
+
+    from ..report.terminal import show_plan
+    from ..train.prepare import check_port, corpus_listing, prepare
+    from ..train.run_folder import RunFolder, check_writable
+
+    check_writable(path)
+    check_port(job.launch.port)
+    prepared = prepare(job, recalibrate=recalibrate, say=lambda text: click.echo(text, err=True))
+    RunFolder(path).create(
+        job, prepared.cluster, prepared.plan, prepared.predicted_timeline, corpus_listing(prepared.corpus)
+    )
+    show_plan(Console(stderr=True), prepared.plan)
+
+
+def _run(path: Path, *, resume: bool, as_json: bool) -> int:
+    """Train as the run folder says, then verify."""
+    from rich.console import Console
+
+    from ..files import to_json
+    from ..report.run import report
+    from ..report.terminal import show_comparison
+    from ..train.launch import launch
+    from ..train.run_folder import RunFolder
+
+    folder = RunFolder(path)
+    config, plan = folder.config(), folder.plan()
+    if resume:
+        click.echo(f"resuming {path}", err=True)
+    stopped = launch(str(path), ranks=plan.layout.world_size, port=config.launch.port)
+    if stopped:
+        click.echo(f"meshwright: {stopped}", err=True)
+        return 130
+    if not config.train.record:
+        click.echo("recording is off (train.record = false): nothing to compare", err=True)
+        return 0
+    comparison = report(folder)
+    show_comparison(Console(stderr=as_json), comparison)
+    validation = [row["validation_loss"] for row in folder.metric_rows() if "validation_loss" in row]
+    if as_json:
+        sys.stdout.write(
+            to_json(
+                {
+                    "run": str(path),
+                    "layout": msgspec.to_builtins(plan.layout),
+                    "predicted": plan.predicted,
+                    "measured": folder.measured(),
+                    "validation_loss": validation[-1],
+                    "verdict": comparison.verdict,
+                }
+            )
+            + "\n"
+        )
+    else:
+        click.echo(f"validation loss {validation[-1]:.4f} nats per token")
+        click.echo(f"run folder: {path}  (report.html, timeline.json for https://ui.perfetto.dev)")
+    return 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Return key and value of "train.steps=200"; the value is TOML, and text where it is not."""
+    import tomllib
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {text!r}: expected KEY=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()

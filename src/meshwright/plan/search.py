@@ -1,0 +1,143 @@
+"""The search: every legal layout is priced, those that do not fit are set aside with the reason, the fastest wins."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from ..cluster.graph import Measurements
+from ..errors import InputError
+from ..layout import Candidate, Layout, Plan, micro_batches
+from ..timeline import Timeline
+from ..units import format_bytes, format_time
+from ..workload.graph import Workload
+from .memory import peak_memory_bytes
+from .step import StepInputs, performance, predict_step
+
+MIN_BUCKET_BYTES = 2**20
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be planned."""
+
+    describe: Callable[[int], Workload]  # the workload of a micro-batch of so many sequences
+    global_batch: int
+    seq_len: int
+    backend: str
+    memory_bytes: int  # that all ranks of the host may take together
+    runtime_bytes: int  # that the process of a rank takes before the model
+    data_s_per_sequence: float
+
+
+def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
+    """Return the data-parallel layouts of so many ranks: every micro-batch that divides, with and without recompute."""
+    if wanted is not None:
+        micro_batches(wanted, global_batch)
+        return [wanted]
+    found = []
+    for dp in sorted(set(ranks)):
+        share, rest = divmod(global_batch, dp)
+        if rest or not share:
+            continue
+        sizes = [size for size in range(1, share + 1) if share % size == 0]
+        found += [Layout(dp=dp, mbs=mbs, recompute=mode) for mbs in sizes for mode in ("none", "full")]
+    if not found:
+        raise InputError(
+            f"train.global_batch: {global_batch} sequences do not divide over "
+            f"{', '.join(map(str, sorted(set(ranks))))} ranks"
+        )
+    return found
+
+
+def fits(layout: Layout, problem: Problem) -> bool:
+    """Return whether the ranks of a layout fit into the host's memory together."""
+    return needed_bytes(layout, problem) <= problem.memory_bytes
+
+
+def needed_bytes(layout: Layout, problem: Problem) -> int:
+    """Return the bytes that all ranks of a layout take together."""
+    return layout.world_size * (problem.runtime_bytes + peak_memory_bytes(problem.describe(layout.mbs), layout))
+
+
+def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
+    """Return the layouts worth measuring: of each rank count the largest micro-batch that fits, and a quarter of it.
+
+    Recomputation only costs time where the layout fits without it. Raises InputError if nothing fits.
+    """
+    chosen = []
+    for dp in sorted({layout.dp for layout in layouts}):
+        fitting = [layout for layout in layouts if layout.dp == dp and fits(layout, problem)]
+        plain = [layout for layout in fitting if layout.recompute == "none"] or fitting
+        if plain:
+            largest = max(plain, key=lambda layout: layout.mbs)
+            smaller = [layout for layout in plain if layout.mbs * 4 <= largest.mbs]
+            chosen += [largest, *sorted(smaller, key=lambda layout: -layout.mbs)[:1]]
+    if not chosen:
+        least = min(layouts, key=lambda layout: needed_bytes(layout, problem))
+        raise InputError(
+            f"not enough memory: the smallest layout ({least}) needs {format_bytes(needed_bytes(least, problem))}, "
+            f"{format_bytes(problem.memory_bytes)} are free; use fewer ranks, a smaller model or a smaller batch"
+        )
+    return chosen
+
+
+def choose(
+    layouts: Sequence[Layout],
+    problem: Problem,
+    measured: Measurements,
+    *,
+    peak_flops_per_s: dict[int, float],
+    min_ranks: int,
+) -> tuple[Plan, Timeline]:
+    """Return the fastest of `layouts` on at least `min_ranks` ranks, with the others as alternatives."""
+    priced = []
+    for layout in layouts:
+        inputs = StepInputs(
+            workload=problem.describe(layout.mbs),
+            global_batch=problem.global_batch,
+            measured=measured,
+            backend=problem.backend,
+            peak_flops_per_s=peak_flops_per_s.get(layout.world_size),
+            data_s=problem.data_s_per_sequence * layout.mbs,
+        )
+        memory = peak_memory_bytes(inputs.workload, layout)
+        options = []
+        for bucket in bucket_sizes(inputs.workload.parameters * 4, layout.dp):
+            timeline = predict_step(layout, inputs, bucket)
+            options.append((performance(timeline, layout, inputs, memory), bucket, timeline))
+        best = min(options, key=lambda option: option[0].step_time_s)
+        priced.append((Candidate(layout, best[0]), best[1], best[2]))
+    priced.sort(key=lambda item: item[0].predicted.step_time_s)
+    allowed = [item for item in priced if item[0].layout.world_size >= min_ranks] or priced
+    winner, bucket_bytes, timeline = allowed[0]
+    others = tuple(item[0] for item in priced if item[0] is not winner)
+    plan = Plan(
+        layout=winner.layout,
+        predicted=winner.predicted,
+        global_batch_sequences=problem.global_batch,
+        seq_len=problem.seq_len,
+        bucket_bytes=bucket_bytes,
+        alternatives=others,
+        reason=_reason(winner, others, min_ranks),
+    )
+    return plan, timeline
+
+
+def bucket_sizes(gradient_bytes: int, dp: int) -> list[int]:
+    """Return the bucket sizes to price: all gradients at once, and halves of it down to 1 MiB."""
+    sizes = [gradient_bytes]
+    while dp > 1 and sizes[-1] // 2 >= MIN_BUCKET_BYTES:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+def _reason(winner: Candidate, others: Sequence[Candidate], min_ranks: int) -> str:
+    text = f"{winner.layout}: {format_time(winner.predicted.step_time_s)} a step"
+    if not others:
+        return text + "; the only layout that was asked for or fits"
+    best = min(others, key=lambda other: other.predicted.step_time_s)
+    ratio = best.predicted.step_time_s / winner.predicted.step_time_s
+    if ratio < 1:
+        return (
+            text + f"; {best.layout} would take {ratio:.2f} of that, but has fewer than min_ranks = {min_ranks} ranks"
+        )
+    return text + f"; the next, {best.layout}, takes {ratio:.2f} times as long"

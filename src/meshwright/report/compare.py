@@ -1,0 +1,68 @@
+"""Predicted beside measured: the rows of the table, the part that explains most of the error, the verdict."""
+
+import msgspec
+
+from ..timeline import Performance
+from ..units import format_bytes, format_time
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One figure, predicted and measured; `error` is relative (None where the measured figure is 0)."""
+
+    name: str
+    predicted: float
+    measured: float
+    error: float | None
+    predicted_text: str
+    measured_text: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """All rows and what they say."""
+
+    rows: tuple[Row, ...]
+    verdict: str
+    culprit: str  # the part of the step that explains most of the error
+
+
+# the parts that add up to a step; hidden communication is inside backward
+PARTS = {
+    "data loading": "data_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "optimizer": "optimizer_s",
+    "exposed communication": "exposed_comm_s",
+    "pipeline bubble": "bubble_s",
+}
+
+
+def compare(predicted: Performance, measured: Performance) -> Comparison:
+    """Return the table of a run."""
+    rows = [_row("step time", predicted.step_time_s, measured.step_time_s, format_time)]
+    rows += [_row(f"  {name}", getattr(predicted, f), getattr(measured, f), format_time) for name, f in PARTS.items()]
+    rows.append(_row("hidden communication", predicted.hidden_comm_s, measured.hidden_comm_s, format_time))
+    rows.append(
+        _row("tokens/s per rank", predicted.tokens_per_s_per_gpu, measured.tokens_per_s_per_gpu, lambda v: f"{v:,.0f}")
+    )
+    if predicted.mfu is not None and measured.mfu is not None:
+        rows.append(_row("MFU", predicted.mfu, measured.mfu, lambda v: f"{v:.1%}"))
+    memory = (predicted.peak_memory_bytes_per_gpu, measured.peak_memory_bytes_per_gpu)
+    rows.append(_row("peak memory per rank", *memory, format_bytes))
+    differences = {name: getattr(measured, f) - getattr(predicted, f) for name, f in PARTS.items()}
+    culprit = max(differences, key=lambda name: abs(differences[name]))
+    error = predicted.step_time_s / measured.step_time_s - 1
+    verdict = (
+        f"step {format_time(measured.step_time_s)}, predicted {format_time(predicted.step_time_s)} ({error:+.1%}); "
+        f"most of the difference is in {culprit} ({_signed(-differences[culprit])})"
+    )
+    return Comparison(tuple(rows), verdict, culprit)
+
+
+def _row(name: str, predicted: float, measured: float, form: object) -> Row:
+    assert callable(form)
+    error = predicted / measured - 1 if measured else None
+    return Row(name, float(predicted), float(measured), error, form(predicted), form(measured))
+
+
+def _signed(time_s: float) -> str:
+    return ("+" if time_s >= 0 else "-") + format_time(abs(time_s))

@@ -1,0 +1,41 @@
+"""The tables that a terminal shows."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..layout import Plan
+from ..units import format_bytes, format_time
+from .compare import Comparison
+
+MAX_ALTERNATIVES = 8
+
+
+def show_plan(console: Console, plan: Plan) -> None:
+    """Print the chosen layout and its runners-up."""
+    table = Table(title="plan", title_justify="left", box=box.SIMPLE)
+    for name in ("layout", "step", "forward", "backward", "optimizer", "exposed", "memory"):
+        table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
+    rows = [(plan.layout, plan.predicted), *((c.layout, c.predicted) for c in plan.alternatives[:MAX_ALTERNATIVES])]
+    for index, (layout, p) in enumerate(rows):
+        times = (p.step_time_s, p.forward_s, p.backward_s, p.optimizer_s, p.exposed_comm_s)
+        table.add_row(
+            str(layout),
+            *map(format_time, times),
+            format_bytes(p.peak_memory_bytes_per_gpu),
+            style="bold" if index == 0 else "",
+        )
+    console.print(table)
+    console.print(plan.reason, highlight=False)
+
+
+def show_comparison(console: Console, comparison: Comparison) -> None:
+    """Print predicted | measured | error."""
+    table = Table(title="predicted beside measured", title_justify="left", box=box.SIMPLE)
+    table.add_column("")
+    for name in ("predicted", "measured", "error"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in comparison.rows:
+        table.add_row(row.name, row.predicted_text, row.measured_text, "" if row.error is None else f"{row.error:+.1%}")
+    console.print(table)
+    console.print(comparison.verdict, highlight=False)

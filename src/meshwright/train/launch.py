@@ -1,0 +1,60 @@
+"""Starting the ranks of a run on this machine through torchrun's own API."""
+
+import logging
+import multiprocessing
+import os
+import tempfile
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from ..bench.pool import PRELOAD
+from ..errors import InputError, MeshwrightError
+from .worker import main as worker_main
+
+
+def launch(run_dir: str, *, ranks: int, port: int) -> str:
+    """Run the job of a run folder on `ranks` processes of this machine; return "" or what stopped it.
+
+    Blocks until all have ended. Raises InputError or MeshwrightError with the one line of the first rank that failed,
+    KeyboardInterrupt where the run was interrupted before it could save.
+    """
+    # A rank that is killed must not leave the others in a store that lives in the agent (see torch's elastic notes).
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, "meshwright.train.worker"])
+    with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=ranks,
+            run_id=os.path.basename(run_dir),
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"127.0.0.1:{port}",
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            start_method="forkserver",
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        try:
+            results: dict[int, str] = elastic_launch(config, worker_main)(run_dir)
+        except ChildFailedError as error:
+            raise _failure(error) from None
+        except SignalException as stopped:
+            raise KeyboardInterrupt from stopped
+    return next((text for text in results.values() if text), "")
+
+
+def _failure(error: ChildFailedError) -> MeshwrightError:
+    """Return the first rank's failure as an error of ours."""
+    rank, first = min(error.failures.items(), key=lambda item: item[1].timestamp)
+    message: Any = first.message  # of a rank that raised: a dict with "TypeName: text"
+    text = " ".join(str(message["message"] if isinstance(message, dict) else message).split())
+    kind, _, rest = text.partition(": ")
+    if kind == "InputError":
+        return InputError(rest)
+    if kind == "MeshwrightError":
+        return MeshwrightError(rest)
+    return MeshwrightError(f"rank {rank} failed: {text if first.exitcode >= 0 else f'signal {-first.exitcode}'}")

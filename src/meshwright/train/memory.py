@@ -1,0 +1,54 @@
+"""Peak bytes of live tensors, counted over storages: what the memory model predicts (not the process's RSS)."""
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context in which every new tensor storage is counted until it is freed; slows a step by about 10 %.
+
+    `start` holds tensors that live already (parameters, gradients, optimiser state, buffers).
+    """
+
+    def __init__(self, start: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._live: dict[int, int] = {}
+        self._bytes = 0
+        self.peak_bytes = 0
+        for tensor in start:
+            self._add(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and count the storages of what it returns."""
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._add(leaf)
+        return result
+
+    def _add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._live:
+            return
+        self._live[key] = storage.nbytes()
+        self._bytes += self._live[key]
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
+        weakref.finalize(storage, self._remove, key)
+
+    def _remove(self, key: int) -> None:
+        self._bytes -= self._live.pop(key, 0)
+
+
+def training_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the tensors that outlive a step: parameters, gradients, buffers, optimiser state."""
+    found = [*model.parameters(), *model.buffers()]
+    found += [p.grad for p in model.parameters() if p.grad is not None]
+    found += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+    return found

@@ -1,0 +1,216 @@
+"""From a configuration to a run folder with a plan: discover, describe, calibrate, choose. No training yet."""
+
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import torch
+
+from ..bench.calibrate import PEAK, Request, cache_folder, calibrate
+from ..cluster.graph import Cluster, Device, Measurements
+from ..cluster.local import available_memory_bytes, local_cluster, usable_cores
+from ..errors import InputError
+from ..layout import Layout, Plan
+from ..plan.search import Problem, candidates, choose, shortlist
+from ..plan.step import sizes_to_measure
+from ..timeline import Timeline
+from ..workload.graph import Operator
+from ..workload.transformer import describe
+from .config import JobConfig
+from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
+from .worker import choose_backend
+
+RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
+Say = Callable[[str], None]
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known before the first step."""
+
+    config: JobConfig
+    cluster: Cluster
+    plan: Plan
+    predicted_timeline: Timeline
+    corpus: Corpus
+    backend: str
+
+
+def prepare(config: JobConfig, *, ranks: int | None = None, recalibrate: bool = False, say: Say) -> Prepared:
+    """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
+
+    `ranks` is the number of ranks that an external launcher has started (None: the planner chooses). Every fault of
+    the input is an InputError before anything is written.
+    """
+    wanted = _wanted(config, ranks)
+    counts = _rank_counts(config, wanted, ranks)
+    cluster = local_cluster(_gpus())
+    backend = choose_backend(config.launch.backend, max(counts))
+    corpus = _corpus(config, say)
+    problem = _problem(config, backend, corpus)
+    layouts = shortlist(candidates(counts, config.train.global_batch, wanted), problem)
+    measured = calibrate(cluster.hosts[0], _requests(layouts, problem), again=recalibrate, say=say)
+    peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
+    plan, timeline = choose(
+        layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=min(config.launch.min_ranks, max(counts))
+    )
+    cluster = msgspec.structs.replace(cluster, measured=measured)
+    return Prepared(
+        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
+    )
+
+
+def check_port(port: int) -> None:
+    """Raise InputError if `port` (0: any) cannot be listened on."""
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise InputError(f"launch.port: {port}: {error.strerror}; choose another, or 0 for a free one") from None
+
+
+def corpus_listing(corpus: Corpus) -> str:
+    """Return every file of the corpus, a line each, with the part that it belongs to."""
+    rows = [("train", file) for _, file in corpus.split.train] + [("held out", f) for _, f in corpus.split.validation]
+    return "".join(f"{part}\t{file}\n" for part, file in rows)
+
+
+def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
+    """Return the layout that the user fixed, or None."""
+    text = config.launch.layout
+    if not text:
+        return None
+    world_size = ranks or config.launch.ranks or None
+    layout = Layout.parse(text, world_size=world_size)
+    if "mbs" not in text:
+        share, rest = divmod(config.train.global_batch, layout.dp)
+        if rest or not share:
+            raise InputError(
+                f"--layout {text}: dp = {layout.dp} does not divide the global batch {config.train.global_batch}"
+            )
+        layout = msgspec.structs.replace(layout, mbs=share)
+    plain = Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
+    if layout != plain or layout.recompute == "selective":
+        raise InputError(
+            f"--layout {text}: train runs synchronous data parallelism (dp, mbs, recompute=none|full); "
+            "tp, pp, cp, ep, zero and async layouts are not built yet"
+        )
+    return layout
+
+
+def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) -> list[int]:
+    """Return the rank counts to consider; InputError where the machine cannot carry them."""
+    fixed = ranks or (wanted.world_size if wanted else 0) or config.launch.ranks
+    devices = torch.cuda.device_count() or usable_cores()
+    if not fixed:
+        counts = [1]
+        while counts[-1] * 2 <= devices:
+            counts.append(counts[-1] * 2)
+        return [count for count in counts if config.train.global_batch % count == 0] or [1]
+    if config.launch.backend != "nccl" and not torch.cuda.device_count() and fixed > devices * RANKS_PER_CORE:
+        raise InputError(
+            f"--ranks {fixed}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
+        )
+    return [fixed]
+
+
+def _gpus() -> tuple[Device, ...]:
+    return tuple(
+        Device(
+            id=f"GPU{index}",
+            kind="gpu",
+            model=torch.cuda.get_device_name(index),
+            node=socket.gethostname(),
+            memory_bytes=torch.cuda.get_device_properties(index).total_memory,
+        )
+        for index in range(torch.cuda.device_count())
+    )
+
+
+def _corpus(config: JobConfig, say: Say) -> Corpus:
+    data = config.data
+    vocabulary = vocabulary_size(data.tokenizer)
+    if vocabulary > config.model.vocab_size:
+        raise InputError(
+            f"model.vocab_size: {config.model.vocab_size} is less than the {vocabulary} tokens of {data.tokenizer}"
+        )
+    corpus = load_corpus(
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+    )
+    split = corpus.split
+    say(
+        f"corpus: {len(split.train)} files, {len(corpus.train):,} tokens; "
+        f"held out: {len(split.validation)} files, {len(corpus.validation):,} tokens"
+    )
+    for part, files in (("trained on", split.train), ("held out", split.validation)):
+        say(f"  {part}: {_names(files)}")
+    return corpus
+
+
+def _names(files: tuple[tuple[Path, Path], ...]) -> str:
+    """Return the files by name, those of a folder counted together."""
+    counts: dict[str, int] = {}
+    for root, file in files:
+        first, *rest = file.relative_to(root).parts
+        counts[first + "/" if rest else first] = counts.get(first + "/" if rest else first, 0) + 1
+    return ", ".join(f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items())
+
+
+def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
+    return Problem(
+        describe=lambda mbs: describe(config.model, seq_len=config.data.seq_len, micro_batch=mbs),
+        global_batch=config.train.global_batch,
+        seq_len=config.data.seq_len,
+        backend=backend,
+        memory_bytes=_memory_bytes(),
+        runtime_bytes=psutil.Process(os.getpid()).memory_info().rss,  # this process has loaded what a rank loads
+        data_s_per_sequence=_data_s(config, corpus),
+    )
+
+
+def _memory_bytes() -> int:
+    if torch.cuda.is_available():
+        return int(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
+    return available_memory_bytes()
+
+
+def _data_s(config: JobConfig, corpus: Corpus) -> float:
+    """Return the seconds of drawing one sequence, from drawing a few."""
+    sampler = Sampler(corpus.train, seq_len=config.data.seq_len, seed=config.train.seed)
+    times = []
+    for index in range(9):
+        start = time.perf_counter()
+        torch.from_numpy(sampler.sequences(range(index * 8, index * 8 + 8)))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) / 8
+
+
+def _requests(layouts: list[Layout], problem: Problem) -> list[Request]:
+    """Return what has to be measured for these layouts, by rank count."""
+    requests = []
+    for ranks in sorted({layout.world_size for layout in layouts}):
+        operators: dict[str, Operator] = {}
+        parameter_bytes = 0
+        for layout in (item for item in layouts if item.world_size == ranks):
+            workload = problem.describe(layout.mbs)
+            parameter_bytes = 4 * workload.parameters
+            every = [op for layer in workload.layers for op in layer.operators] + list(workload.update)
+            operators |= {op.key: op for op in every}
+        sizes = tuple(sizes_to_measure(parameter_bytes)) if ranks > 1 else ()
+        requests.append(
+            Request(ranks=ranks, backend=problem.backend, operators=tuple(operators.values()), collective_bytes=sizes)
+        )
+    return requests
+
+
+def _peak_flops_per_s(measured: Measurements, ranks: int) -> float:
+    """Return the rate of a large matrix product on one rank, all ranks busy: the yardstick of MFU on CPUs."""
+    times = [t.forward_s for t in measured.operators if t.operator == PEAK.key and t.ranks == ranks]
+    return PEAK.forward_flops / times[0]

@@ -1,0 +1,98 @@
+"""The run folder: which file is where, and how each is read and written."""
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+from ..cluster.graph import Cluster
+from ..errors import InputError
+from ..files import read_struct, read_text, write_atomic, write_struct
+from ..layout import Plan
+from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
+from .config import JobConfig, to_toml
+
+
+class RunFolder:
+    """Paths and contents of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+        self.report = path / "report.html"
+
+    def create(self, config: JobConfig, cluster: Cluster, plan: Plan, timeline: Timeline, corpus_listing: str) -> None:
+        """Write what is known before the first step; InputError if the folder is in use or cannot be written."""
+        if (self.path / "config.toml").exists():
+            raise InputError(f"{self.path}: holds a run already; --resume {self.path} goes on with it")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.mkdir(exist_ok=True)
+            write_atomic(self.path / "corpus.txt", corpus_listing.encode())
+            write_struct(self.path / "cluster.json", cluster)
+            write_struct(self.path / "plan.json", plan)
+            write_struct(self.path / "predicted.json", plan.predicted)
+            self._write_trace("predicted_timeline.json", timeline)
+            write_atomic(self.path / "config.toml", to_toml(config).encode())
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
+
+    def write_measured(self, measured: Performance, timeline: Timeline) -> None:
+        """Write what was measured; timeline.json is a Chrome trace."""
+        write_struct(self.path / "measured.json", measured)
+        self._write_trace("timeline.json", timeline)
+
+    def timeline(self, source: Literal["measured", "predicted"]) -> Timeline:
+        """Return the measured or the predicted timeline; both are Chrome traces."""
+        path = self.path / ("timeline.json" if source == "measured" else "predicted_timeline.json")
+        try:
+            return parse_chrome_trace(json.loads(read_text(path)))
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def config(self) -> JobConfig:
+        """Return the resolved configuration of the run."""
+        return read_struct(self.path / "config.toml", JobConfig)
+
+    def plan(self) -> Plan:
+        """Return the plan of the run."""
+        return read_struct(self.path / "plan.json", Plan)
+
+    def cluster(self) -> Cluster:
+        """Return the cluster that the plan was made for."""
+        return read_struct(self.path / "cluster.json", Cluster)
+
+    def measured(self) -> Performance:
+        """Return what was measured."""
+        return read_struct(self.path / "measured.json", Performance)
+
+    def metric_rows(self) -> list[dict[str, float]]:
+        """Return the rows of metrics.jsonl; a last line that was cut off by a crash is left out."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def keep_metrics_before(self, step: int) -> None:
+        """Drop rows of `step` and later, which a resumed run writes anew."""
+        rows = [row for row in self.metric_rows() if row["step"] < step]
+        write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def _write_trace(self, name: str, timeline: Timeline) -> None:
+        write_atomic(self.path / name, json.dumps(chrome_trace(timeline)).encode())
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError unless a new run folder can be made at `path`; makes nothing."""
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise InputError(f"--run-dir {path}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--run-dir {path}: {existing} is not writable")
+    free = os.statvfs(existing)
+    if free.f_flag & os.ST_RDONLY:
+        raise InputError(f"--run-dir {path}: {existing} is on a read-only file system")

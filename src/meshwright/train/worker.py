@@ -1,0 +1,155 @@
+"""One rank of a training job: joins the others, trains, and hands in what it recorded.
+
+Called on every rank with the run folder, by torchrun's API or by an external launcher that has set the standard
+environment variables.
+"""
+
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from ..bench.calibrate import cache_folder
+from ..bench.process import prepare_process
+from ..cluster.local import threads_per_rank
+from ..errors import InputError
+from ..layout import Plan
+from ..timeline import Span, Timeline, summarize
+from ..workload.transformer import describe
+from .config import JobConfig
+from .corpus import load_corpus
+from .log import RunLog
+from .loop import Stopped, Trainer, measured_steps, median_parts
+from .run_folder import RunFolder
+
+WARM_UP_STEPS = 5  # of a run are not measured
+
+
+class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one rank hands in at the end, as JSON through the store."""
+
+    parts: dict[str, float]
+    spans: list[Span]
+    peak_memory_bytes: int
+
+
+def main(run_dir: str) -> str:
+    """Train as this process's environment says; return "" or what stopped the run. Raises what went wrong."""
+    folder = RunFolder(Path(run_dir))
+    config, plan = folder.config(), folder.plan()
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local_rank = int(os.environ.get("LOCAL_RANK", rank))
+    if ranks != plan.layout.world_size:
+        raise InputError(f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {ranks}")
+    backend = choose_backend(config.launch.backend, int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))
+    device = torch.device("cuda", local_rank) if backend == "nccl" else torch.device("cpu")
+    prepare_process(threads_per_rank(int(os.environ.get("LOCAL_WORLD_SIZE", ranks))))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if ranks > 1:
+        _join(backend, config, device)
+    try:
+        return _train(config, plan, folder, rank=rank, ranks=ranks, device=device)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def choose_backend(asked: str, ranks_on_host: int) -> str:
+    """Return the backend of a job: what was asked for, or NCCL where each rank has a GPU, and Gloo on CPUs.
+
+    Raises InputError where it cannot be had.
+    """
+    gpus = torch.cuda.device_count()
+    if asked == "auto":
+        return "nccl" if gpus >= ranks_on_host else "gloo"
+    if asked == "nccl" and gpus < ranks_on_host:
+        raise InputError(f"--backend nccl: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo")
+    if asked not in dist.Backend.backend_list:
+        raise InputError(f"--backend {asked}: not in this build of PyTorch ({', '.join(dist.Backend.backend_list)})")
+    return asked
+
+
+def _join(backend: str, config: JobConfig, device: torch.device) -> None:
+    try:
+        dist.init_process_group(
+            backend,
+            timeout=timedelta(seconds=config.launch.timeout_s),
+            device_id=device if device.type == "cuda" else None,
+        )
+    except (RuntimeError, dist.DistError) as error:
+        if "address already in use" in str(error).lower() or "EADDRINUSE" in str(error):
+            port = os.environ.get("MASTER_PORT")
+            raise InputError(f"port {port} is in use; choose another (--master-port, or launch.port = 0)") from None
+        raise
+
+
+def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks: int, device: torch.device) -> str:
+    data = config.data
+    corpus = load_corpus(
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+    )
+    trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, trainer.request_stop)
+    log = None
+    if rank == 0:
+        folder.keep_metrics_before(trainer.first_step)
+        log = RunLog(folder, trainer.first_step, config.train.steps)
+    stopped = ""
+    try:
+        trainer.run(log)
+    except Stopped as stop:
+        stopped = str(stop)
+    except OSError as error:
+        raise InputError(f"{folder.path}: {error.strerror or error}") from None
+    finally:
+        if log is not None:
+            log.close()
+    if trainer.recorder.parts:
+        _hand_in(trainer, folder, rank=rank, ranks=ranks)
+    return stopped
+
+
+def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> None:
+    """Collect the records of all ranks at rank 0, which writes what was measured."""
+    record = RankRecord(
+        parts=median_parts(measured_steps(trainer.recorder, WARM_UP_STEPS)),
+        spans=trainer.recorder.spans(),
+        peak_memory_bytes=trainer.peak_memory_bytes,
+    )
+    records = _gather(record, rank, ranks)
+    if not records:
+        return
+    config = trainer.config
+    workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
+    predicted = trainer.plan.predicted
+    peak = predicted.model_tflops_per_gpu * 1e12 / predicted.mfu if predicted.mfu else None
+    measured = summarize(
+        [item.parts for item in records],
+        ranks=ranks,
+        tokens_per_step=workload.tokens,
+        model_flops_per_step=workload.model_flops,
+        peak_flops_per_s=peak,
+        peak_memory_bytes=max(item.peak_memory_bytes for item in records),
+    )
+    spans = tuple(span for item in records for span in item.spans)
+    folder.write_measured(measured, Timeline(spans=spans, source="measured"))
+
+
+def _gather(record: RankRecord, rank: int, ranks: int) -> list[RankRecord]:
+    """Return the records of all ranks on rank 0 and nothing elsewhere; they travel through the job's store."""
+    if ranks == 1:
+        return [record]
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"meshwright/record/{rank}", msgspec.json.encode(record).decode())
+    if rank:
+        dist.barrier()
+        return []
+    found = [msgspec.json.decode(store.get(f"meshwright/record/{other}"), type=RankRecord) for other in range(ranks)]
+    dist.barrier()  # the store lives in rank 0 under some launchers: nobody leaves before all is read
+    return found
