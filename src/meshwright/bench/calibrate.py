@@ -48,7 +48,7 @@ def calibrate(
     host: Host, requests: Iterable[Request], *, again: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Measurements:
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`)."""
-    name = fingerprint(host, f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', '')}")
+    name = fingerprint(host)
     path = cache_folder() / "calibration" / f"{name}.json"
     known = Measurements(fingerprint=name) if again else _load(path, name)
     for request in requests:

@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-from typing import Any
 
 import click
 
@@ -44,10 +43,10 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(run(args))
 
 
-def run(args: list[str] | None = None, **extra: Any) -> int:
-    """Run one command and return its exit code; every failure is one line on standard error."""
+def run(args: list[str] | None = None, command: click.Command = group) -> int:
+    """Run a command and return its exit code; every failure is one line on standard error."""
     try:
-        result = group.main(args, prog_name="meshwright", standalone_mode=False, **extra)
+        result = command.main(args, prog_name="meshwright", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:

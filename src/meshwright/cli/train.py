@@ -59,15 +59,11 @@ def _prepare(job: Any, path: Path, recalibrate: bool) -> None:
     from rich.console import Console
 
     from ..report.terminal import show_plan
-    from ..train.prepare import check_port, corpus_listing, prepare
-    from ..train.run_folder import RunFolder, check_writable
+    from ..train.prepare import check_port, prepare, write_run
 
-    check_writable(path)
     check_port(job.launch.port)
-    prepared = prepare(job, recalibrate=recalibrate, say=lambda text: click.echo(text, err=True))
-    RunFolder(path).create(
-        job, prepared.cluster, prepared.plan, prepared.predicted_timeline, corpus_listing(prepared.corpus)
-    )
+    prepared = prepare(job, path, recalibrate=recalibrate, say=lambda text: click.echo(text, err=True))
+    write_run(prepared, path)
     show_plan(Console(stderr=True), prepared.plan)
 
 

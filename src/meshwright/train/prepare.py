@@ -23,6 +23,7 @@ from ..workload.graph import Operator
 from ..workload.transformer import describe
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
+from .run_folder import RunFolder, check_writable
 from .worker import choose_backend
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
@@ -40,12 +41,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
 
 
-def prepare(config: JobConfig, *, ranks: int | None = None, recalibrate: bool = False, say: Say) -> Prepared:
+def prepare(
+    config: JobConfig, path: Path, *, ranks: int | None = None, recalibrate: bool = False, say: Say
+) -> Prepared:
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
-    `ranks` is the number of ranks that an external launcher has started (None: the planner chooses). Every fault of
-    the input is an InputError before anything is written.
+    `path` is the run folder to be, `ranks` the number of ranks that an external launcher has started (None: the
+    planner chooses). Every fault of the input is an InputError before anything is written.
     """
+    check_writable(path)
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     cluster = local_cluster(_gpus())
@@ -61,6 +65,17 @@ def prepare(config: JobConfig, *, ranks: int | None = None, recalibrate: bool = 
     cluster = msgspec.structs.replace(cluster, measured=measured)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
+    )
+
+
+def write_run(prepared: Prepared, path: Path) -> None:
+    """Write the run folder of a prepared job; InputError if it holds a run or cannot be written."""
+    RunFolder(path).create(
+        prepared.config,
+        prepared.cluster,
+        prepared.plan,
+        prepared.predicted_timeline,
+        corpus_listing(prepared.corpus),
     )
 
 

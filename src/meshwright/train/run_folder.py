@@ -24,9 +24,7 @@ class RunFolder:
         self.report = path / "report.html"
 
     def create(self, config: JobConfig, cluster: Cluster, plan: Plan, timeline: Timeline, corpus_listing: str) -> None:
-        """Write what is known before the first step; InputError if the folder is in use or cannot be written."""
-        if (self.path / "config.toml").exists():
-            raise InputError(f"{self.path}: holds a run already; --resume {self.path} goes on with it")
+        """Write what is known before the first step; InputError if the folder cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
@@ -86,6 +84,8 @@ class RunFolder:
 
 def check_writable(path: Path) -> None:
     """Raise InputError unless a new run folder can be made at `path`; makes nothing."""
+    if (path / "config.toml").exists():
+        raise InputError(f"--run-dir {path}: holds a run already; --resume {path} goes on with it")
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

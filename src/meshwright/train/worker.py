@@ -4,8 +4,10 @@ Called on every rank with the run folder, by torchrun's API or by an external la
 environment variables.
 """
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from ..timeline import Span, Timeline, summarize
 from ..workload.transformer import describe
 from .config import JobConfig
 from .corpus import load_corpus
+from .environment import Place, place
 from .log import RunLog
 from .loop import Stopped, Trainer, measured_steps, median_parts
 from .run_folder import RunFolder
@@ -37,26 +40,46 @@ class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_memory_bytes: int
 
 
+class Member(msgspec.Struct, frozen=True):
+    """A rank that has joined the others."""
+
+    place: Place
+    device: torch.device
+
+
 def main(run_dir: str) -> str:
     """Train as this process's environment says; return "" or what stopped the run. Raises what went wrong."""
     folder = RunFolder(Path(run_dir))
-    config, plan = folder.config(), folder.plan()
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    if ranks != plan.layout.world_size:
-        raise InputError(f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {ranks}")
-    backend = choose_backend(config.launch.backend, int(os.environ.get("LOCAL_WORLD_SIZE", ranks)))
-    device = torch.device("cuda", local_rank) if backend == "nccl" else torch.device("cpu")
-    prepare_process(threads_per_rank(int(os.environ.get("LOCAL_WORLD_SIZE", ranks))))
+    with joined(folder.config()) as member:
+        return work(folder, member)
+
+
+@contextlib.contextmanager
+def joined(config: JobConfig) -> Iterator[Member]:
+    """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
+    here = place(os.environ)
+    backend = choose_backend(config.launch.backend, here.local_world_size)
+    device = torch.device("cuda", here.local_rank) if backend == "nccl" else torch.device("cpu")
+    prepare_process(threads_per_rank(here.local_world_size))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if ranks > 1:
+    if here.world_size > 1:
         _join(backend, config, device)
     try:
-        return _train(config, plan, folder, rank=rank, ranks=ranks, device=device)
+        yield Member(here, device)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def work(folder: RunFolder, member: Member) -> str:
+    """Run the planned job of a run folder on this rank; return "" or what stopped it."""
+    config, plan = folder.config(), folder.plan()
+    if member.place.world_size != plan.layout.world_size:
+        raise InputError(
+            f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {member.place.world_size}"
+        )
+    return _train(config, plan, folder, rank=member.place.rank, ranks=member.place.world_size, device=member.device)
 
 
 def choose_backend(asked: str, ranks_on_host: int) -> str:

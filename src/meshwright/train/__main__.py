@@ -1,0 +1,87 @@
+"""`torchrun … -m meshwright.train CONFIG`, or `srun python -m meshwright.train CONFIG`: one rank of a job.
+
+The ranks join; rank 0 plans and writes the run folder while the others wait; all train; rank 0 verifies. The run
+folder must be on storage that all ranks see.
+"""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from ..cli import run
+from ..errors import InputError, MeshwrightError
+from .config import JobConfig, load
+from .environment import adopt_slurm
+from .run_folder import RunFolder
+from .worker import Member, joined, work
+
+PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
+
+
+@click.command()
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/JOB.")
+@click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
+@click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
+@click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
+def command(
+    config: Path | None, run_dir: Path | None, steps: int | None, layout: str | None, backend: str | None
+) -> int:
+    """Run one rank of a training job that torchrun or srun has started."""
+    adopt_slurm(os.environ)
+    flags = {"train.steps": steps, "launch.layout": layout, "launch.backend": backend}
+    job = load(config, {key: value for key, value in flags.items() if value is not None})
+    name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
+    folder = RunFolder(run_dir or Path("runs") / name)
+    with joined(job) as member:
+        _plan(job, folder, member)
+        stopped = work(folder, member)
+    if stopped:
+        raise MeshwrightError(stopped)
+    if member.place.rank == 0 and job.train.record:
+        _verify(folder)
+    return 0
+
+
+def _plan(job: JobConfig, folder: RunFolder, member: Member) -> None:
+    """Plan on rank 0; the others wait for its word. Raises the same InputError on all ranks."""
+    from .prepare import prepare, write_run
+
+    problem = ""
+    if member.place.rank == 0:
+        try:
+            prepared = prepare(job, folder.path, ranks=member.place.world_size, say=_say)
+            write_run(prepared, folder.path)
+        except InputError as error:
+            problem = str(error)
+    if member.place.world_size > 1:
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store = _get_default_store()
+        if member.place.rank == 0:
+            store.set(PLANNED, problem)
+        else:
+            store.wait([PLANNED], timedelta(seconds=job.launch.timeout_s))
+            problem = store.get(PLANNED).decode()
+    if problem:
+        raise InputError(problem)
+
+
+def _verify(folder: RunFolder) -> None:
+    from rich.console import Console
+
+    from ..report.run import report
+    from ..report.terminal import show_comparison
+
+    show_comparison(Console(stderr=True), report(folder))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(command=command))
