@@ -74,7 +74,7 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
         backward_s += sum(
             layer.count * times.of(op)[0]
             for layer in inputs.workload.layers
-            if layer.count > 1 or layer.name == "decoder layer"
+            if layer.recomputable
             for op in layer.operators
         )
     copy_s = _copy_s(inputs)

@@ -31,8 +31,8 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     pattern: str = "*.py"  # which files of a folder are taken
     tokenizer: str = "bytes"  # "bytes", or the path of a Hugging Face tokenizer.json
     validation_share: float = 0.05  # share of the files that is held out, whole files at a time
-    validation_sequences: int = 128  # how many held-out sequences the validation loss averages
-    seq_len: int = 256  # tokens of a sequence
+    validation_sequences: int = 256  # how many held-out sequences the validation loss averages
+    seq_len: int = 128  # tokens of a sequence
 
     def __post_init__(self) -> None:
         _positive(self, "seq_len", "validation_sequences")
@@ -66,11 +66,11 @@ class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long, how much at a time, and what is written on the way."""
 
-    steps: int = 500  # optimiser steps
+    steps: int = 1500  # optimiser steps
     global_batch: int = 8  # sequences of one optimiser step, over all ranks
     seed: int = 0  # of weights and data order
-    validate_every: int = 100  # steps between validation losses; always after the last step
-    checkpoint_every: int = 250  # steps between checkpoints; always after the last step; 0: only then
+    validate_every: int = 250  # steps between validation losses; always after the last step
+    checkpoint_every: int = 500  # steps between checkpoints; always after the last step; 0: only then
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
     record: bool = True  # record the timeline of every rank
     timeline_steps: int = 20  # how many of the last steps go into timeline.json

@@ -19,7 +19,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, start: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._live: dict[int, int] = {}
-        self._bytes = 0
+        self.live_bytes = 0
         self.peak_bytes = 0
         for tensor in start:
             self._add(tensor)
@@ -38,12 +38,12 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key in self._live:
             return
         self._live[key] = storage.nbytes()
-        self._bytes += self._live[key]
-        self.peak_bytes = max(self.peak_bytes, self._bytes)
+        self.live_bytes += self._live[key]
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         weakref.finalize(storage, self._remove, key)
 
     def _remove(self, key: int) -> None:
-        self._bytes -= self._live.pop(key, 0)
+        self.live_bytes -= self._live.pop(key, 0)
 
 
 def training_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -45,6 +45,7 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     operators: tuple[Operator, ...]
     parameters: int
     count: int = 1
+    recomputable: bool = False  # may keep only its input and compute the rest again in backward
 
     @property
     def saved_bytes(self) -> int:

@@ -15,15 +15,15 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Sizes of a decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU, tied or untied output."""
 
     vocab_size: int = 256  # different tokens; 256 for bytes
-    hidden_size: int = 192  # width of the residual stream
-    intermediate_size: int = 512  # width inside the SwiGLU network
+    hidden_size: int = 128  # width of the residual stream
+    intermediate_size: int = 384  # width inside the SwiGLU network
     num_hidden_layers: int = 4  # decoder layers
-    num_attention_heads: int = 3  # query heads; hidden_size is a multiple of it
+    num_attention_heads: int = 2  # query heads; hidden_size is a multiple of it
     num_key_value_heads: int = 1  # key-value heads; num_attention_heads is a multiple of it
-    max_position_embeddings: int = 256  # longest sequence
+    max_position_embeddings: int = 128  # longest sequence
     rms_norm_eps: float = 1e-5  # added to the mean square
     rope_theta: float = 10000.0  # base of the rotary wavelengths
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    initializer_range: float = 0.08  # standard deviation of the initial weights
     tie_word_embeddings: bool = True  # the output uses the embedding's weight
 
     def __post_init__(self) -> None:
@@ -72,6 +72,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int) -> Workload:
     layer = Layer(
         name="decoder layer",
         count=model.num_hidden_layers,
+        recomputable=True,
         parameters=2 * hidden + model.qkv_size * hidden + hidden * hidden + 3 * inner * hidden,
         operators=(
             _rms_norm(rows, hidden),
@@ -141,19 +142,20 @@ def _rms_norm(rows: int, hidden: int) -> Operator:
         kind="rms_norm",
         shape=(rows, hidden),
         forward_flops=4 * rows * hidden,
-        saved_bytes=FLOAT32_BYTES * rows * (hidden + 1),
+        saved_bytes=FLOAT32_BYTES * rows * (2 * hidden + 1),  # the input, the normalised input, one factor a row
     )
 
 
 def _attention(batch: int, heads: int, kv_heads: int, seq_len: int, head_dim: int) -> Operator:
     # Two products of seq_len^2 x head_dim a head. The causal half is counted in full, as the field's model FLOPs do.
     flops = 4 * batch * heads * seq_len * seq_len * head_dim
-    rows = batch * seq_len
+    rotated, projected = (heads + kv_heads) * head_dim, (heads + 2 * kv_heads) * head_dim
     return Operator(
         kind="attention",
         shape=(batch, heads, kv_heads, seq_len, head_dim),
         forward_flops=flops,
         model_flops=flops,
-        # queries, keys and values, and one log-sum-exp a row and head; the output is kept as the next linear's input
-        saved_bytes=FLOAT32_BYTES * rows * ((heads + 2 * kv_heads) * head_dim + heads),
+        # rotated queries and keys, the whole projection (the values are a view of it), one log-sum-exp a row and
+        # head; the output is kept as the next linear's input
+        saved_bytes=FLOAT32_BYTES * batch * seq_len * (rotated + projected + heads),
     )

@@ -1,0 +1,51 @@
+"""The memory model against live tensors counted during a real step."""
+
+import pytest
+import torch
+
+from meshwright.layout import Layout
+from meshwright.plan.memory import kept_activation_bytes, peak_memory_bytes
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
+from meshwright.train.memory import PeakMemory, training_tensors
+from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.transformer import ModelConfig, describe
+
+SMALL = ModelConfig(hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4)
+CASES = {
+    "default sizes": (ModelConfig(), 128, 4),
+    "grouped queries": (SMALL, 64, 2),
+    "every head its own": (ModelConfig(hidden_size=64, num_attention_heads=2, num_key_value_heads=2), 64, 4),
+    "large vocabulary": (ModelConfig(hidden_size=64, num_attention_heads=2, vocab_size=4096), 64, 2),
+    "untied, wide": (ModelConfig(intermediate_size=1024, tie_word_embeddings=False), 64, 4),
+    "one sequence": (SMALL, 32, 1),
+}
+
+
+def counted(model, seq_len, micro_batch, recompute):
+    """Return (activations kept by forward, peak of the second step) of a real step."""
+    module = Decoder(model, recompute=recompute)
+    optimizer = make_optimizer(module, OptimizerConfig())
+    for _ in range(2):
+        tokens = torch.randint(0, model.vocab_size, (micro_batch, seq_len + 1))
+        with PeakMemory(training_tensors(module, optimizer)) as memory:
+            before = memory.live_bytes
+            loss = module(tokens[:, :-1], tokens[:, 1:])
+            kept = memory.live_bytes - before
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return kept, memory.peak_bytes
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("case", CASES)
+def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute):
+    model, seq_len, micro_batch = CASES[case]
+    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch)
+    layout = Layout(mbs=micro_batch, recompute=recompute)
+
+    kept, peak = counted(model, seq_len, micro_batch, recompute == "full")
+
+    assert kept_activation_bytes(workload, layout) == pytest.approx(kept, rel=0.02)
+    assert peak_memory_bytes(workload, layout) == pytest.approx(peak, rel=0.10)
