@@ -43,7 +43,7 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """AdamW with linear warm-up and cosine decay."""
 
-    learning_rate: float = 4e-3  # at the top of the schedule
+    learning_rate: float = 3.5e-3  # at the top of the schedule
     final_share: float = 0.05  # the schedule ends at this share of the learning rate
     warmup_steps: int = 40  # steps of linear warm-up
     weight_decay: float = 0.1  # of matrices; norms are not decayed

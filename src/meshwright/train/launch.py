@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -12,6 +13,8 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ..bench.pool import PRELOAD
 from ..errors import InputError, MeshwrightError
+from .checkpoint import latest_checkpoint
+from .run_folder import RunFolder
 from .worker import main as worker_main
 
 
@@ -39,11 +42,14 @@ def launch(run_dir: str, *, ranks: int, port: int) -> str:
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
-            results: dict[int, str] = elastic_launch(config, worker_main)(run_dir)
+            results: dict[int, str] = elastic_launch(config, worker_main)(run_dir, os.getpid())
         except ChildFailedError as error:
             raise _failure(error) from None
-        except SignalException as stopped:
-            raise KeyboardInterrupt from stopped
+        except SignalException as stopped:  # the ranks were told too, and have saved if they had begun
+            saved = latest_checkpoint(RunFolder(Path(run_dir)).checkpoints)
+            if saved is None:
+                raise KeyboardInterrupt from stopped
+            return f"interrupted; --resume {run_dir} goes on from {saved.name}"
     return next((text for text in results.values() if text), "")
 
 

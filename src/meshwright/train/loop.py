@@ -30,10 +30,6 @@ COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has se
 AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
 
 
-class Stopped(Exception):
-    """The run was asked to stop; its state is saved."""
-
-
 class Trainer:
     """One rank's share of a training job."""
 
@@ -58,8 +54,8 @@ class Trainer:
         self.peak_memory_bytes = 0
         self._stop_requested_s: float | None = None
 
-    def run(self, log: RunLog | None) -> None:
-        """Train to the last step; raise Stopped after saving if a signal asked for it."""
+    def run(self, log: RunLog | None) -> str:
+        """Train to the last step and return "", or save and return what stopped the run before it."""
         steps, train = self.config.train.steps, self.config.train
         for step in range(self.first_step, steps):
             counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()
@@ -76,7 +72,8 @@ class Trainer:
             if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
                 self._save(step + 1)
             if stop and not last:
-                raise Stopped(f"stopped after step {step + 1}; --resume {self.folder.path} goes on")
+                return f"stopped after step {step + 1}; --resume {self.folder.path} goes on"
+        return ""
 
     def step(self, step: int) -> tuple[float, float, bool]:
         """Run one optimiser step; return the loss (nats per token), the gradient norm, and whether to stop."""

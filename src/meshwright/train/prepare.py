@@ -27,6 +27,8 @@ from .run_folder import RunFolder, check_writable
 from .worker import choose_backend
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
+CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
+PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 Say = Callable[[str], None]
 
 
@@ -49,7 +51,7 @@ def prepare(
     `path` is the run folder to be, `ranks` the number of ranks that an external launcher has started (None: the
     planner chooses). Every fault of the input is an InputError before anything is written.
     """
-    check_writable(path)
+    check_writable(path, _written_bytes(config))
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     cluster = local_cluster(_gpus())
@@ -95,6 +97,14 @@ def corpus_listing(corpus: Corpus) -> str:
     """Return every file of the corpus, a line each, with the part that it belongs to."""
     rows = [("train", file) for _, file in corpus.split.train] + [("held out", f) for _, f in corpus.split.validation]
     return "".join(f"{part}\t{file}\n" for part, file in rows)
+
+
+def _written_bytes(config: JobConfig) -> int:
+    """Return about how much a run writes: its checkpoints, a page with its plots, a line of metrics a step."""
+    workload = describe(config.model, seq_len=1, micro_batch=1)
+    every = config.train.checkpoint_every
+    checkpoints = 1 + (config.train.steps // every if every else 0)
+    return checkpoints * CHECKPOINT_BYTES_PER_PARAMETER * workload.parameters + PAGE_BYTES + 1024 * config.train.steps
 
 
 def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import socket
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +12,7 @@ from ..errors import InputError
 from ..files import read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
+from ..units import format_bytes
 from .config import JobConfig, to_toml
 
 
@@ -20,6 +23,7 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.ranks = path / "ranks"
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
 
@@ -28,6 +32,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
+            self.ranks.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", corpus_listing.encode())
             write_struct(self.path / "cluster.json", cluster)
             write_struct(self.path / "plan.json", plan)
@@ -49,6 +54,11 @@ class RunFolder:
             return parse_chrome_trace(json.loads(read_text(path)))
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
+
+    def write_rank(self, rank: int) -> None:
+        """Write where a rank runs, for tools that look at a running job."""
+        place = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid()}
+        write_atomic(self.ranks / f"{rank}.json", json.dumps(place).encode())
 
     def config(self) -> JobConfig:
         """Return the resolved configuration of the run."""
@@ -82,8 +92,8 @@ class RunFolder:
         write_atomic(self.path / name, json.dumps(chrome_trace(timeline)).encode())
 
 
-def check_writable(path: Path) -> None:
-    """Raise InputError unless a new run folder can be made at `path`; makes nothing."""
+def check_writable(path: Path, needed_bytes: int) -> None:
+    """Raise InputError unless a new run folder of about `needed_bytes` can be made at `path`; makes nothing."""
     if (path / "config.toml").exists():
         raise InputError(f"--run-dir {path}: holds a run already; --resume {path} goes on with it")
     existing = path
@@ -93,6 +103,11 @@ def check_writable(path: Path) -> None:
         raise InputError(f"--run-dir {path}: {existing} is not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"--run-dir {path}: {existing} is not writable")
-    free = os.statvfs(existing)
-    if free.f_flag & os.ST_RDONLY:
+    if os.statvfs(existing).f_flag & os.ST_RDONLY:
         raise InputError(f"--run-dir {path}: {existing} is on a read-only file system")
+    free_bytes = shutil.disk_usage(existing).free
+    if free_bytes < needed_bytes:
+        raise InputError(
+            f"--run-dir {path}: {format_bytes(free_bytes)} are free in {existing}, the run writes about "
+            f"{format_bytes(needed_bytes)}; make room, or write fewer checkpoints (train.checkpoint_every)"
+        )

@@ -6,7 +6,10 @@ environment variables.
 
 import contextlib
 import os
+import select
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,10 +29,11 @@ from .config import JobConfig
 from .corpus import load_corpus
 from .environment import Place, place
 from .log import RunLog
-from .loop import Stopped, Trainer, measured_steps, median_parts
+from .loop import Trainer, measured_steps, median_parts
 from .run_folder import RunFolder
 
 WARM_UP_STEPS = 5  # of a run are not measured
+GRACE_S = 20.0  # for a rank to save after the launcher has died
 
 
 class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +51,12 @@ class Member(msgspec.Struct, frozen=True):
     device: torch.device
 
 
-def main(run_dir: str) -> str:
-    """Train as this process's environment says; return "" or what stopped the run. Raises what went wrong."""
+def main(run_dir: str, launcher_pid: int) -> str:
+    """Train as this process's environment says; return "" or what stopped the run. Raises what went wrong.
+
+    A rank does not outlive the launcher: it saves and leaves, or is ended after `GRACE_S`.
+    """
+    threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     with joined(folder.config()) as member:
         return work(folder, member)
@@ -80,6 +88,17 @@ def work(folder: RunFolder, member: Member) -> str:
             f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {member.place.world_size}"
         )
     return _train(config, plan, folder, rank=member.place.rank, ranks=member.place.world_size, device=member.device)
+
+
+def _leave_with(launcher_pid: int) -> None:
+    """Wait for the launcher to end, then ask this process to stop, then make it."""
+    try:
+        select.select([os.pidfd_open(launcher_pid)], [], [])
+    except ProcessLookupError:
+        pass  # it has ended already
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os._exit(1)
 
 
 def choose_backend(asked: str, ranks_on_host: int) -> str:
@@ -117,25 +136,29 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
+    folder.write_rank(rank)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, trainer.request_stop)
-    log = None
-    if rank == 0:
-        folder.keep_metrics_before(trainer.first_step)
-        log = RunLog(folder, trainer.first_step, config.train.steps)
-    stopped = ""
     try:
-        trainer.run(log)
-    except Stopped as stop:
-        stopped = str(stop)
-    except OSError as error:
-        raise InputError(f"{folder.path}: {error.strerror or error}") from None
-    finally:
-        if log is not None:
-            log.close()
-    if trainer.recorder.parts:
-        _hand_in(trainer, folder, rank=rank, ranks=ranks)
+        stopped = _logged_run(trainer, folder, first=rank == 0)
+        if trainer.recorder.parts:
+            _hand_in(trainer, folder, rank=rank, ranks=ranks)
+    except OSError as error:  # the run folder cannot be written any more
+        what = error.strerror or str(error)
+        raise InputError(f"{folder.path}: {what}; make room and go on with --resume {folder.path}") from None
     return stopped
+
+
+def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
+    """Run the loop, with a log on the first rank; return "" or what stopped it."""
+    if not first:
+        return trainer.run(None)
+    folder.keep_metrics_before(trainer.first_step)
+    log = RunLog(folder, trainer.first_step, trainer.config.train.steps)
+    try:
+        return trainer.run(log)
+    finally:
+        log.close()
 
 
 def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> None:

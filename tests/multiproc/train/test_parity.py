@@ -1,12 +1,14 @@
 """Data parallelism changes who computes, not what is computed."""
 
 import pytest
-
-from meshwright.layout import Layout
 from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
 
+from meshwright.layout import Layout
 
-@pytest.mark.parametrize("layout", ["dp=1,mbs=2", "dp=2,mbs=4", "dp=2,mbs=2", "dp=4,mbs=2", "dp=4,mbs=1", "dp=2,mbs=4,recompute=full"])
+
+@pytest.mark.parametrize(
+    "layout", ["dp=1,mbs=2", "dp=2,mbs=4", "dp=2,mbs=2", "dp=4,mbs=2", "dp=4,mbs=1", "dp=2,mbs=4,recompute=full"]
+)
 def test_losses_equal_those_of_one_process_with_the_same_global_batch(layout, tmp_path, rank_pool):
     job = small_job(write_corpus(tmp_path))
     alone = write_run(tmp_path / "alone", job, Layout(dp=1, mbs=8))

@@ -55,7 +55,9 @@ def test_a_decoder_costs_six_flops_a_parameter_and_token_besides_attention():
         layer.count * op.model_flops for layer in workload.layers for op in layer.operators if op.kind == "attention"
     )
 
-    assert (workload.model_flops - attention) / (6 * workload.parameters * workload.tokens) == pytest.approx(1, rel=0.01)
+    assert (workload.model_flops - attention) / (6 * workload.parameters * workload.tokens) == pytest.approx(
+        1, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
