@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime
+from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import fit, time_all_reduce
+from .collectives import SMALL_BYTES, fit_sizes, time_all_reduce
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
@@ -27,6 +27,7 @@ from .process import prepare_process
 OPERATOR_BUDGET_S = 4.0  # for each rank count
 PEAK = Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3)  # a product that fills the caches
 COPY_BYTES = 64 * 2**20
+PACE_ROUNDS, PACE_PRODUCTS = 15, 8
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +69,9 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     have = {time.operator for time in known.operators if time.ranks == request.ranks}
     operators = tuple(op for op in (PEAK, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
-    sizes = request.collective_bytes
-    if any(
-        f.ranks == request.ranks
-        and f.backend == request.backend
-        and f.min_bytes <= min(sizes)
-        and max(sizes) <= f.max_bytes
-        for f in known.collectives
-        if sizes
-    ):
-        sizes = ()
+    fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
+    covered = all(any(f.min_bytes <= size <= f.max_bytes for f in fits) for size in request.collective_bytes)
+    sizes = () if covered else request.collective_bytes
     if not unique and not sizes:
         return None
     return Request(ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes)
@@ -96,40 +90,67 @@ def _measure(request: Request) -> Measurements:
             forward_s=statistics.mean(time.forward_s for time in times),
             backward_s=statistics.mean(time.backward_s for time in times),
         )
-        for times in zip(*(answer[0] for answer in answers), strict=True)
+        for times in zip(*(answer.operators for answer in answers), strict=True)
     )
-    collectives: tuple[CollectiveFit, ...] = ()
+    collectives: list[CollectiveFit] = []
     if request.collective_bytes and request.ranks > 1:
-        times_s = [statistics.mean(times) for times in zip(*(answer[1] for answer in answers), strict=True)]
-        busy_share = statistics.mean(answer[2] for answer in answers)
-        collectives = (
-            fit("all_reduce", request.backend, request.ranks, request.collective_bytes, times_s, busy_share),
-        )
+        times_s = [statistics.mean(times) for times in zip(*(answer.all_reduce_s for answer in answers), strict=True)]
+        busy = [statistics.mean(shares) for shares in zip(*(answer.busy_shares for answer in answers), strict=True)]
+        collectives = fit_sizes("all_reduce", request.backend, request.ranks, request.collective_bytes, times_s, busy)
     return Measurements(
         fingerprint="",
         operators=operators,
-        collectives=collectives,
-        memory_bandwidth_bytes_per_s=sum(answer[3] for answer in answers),
+        collectives=tuple(collectives),
+        straggling=(Straggling(ranks=request.ranks, share=_straggling([answer.paces_s for answer in answers])),),
+        memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
     )
 
 
-def measure_on_rank(
-    rank: int, world_size: int, store: Store, request: Request, threads: int
-) -> tuple[list[OperatorTime], list[float], float, float]:
-    """Measure a request on one rank; return operator times, all-reduce times, their busy share, copy bandwidth."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank measured."""
+
+    operators: list[OperatorTime]
+    all_reduce_s: list[float]  # by size of the request
+    busy_shares: list[float]  # likewise
+    paces_s: list[float]  # the same work, again and again, begun at once on all ranks
+    memory_bandwidth_bytes_per_s: float
+
+
+def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
+    """Measure a request on one rank, in lockstep with the others."""
     prepare_process(threads)
     device = torch.device("cuda", rank) if request.backend == "nccl" else torch.device("cpu")
     dist.init_process_group(request.backend, rank=rank, world_size=world_size, store=store)
     operators = time_operators(
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
     )
-    times_s, shares = [], []
-    if world_size > 1:
-        for size_bytes in request.collective_bytes:
-            time_s, share = time_all_reduce(size_bytes, device)
-            times_s.append(time_s)
-            shares.append(share)
-    return operators, times_s, statistics.median(shares) if shares else 0.0, _copy_bandwidth(device)
+    sizes = request.collective_bytes if world_size > 1 else ()
+    reduced = [time_all_reduce(size_bytes, device) for size_bytes in sizes]
+    return Answer(
+        operators=operators,
+        all_reduce_s=[time_s for time_s, _ in reduced],
+        busy_shares=[share for _, share in reduced],
+        paces_s=[_pace_s(device) for _ in range(PACE_ROUNDS)] if world_size > 1 else [],
+        memory_bandwidth_bytes_per_s=_copy_bandwidth(device),
+    )
+
+
+def _pace_s(device: torch.device) -> float:
+    """Return the seconds of a fixed amount of work that starts on all ranks at once."""
+    factor = torch.ones(512, 512, device=device)
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(PACE_PRODUCTS):
+        factor @ factor
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _straggling(paces_s: Sequence[Sequence[float]]) -> float:
+    """Return how much longer the slowest rank takes for the same work than the ranks do on average."""
+    rounds = list(zip(*paces_s, strict=True))
+    return statistics.mean(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0
 
 
 def _copy_bandwidth(device: torch.device) -> float:
@@ -148,10 +169,12 @@ def _copy_bandwidth(device: torch.device) -> float:
 
 
 def _merge(known: Measurements, new: Measurements) -> Measurements:
-    def key(item: OperatorTime | CollectiveFit) -> tuple[object, ...]:
+    def key(item: OperatorTime | CollectiveFit | Straggling) -> tuple[object, ...]:
         if isinstance(item, OperatorTime):
             return (item.operator, item.ranks)
-        return (item.collective, item.backend, item.ranks)
+        if isinstance(item, Straggling):
+            return (item.ranks,)
+        return (item.collective, item.backend, item.ranks, item.max_bytes <= SMALL_BYTES)
 
     def joined(old: Sequence[msgspec.Struct], fresh: Sequence[msgspec.Struct]) -> tuple[msgspec.Struct, ...]:
         return tuple({key(item): item for item in (*old, *fresh)}.values())  # type: ignore[arg-type]
@@ -160,6 +183,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
         known,
         operators=joined(known.operators, new.operators),
         collectives=joined(known.collectives, new.collectives),
+        straggling=joined(known.straggling, new.straggling),
         memory_bandwidth_bytes_per_s=new.memory_bandwidth_bytes_per_s,
     )
 

@@ -10,28 +10,57 @@ import torch.distributed as dist
 
 from ..cluster.graph import CollectiveFit
 
-ROUNDS = 7
+ROUNDS = 9
 WARM_UP = 2
+COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
+SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
 
 def time_all_reduce(size_bytes: int, device: torch.device, *, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return the median seconds of an all-reduce of float32 on this rank, and the share in which its cores worked."""
+    """Return the median seconds of an all-reduce of float32 on this rank, and the share in which its cores worked.
+
+    It is called as training does: after some computation, asynchronously, its end seen through the future.
+    """
     tensor = torch.ones(max(1, size_bytes // 4), device=device)
-    times = []
-    for _ in range(WARM_UP):
-        dist.all_reduce(tensor)
-    busy_s = -time.process_time()
-    begin = time.perf_counter()
-    for _ in range(rounds):
-        tensor.fill_(1.0)
+    factor = torch.ones(256, 256, device=device)
+    times, busy = [], []
+    for _ in range(WARM_UP + rounds):
+        end = time.perf_counter() + COMPUTE_S
+        while time.perf_counter() < end:
+            factor @ factor
         dist.barrier()
-        start = time.perf_counter()
-        dist.all_reduce(tensor)
+        start, busy_start = time.perf_counter(), time.process_time()
+        future = dist.all_reduce(tensor, async_op=True).get_future()
+        future.then(lambda done: done.value()[0]).wait()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
-    busy_s += time.process_time()
-    return statistics.median(times), min(1.0, busy_s / (time.perf_counter() - begin))
+        busy.append(time.process_time() - busy_start)
+        tensor.fill_(1.0)
+    time_s = statistics.median(times[WARM_UP:])
+    return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s)
+
+
+def fit_sizes(
+    collective: str,
+    backend: str,
+    ranks: int,
+    sizes_bytes: Sequence[int],
+    times_s: Sequence[float],
+    busy: Sequence[float],
+) -> list[CollectiveFit]:
+    """Return one fit of the small sizes and one of the large ones, those of `SMALL_BYTES` being in both."""
+    fits = []
+    for small in (True, False):
+        rows = [
+            row
+            for row in zip(sizes_bytes, times_s, busy, strict=True)
+            if (row[0] <= SMALL_BYTES if small else row[0] >= SMALL_BYTES)
+        ]
+        if rows:
+            sizes, times, shares = zip(*rows, strict=True)
+            fits.append(fit(collective, backend, ranks, sizes, times, statistics.median(shares)))
+    return fits
 
 
 def fit(

@@ -75,12 +75,20 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     backward_s: float
 
 
+class Straggling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much longer the slowest of `ranks` ranks takes for the same work than they do on average: 0.03 is 3 %."""
+
+    ranks: int
+    share: float
+
+
 class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `bench` measured on the machines of a cluster."""
 
     fingerprint: str  # machine and versions
     operators: tuple[OperatorTime, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
+    straggling: tuple[Straggling, ...] = ()
     memory_bandwidth_bytes_per_s: float | None = None
 
 

@@ -17,6 +17,7 @@ from ..timeline import Performance, Span, Timeline, step_parts, summarize
 from ..workload.graph import Operator, Workload
 
 FLOAT32_BYTES = 4
+LOSS_BYTES = 16  # the loss and whether to stop, in float64
 
 
 class StepInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +55,18 @@ class Times:
         return sum(n * t[0] for n, t in pairs), sum(n * t[1] for n, t in pairs)
 
 
-def find_fit(measured: Measurements, collective: str, backend: str, ranks: int) -> CollectiveFit | None:
-    """Return the fit of a collective over so many ranks, if there is one."""
-    for candidate in measured.collectives:
-        if (candidate.collective, candidate.backend, candidate.ranks) == (collective, backend, ranks):
-            return candidate
-    return None
+def collective_s(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> float:
+    """Return the seconds of a collective from the fit whose sizes lie nearest."""
+    fit = find_fit(measured, collective, backend, ranks, size_bytes)
+    return fit.alpha_s + fit.beta_s_per_byte * size_bytes
+
+
+def find_fit(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> CollectiveFit:
+    """Return the fit for this size; InputError if the collective was not measured over so many ranks."""
+    found = [f for f in measured.collectives if (f.collective, f.backend, f.ranks) == (collective, backend, ranks)]
+    if not found:
+        raise InputError(f"{collective} of {backend} over {ranks} ranks was not measured; --recalibrate")
+    return min(found, key=lambda f: max(f.min_bytes - size_bytes, size_bytes - f.max_bytes, 0))
 
 
 def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
@@ -91,7 +98,8 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
     update_s = sum(times.of(op)[0] for op in inputs.workload.update)
     now = _append(spans, "compute", "optimizer", now, update_s)
     if ranks > 1:  # the loss is averaged for the log
-        now = _append(spans, "comm", "all_reduce", now, _fit(inputs, ranks).alpha_s, size_bytes=16)
+        time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, ranks, LOSS_BYTES)
+        now = _append(spans, "comm", "all_reduce", now, time_s, size_bytes=LOSS_BYTES)
     return Timeline(spans=tuple(spans), source="predicted")
 
 
@@ -114,7 +122,6 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
     """Return what a predicted timeline adds up to."""
     tokens = inputs.global_batch * inputs.workload.seq_len
     flops = inputs.workload.model_flops * inputs.global_batch / inputs.workload.micro_batch
-    fit = find_fit(inputs.measured, "all_reduce", inputs.backend, layout.dp)
     return summarize(
         [step_parts(timeline.spans)],
         ranks=layout.world_size,
@@ -122,15 +129,15 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
         model_flops_per_step=flops,
         peak_flops_per_s=inputs.peak_flops_per_s,
         peak_memory_bytes=memory_bytes,
-        error_band=0.15 if fit is None else max(0.15, fit.residual * 0.5),
+        error_band=ERROR_BAND,
         not_modelled=NOT_MODELLED,
         calibration=(f"operators and collectives of machine {inputs.measured.fingerprint}",),
     )
 
 
+ERROR_BAND = 0.15  # the share within which step times of quiet machines are held to lie
 NOT_MODELLED = (
     "other programs on the same cores",
-    "differences in speed between ranks",
     "checkpoints and validation (outside the step)",
 )
 
@@ -139,47 +146,46 @@ def _overlapped_backward(
     spans: list[Span], now: float, backward_s: float, layout: Layout, inputs: StepInputs, bucket_bytes: int
 ) -> float:
     """Append the last backward with its buckets in flight; return when both are over."""
-    fit = _fit(inputs, layout.world_size)
     sizes = buckets(inputs.workload, bucket_bytes)
     total = sum(sizes)
-    start, done, queue_free = now, 0.0, now
-    pending: list[float] = []  # communication work, in seconds, that is still to be done
+    start = queue_free = now
+    share = 0.0
     for size in sizes:
         segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
-        now, queue_free = _advance(now, segment_s, queue_free, fit.busy_share)
-        done += size
-        work_s = fit.alpha_s + fit.beta_s_per_byte * size
+        now = _advance(now, segment_s, queue_free, share)
+        fit = find_fit(inputs.measured, "all_reduce", inputs.backend, layout.world_size, size)
+        share = fit.busy_share
         begin = max(now, queue_free)
-        queue_free = begin + work_s
-        pending.append(queue_free)
+        queue_free = begin + fit.alpha_s + fit.beta_s_per_byte * size
         spans.append(Span(0, "comm", "all_reduce", begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
-    return max(now, queue_free)
+    # the slowest rank ends last, and the last bucket waits for it
+    late_s = now * _straggling(inputs.measured, layout.world_size)
+    done = max(queue_free, now) + late_s
+    spans[-2] = msgspec.structs.replace(spans[-2], end_s=done)
+    return done
 
 
-def _advance(now: float, work_s: float, comm_until: float, share: float) -> tuple[float, float]:
-    """Return when `work_s` of compute is done that starts now, and when the communication under way is done.
+def _straggling(measured: Measurements, ranks: int) -> float:
+    return next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
+
+
+def _advance(now: float, work_s: float, comm_until: float, share: float) -> float:
+    """Return when `work_s` of compute is done that starts now, with communication under way until `comm_until`.
 
     While both are under way, communication takes `share` of the cores and compute gets the rest.
     """
     contended_s = max(0.0, comm_until - now)
     speed = 1.0 - share
-    if speed * contended_s >= work_s:
-        return now + work_s / speed if speed > 0 else comm_until + work_s, comm_until
-    return now + work_s + share * contended_s, comm_until
+    if speed > 0 and speed * contended_s >= work_s:
+        return now + work_s / speed
+    return now + work_s + share * contended_s
 
 
 def _copy_s(inputs: StepInputs) -> float:
     """Return the seconds of one pass of a rank's gradients through memory (read, read, write)."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s
     return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * inputs.workload.parameters / bandwidth
-
-
-def _fit(inputs: StepInputs, ranks: int) -> CollectiveFit:
-    found = find_fit(inputs.measured, "all_reduce", inputs.backend, ranks)
-    if found is None:
-        raise InputError(f"all-reduce of {inputs.backend} over {ranks} ranks was not measured; --recalibrate")
-    return found
 
 
 def _append(spans: list[Span], lane: str, name: str, start: float, duration: float, *, size_bytes: int = 0) -> float:

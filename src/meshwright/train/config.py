@@ -66,7 +66,7 @@ class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long, how much at a time, and what is written on the way."""
 
-    steps: int = 1500  # optimiser steps
+    steps: int = 1300  # optimiser steps
     global_batch: int = 8  # sequences of one optimiser step, over all ranks
     seed: int = 0  # of weights and data order
     validate_every: int = 250  # steps between validation losses; always after the last step

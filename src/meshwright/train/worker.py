@@ -92,10 +92,8 @@ def work(folder: RunFolder, member: Member) -> str:
 
 def _leave_with(launcher_pid: int) -> None:
     """Wait for the launcher to end, then ask this process to stop, then make it."""
-    try:
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
         select.select([os.pidfd_open(launcher_pid)], [], [])
-    except ProcessLookupError:
-        pass  # it has ended already
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
     os._exit(1)
