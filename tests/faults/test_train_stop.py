@@ -60,15 +60,21 @@ class Job:
         return not self.members()
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Return a cache folder that the module's jobs share, so that the machine is measured once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, cache):
     """Return a function that starts a small job with arguments; all that is left is killed afterwards."""
     jobs = []
     job = small_job(write_corpus(tmp_path), steps=4000, checkpoint_every=50)
     (tmp_path / "job.toml").write_text(to_toml(job))
 
     def run(*arguments: str) -> Job:
-        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": str(tmp_path / "cache")}))
+        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache}))
         return jobs[-1]
 
     yield run
@@ -100,7 +106,7 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(start, tmp_path):
 
 
 def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
-    job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--run-dir", str(tmp_path / "run"))
+    job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--recalibrate", "--run-dir", str(tmp_path / "run"))
     job.wait_until(lambda: len(job.members()) > 3)
 
     os.killpg(job.process.pid, signal.SIGINT)

@@ -21,7 +21,7 @@ from ..workload.graph import Operator
 
 COLD_BYTES = 96 * 2**20  # the copies of an operator together take at least this much, if a few of them do
 MAX_COPIES = 8
-MIN_ROUNDS = 3
+MIN_ROUNDS, MAX_ROUNDS = 3, 60
 
 # a copy of an operator: its forward, and the tensors whose gradients backward computes (none: no backward)
 Copy = tuple[Callable[[], tuple[Tensor, ...]], tuple[Tensor, ...]]
@@ -57,7 +57,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[fl
     _round(operator, copies, device)  # allocates, loads code, settles thread pools
     samples: list[tuple[float, float]] = []
     end = time.monotonic() + budget_s
-    while len(samples) < MIN_ROUNDS or time.monotonic() < end:
+    while len(samples) < MIN_ROUNDS or (len(samples) < MAX_ROUNDS and time.monotonic() < end):
         samples.append(_round(operator, copies, device))
     forward_s = statistics.median(sample[0] for sample in samples)
     backward_s = statistics.median(sample[1] for sample in samples)
