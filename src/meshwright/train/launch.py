@@ -15,6 +15,7 @@ from ..bench.pool import PRELOAD
 from ..errors import InputError, MeshwrightError
 from .checkpoint import latest_checkpoint
 from .run_folder import RunFolder
+from .worker import STOPPED_EXIT_CODE
 from .worker import main as worker_main
 
 
@@ -42,15 +43,22 @@ def launch(run_dir: str, *, ranks: int, port: int) -> str:
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
-            results: dict[int, str] = elastic_launch(config, worker_main)(run_dir, os.getpid())
+            elastic_launch(config, worker_main)(run_dir, os.getpid())
         except ChildFailedError as error:
+            if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
+                return _interrupted(run_dir)
             raise _failure(error) from None
-        except SignalException as stopped:  # the ranks were told too, and have saved if they had begun
-            saved = latest_checkpoint(RunFolder(Path(run_dir)).checkpoints)
-            if saved is None:
-                raise KeyboardInterrupt from stopped
-            return f"interrupted; --resume {run_dir} goes on from {saved.name}"
-    return next((text for text in results.values() if text), "")
+        except SignalException:  # the ranks were told too
+            return _interrupted(run_dir)
+    return ""
+
+
+def _interrupted(run_dir: str) -> str:
+    """Return how to go on after an interrupt; KeyboardInterrupt if nothing had been saved."""
+    saved = latest_checkpoint(RunFolder(Path(run_dir)).checkpoints)
+    if saved is None:
+        raise KeyboardInterrupt
+    return f"interrupted; --resume {run_dir} goes on from {saved.name}"
 
 
 def _failure(error: ChildFailedError) -> MeshwrightError:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from .loop import Trainer, measured_steps, median_parts
 from .run_folder import RunFolder
 
 WARM_UP_STEPS = 5  # of a run are not measured
+STOPPED_EXIT_CODE = 130
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 
 
@@ -51,15 +53,17 @@ class Member(msgspec.Struct, frozen=True):
     device: torch.device
 
 
-def main(run_dir: str, launcher_pid: int) -> str:
-    """Train as this process's environment says; return "" or what stopped the run. Raises what went wrong.
+def main(run_dir: str, launcher_pid: int) -> None:
+    """Train as this process's environment says. Raises what went wrong, SystemExit(130) where a signal stopped it.
 
     A rank does not outlive the launcher: it saves and leaves, or is ended after `GRACE_S`.
     """
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     with joined(folder.config()) as member:
-        return work(folder, member)
+        stopped = work(folder, member)
+    if stopped:  # a rank that returned would wait for the launcher, which is leaving
+        sys.exit(STOPPED_EXIT_CODE)
 
 
 @contextlib.contextmanager

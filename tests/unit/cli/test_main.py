@@ -1,0 +1,46 @@
+"""The command line as a user types it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from meshwright import cli
+
+
+def test_help_lists_every_command_and_imports_no_torch():
+    code = "import sys; from meshwright import cli; cli.run(['--help']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert [name for name in cli.COMMANDS if name not in done.stdout] == []
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_help_of_a_command_fits_a_screen_and_shows_an_example(name, capsys):
+    assert cli.run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+
+    assert "Example:" in text or "Examples:" in text
+    assert len(text.splitlines()) <= 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["trian"], "trian"), (["train", "--ranks", "0"], "--ranks"), (["train", "none.toml"], "none.toml: no such file")],
+)
+def test_a_bad_command_line_is_one_line_and_exit_code_two(arguments, message, capsys):
+    assert cli.run(arguments) == 2
+    errors = capsys.readouterr().err
+
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_an_interrupt_is_exit_code_130(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("meshwright.train.config.load", interrupted)
+    assert cli.run(["train"]) == 130
+    assert capsys.readouterr().err.strip() == "meshwright: interrupted"

@@ -1,0 +1,126 @@
+"""The price of a step: sums of what was measured, and communication that overlaps, contends and waits."""
+
+import msgspec
+import pytest
+
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
+from meshwright.errors import InputError
+from meshwright.layout import Layout
+from meshwright.plan.step import StepInputs, Times, buckets, collective_s, predict_step
+from meshwright.timeline import step_parts
+from meshwright.workload.transformer import ModelConfig, describe
+
+MODEL = ModelConfig()
+FORWARD_S, BACKWARD_S = 1e-3, 2e-3  # of every operator
+
+
+def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, straggling=0.0):
+    workload = describe(MODEL, seq_len=128, micro_batch=2)
+    operators = [op for layer in workload.layers for op in layer.operators] + list(workload.update)
+    return Measurements(
+        fingerprint="test",
+        operators=tuple(
+            OperatorTime(operator=key, ranks=ranks, threads=1, forward_s=FORWARD_S, backward_s=BACKWARD_S)
+            for key in {op.key for op in operators}
+        ),
+        collectives=(
+            CollectiveFit(
+                collective="all_reduce", backend="gloo", ranks=ranks, alpha_s=alpha_s, min_bytes=1, max_bytes=2**30,
+                beta_s_per_byte=beta_s_per_byte, busy_share=busy_share,
+            ),
+        ),
+        straggling=(Straggling(ranks=ranks, share=straggling),),
+    )  # fmt: skip
+
+
+def parts(ranks, global_batch, *, bucket_bytes=2**30, recompute="none", **figures):
+    inputs = StepInputs(
+        workload=describe(MODEL, seq_len=128, micro_batch=2),
+        global_batch=global_batch,
+        measured=measured(ranks, **figures),
+        backend="gloo",
+        peak_flops_per_s=1e11,
+        data_s=1e-4,
+    )
+    timeline = predict_step(Layout(dp=ranks, mbs=2, recompute=recompute), inputs, bucket_bytes)
+    return step_parts(timeline.spans)
+
+
+OPERATORS = 1 + 4 * 11 + 3  # embedding, four layers, output
+
+
+def test_one_rank_costs_the_sum_of_its_operators():
+    step = parts(1, 2)
+
+    assert step["forward_s"] == pytest.approx(OPERATORS * FORWARD_S)
+    assert step["backward_s"] == pytest.approx(OPERATORS * BACKWARD_S)
+    assert step["optimizer_s"] == pytest.approx(2 * FORWARD_S)
+    assert step["exposed_comm_s"] == 0
+    assert step["step_time_s"] == pytest.approx(OPERATORS * 3e-3 + 2e-3 + 1e-4)
+
+
+def test_accumulation_repeats_forward_backward_and_data():
+    once, thrice = parts(1, 2), parts(1, 6)
+
+    for name in ("forward_s", "backward_s", "data_s"):
+        assert thrice[name] == pytest.approx(3 * once[name])
+    assert thrice["optimizer_s"] == pytest.approx(once["optimizer_s"])
+
+
+def test_full_recomputation_runs_the_layers_forward_again():
+    assert parts(1, 2, recompute="full")["backward_s"] - parts(1, 2)["backward_s"] == pytest.approx(44 * FORWARD_S)
+
+
+def test_a_single_bucket_is_wholly_exposed_and_many_hide_all_but_the_last():
+    gradient_bytes = describe(MODEL, seq_len=128, micro_batch=2).parameters * 4
+    one = parts(2, 4, beta_s_per_byte=1e-8)
+    many = parts(2, 4, beta_s_per_byte=1e-8, bucket_bytes=2**19)
+
+    loss_s = 1e-3 + 16e-8
+    assert one["exposed_comm_s"] == pytest.approx(1e-3 + gradient_bytes * 1e-8 + loss_s)
+    assert one["hidden_comm_s"] == 0
+    assert many["exposed_comm_s"] < one["exposed_comm_s"]
+    assert many["hidden_comm_s"] > 0
+
+
+def test_hidden_communication_on_the_same_cores_makes_backward_longer():
+    free = parts(2, 4, beta_s_per_byte=1e-8, bucket_bytes=2**19)
+    shared = parts(2, 4, beta_s_per_byte=1e-8, bucket_bytes=2**19, busy_share=0.5)
+
+    assert shared["backward_s"] - free["backward_s"] == pytest.approx(0.5 * shared["hidden_comm_s"], rel=0.35)
+    assert shared["step_time_s"] > free["step_time_s"]
+
+
+def test_the_slowest_rank_is_waited_for():
+    even, uneven = parts(2, 4), parts(2, 4, straggling=0.05)
+
+    assert uneven["exposed_comm_s"] - even["exposed_comm_s"] == pytest.approx(0.05 * OPERATORS * 3e-3, rel=0.01)
+
+
+def test_buckets_hold_all_gradients_in_backwards_order():
+    workload = describe(MODEL, seq_len=128, micro_batch=2)
+
+    assert sum(buckets(workload, 2**19)) == workload.parameters * 4
+    assert buckets(workload, 2**40) == [workload.parameters * 4]
+    assert all(size >= 2**19 for size in buckets(workload, 2**19)[:-1])
+
+
+def test_what_was_not_measured_is_said():
+    with pytest.raises(InputError, match="not measured on 4 ranks"):
+        Times(measured(2), 4).of(describe(MODEL, seq_len=128, micro_batch=2).layers[0].operators[0])
+    with pytest.raises(InputError, match="all_reduce of nccl over 2 ranks"):
+        collective_s(measured(2), "all_reduce", "nccl", 2, 100)
+
+
+def test_the_fit_whose_sizes_are_nearest_is_used():
+    small = measured(2).collectives[0]
+    both = msgspec.structs.replace(
+        measured(2),
+        collectives=(
+            msgspec.structs.replace(small, max_bytes=1000, alpha_s=1.0),
+            msgspec.structs.replace(small, min_bytes=1000, alpha_s=2.0),
+        ),
+    )
+
+    assert collective_s(both, "all_reduce", "gloo", 2, 10) == pytest.approx(1.0)
+    assert collective_s(both, "all_reduce", "gloo", 2, 5000) == pytest.approx(2.0, rel=1e-4)

@@ -1,0 +1,122 @@
+"""The corpus: what is read, what is held out, and in which order it is seen."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.train.corpus import (
+    SEPARATOR,
+    Sampler,
+    find_files,
+    load_corpus,
+    split_files,
+    standard_library,
+    tokenize,
+    validation_sequences,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "text"
+    for number in range(40):
+        path = root / f"part{number % 3}" / f"file{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"number = {number}\n" * 20)
+    (root / "site-packages").mkdir()
+    (root / "site-packages" / "other.py").write_text("x\n")
+    return root
+
+
+def test_the_standard_library_is_the_default_and_site_packages_are_left_out():
+    files = find_files([], "*.py")
+
+    assert standard_library() / "abc.py" in [file for _, file in files]
+    assert not [file for _, file in files if "site-packages" in file.parts]
+
+
+def test_whole_files_are_held_out_and_no_file_is_in_both_parts(folder):
+    files = find_files([str(folder)], "*.py")
+    split = split_files(files, 0.2)
+
+    assert len(files) == 40
+    assert set(split.train) | set(split.validation) == set(files)
+    assert not set(split.train) & set(split.validation)
+    assert 1 <= len(split.validation) <= 20
+
+
+def test_what_is_held_out_does_not_depend_on_where_the_folder_lies(folder, tmp_path):
+    before = [f.name for _, f in split_files(find_files([str(folder)], "*.py"), 0.2).validation]
+    folder.rename(tmp_path / "moved")
+    after = [f.name for _, f in split_files(find_files([str(tmp_path / "moved")], "*.py"), 0.2).validation]
+
+    assert before == after
+
+
+def test_byte_tokens_are_the_bytes_with_a_separator_after_each_file(folder, tmp_path):
+    files = find_files([str(folder)], "*.py")[:3]
+    tokens = tokenize(files, "bytes", tmp_path / "cache")
+
+    assert tokens.tobytes() == b"".join(file.read_bytes() + bytes([SEPARATOR]) for _, file in files)
+    assert isinstance(tokens, np.memmap)
+
+
+def test_a_changed_file_is_tokenised_again(folder, tmp_path):
+    files = find_files([str(folder)], "*.py")[:2]
+    before = tokenize(files, "bytes", tmp_path / "cache")
+    files[0][1].write_text("something else entirely\n")
+
+    assert tokenize(files, "bytes", tmp_path / "cache").tobytes() != before.tobytes()
+
+
+def test_a_hugging_face_tokenizer_is_used(folder, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"number": 0, "=": 1, "[UNK]": 2}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokens = tokenize(find_files([str(folder)], "*.py")[:1], str(tmp_path / "tokenizer.json"), tmp_path / "cache")
+
+    assert tokens[:3].tolist() == [0, 1, 2]
+
+
+def test_a_file_that_is_no_tokenizer_is_refused(folder, tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"hello": 1}')
+
+    with pytest.raises(InputError, match=r"not a tokenizer.json"):
+        tokenize(find_files([str(folder)], "*.py"), str(tmp_path / "tokenizer.json"), tmp_path / "cache")
+
+
+def test_every_window_is_seen_once_an_epoch_in_an_order_of_seed_and_index_alone():
+    tokens = np.arange(1000, dtype=np.uint32)
+    sampler = Sampler(tokens, seq_len=10, seed=3)
+    epoch = sampler.sequences(range(98))
+
+    starts = sorted(row[0] for row in epoch)
+    assert [b - a for a, b in itertools.pairwise(starts)] == [10] * 97
+    assert (Sampler(tokens, seq_len=10, seed=3).sequences([70, 5]) == epoch[[70, 5]]).all()
+    assert (Sampler(tokens, seq_len=10, seed=4).sequences(range(98)) != epoch).any()
+    assert (sampler.sequences(range(98, 196)) != epoch).any()
+    assert (np.diff(epoch, axis=1) == 1).all()
+
+
+def test_validation_sequences_are_spread_and_do_not_overlap():
+    tokens = np.arange(1001, dtype=np.uint32)
+    rows = validation_sequences(tokens, seq_len=10, count=7)
+
+    assert rows.shape == (7, 11)
+    assert rows[0, 0] == 0
+    assert rows[-1, -1] == 1000
+    assert (np.diff(rows[:, 0]) >= 10).all()
+
+
+def test_the_end_of_a_single_file_is_held_out(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_bytes(bytes(range(1, 251)) * 8)
+    corpus = load_corpus([str(path)], "*.py", "bytes", 0.1, 32, tmp_path / "cache")
+
+    assert len(corpus.train) + len(corpus.validation) == 2001
+    assert len(corpus.validation) == 200
