@@ -2,9 +2,11 @@
 
 Each operator runs as it does inside a step: several independent copies go forward one after the other, each keeping
 what backward needs, then all go backward in reverse order. The copies together are larger than the caches, so that
-inputs of forward are warm and what backward needs is cold, as in a deep model.
+weights and what backward needs are cold, as in a deep model; the activations that forward reads and the gradients that
+backward reads are touched just before, as the operator next to them does.
 """
 
+import dataclasses
 import math
 import statistics
 import time
@@ -20,11 +22,22 @@ from ..workload import functional
 from ..workload.graph import Operator
 
 COLD_BYTES = 96 * 2**20  # the copies of an operator together take at least this much, if a few of them do
-MAX_COPIES = 8
+MAX_COPIES = 32
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
 
-# a copy of an operator: its forward, and the tensors whose gradients backward computes (none: no backward)
-Copy = tuple[Callable[[], tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of an operator: its forward, and the tensors whose gradients backward computes (none: no backward)."""
+
+    forward: Callable[[], tuple[Tensor, ...]]
+    activations: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Activations and weights."""
+        return self.activations + self.weights
 
 
 def time_operators(
@@ -50,7 +63,7 @@ def time_operators(
 def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[float, float]:
     with device:
         copies = [_make(operator)]
-        size_bytes = sum(t.numel() * t.element_size() for t in copies[0][1]) + operator.saved_bytes
+        size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
         count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
@@ -66,20 +79,27 @@ def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[fl
 
 def _round(operator: Operator, copies: list[Copy], device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
-    start = _clock(device)
-    outputs = [forward() for forward, _ in copies]
-    middle = _clock(device)
-    gradients = [tuple(torch.ones_like(t) for t in output) for output in outputs]
-    begin = _clock(device)
+    forward_s = backward_s = 0.0
+    outputs = []
+    for copy in copies:
+        with torch.no_grad():
+            for activation in copy.activations:
+                activation.mul_(1.0)
+        start = _clock(device)
+        outputs.append(copy.forward())
+        forward_s += _clock(device) - start
     while outputs:
-        _, inputs = copies[len(outputs) - 1]
-        output, gradient = outputs.pop(), gradients.pop()
+        inputs = copies[len(outputs) - 1].inputs
+        output = outputs.pop()
+        gradient = tuple(torch.ones_like(t) for t in output)
+        start = _clock(device)
         if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
             gradient[0].add_(inputs[0])
         elif inputs:
             torch.autograd.grad(output, inputs, gradient)
+        backward_s += _clock(device) - start
         del output, gradient
-    return middle - start, _clock(device) - begin
+    return forward_s, backward_s
 
 
 def _clock(device: torch.device) -> float:
@@ -95,34 +115,38 @@ def _make(operator: Operator) -> Copy:
         case "linear":
             rows, inputs, outputs = shape
             x, w = _leaf(rows, inputs), _leaf(outputs, inputs)
-            return lambda: (F.linear(x, w),), (x, w)
+            return Copy(lambda: (F.linear(x, w),), (x,), (w,))
         case "rms_norm":
             x, w = _leaf(*shape), _leaf(shape[-1])
-            return lambda: (functional.rms_norm(x, w, 1e-5),), (x, w)
+            return Copy(lambda: (functional.rms_norm(x, w, 1e-5),), (x,), (w,))
         case "add":
             x, y = torch.randn(shape), torch.randn(shape)
-            return lambda: (x + y,), (x, y)
+            return Copy(lambda: (x + y,), (x, y))
         case "swiglu":
             x = _leaf(shape[0], 2 * shape[1])
-            return lambda: (functional.swiglu(x),), (x,)
+            return Copy(lambda: (functional.swiglu(x),), (x,))
         case "embedding":
             rows, vocabulary, hidden = shape
             w, tokens = _leaf(vocabulary, hidden), torch.randint(vocabulary, (rows,))
-            return lambda: (F.embedding(tokens, w),), (w,)
+            return Copy(lambda: (F.embedding(tokens, w),), (), (w,))
         case "cross_entropy":
             x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
-            return lambda: (functional.cross_entropy(x, targets),), (x,)
+            return Copy(lambda: (functional.cross_entropy(x, targets),), (x,))
         case "split_heads":
             batch, length, heads, kv_heads, width = shape
             x = _leaf(batch, length, (heads + 2 * kv_heads) * width)
             cos, sin = (table.to(x) for table in functional.rotary_tables(length, width, 10000.0))
-            return lambda: functional.split_heads(x, cos, sin, heads, kv_heads), (x,)
+            return Copy(lambda: functional.split_heads(x, cos, sin, heads, kv_heads), (x,))
         case "attention":
             batch, heads, kv_heads, length, width = shape
             q, k, v = (_leaf(batch, length, count, width) for count in (heads, kv_heads, kv_heads))
-            return lambda: (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),), (q, k, v)
+
+            def attend() -> tuple[Tensor, ...]:
+                return (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),)
+
+            return Copy(attend, (q, k, v))
         case "adamw" | "grad_norm":
-            return _update(operator), ()
+            return Copy(_update(operator))
 
 
 def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:
