@@ -1,0 +1,219 @@
+"""The ranks of one host and the memory that they share: slots, counters, and the rule that keeps them apart.
+
+Memory: for each rank one line of counters, `SLOTS` slots of data, and a text that says why it gave up.
+
+Order: every collective is a row of steps, the same on all ranks. In a step a rank (1) takes the next slot in turn,
+(2) fills it, (3) raises its counter to the step's number, (4) waits for the counters of those it reads, (5) reads their
+slots. So a counter of q means: "my slot of step q is filled, and I have read all that I shall read of steps before q".
+A slot last read in step q is free for its owner when every counter has reached q + 1; a rank that itself reads nothing
+in a step still raises its counter when it enters. The rule holds across collectives of every kind.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .failures import CollectiveError, RankFailure
+from .flight import FlightRecord
+from .hosts import KeyValueStore, Member
+from .reductions import Block, Reduction
+from .segment import PAGE, share_segment
+from .waiting import Lives, Patience, make_fence
+
+SLOTS = 2
+LINE = 16  # counters of 8 bytes in a rank's line: two cache lines, so that neighbours are not fetched along
+STATE, STEPS = 1, 2  # places in the line: see below
+ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
+TEXT_BYTES = 512
+SLOT_VARIABLE = "MESHWRIGHT_SLOT_BYTES"
+_TEXT = struct.Struct(f"q{TEXT_BYTES - 8}s")  # the rank that is to blame, and the message
+
+
+def default_slot_bytes(ranks: int) -> int:
+    """Return the bytes of a slot: such that the chunk that a rank works on stays in its own cache.
+
+    A rank touches its slot, its tensor and its peers' slots in turn: two ranks do best with chunks of the size of the
+    second-level cache, more ranks with twice that, since each then works on a part of the chunk only.
+    """
+    asked = os.environ.get(SLOT_VARIABLE)
+    if asked is not None:
+        if not asked.isdecimal() or int(asked) < PAGE or int(asked) % PAGE:
+            raise InputError(f"{SLOT_VARIABLE}={asked}: expected a multiple of {PAGE} bytes")
+        return int(asked)
+    cache = cache_bytes()
+    return min(max(cache if ranks == 2 else 2 * cache, 256 * 1024), 1024 * 1024)
+
+
+def cache_bytes() -> int:
+    """Return the size of this processor's second-level cache, or 512 KiB where the system does not tell."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
+    except OSError:
+        return 512 * 1024
+    return int(text.rstrip("KM")) * (2**20 if text.endswith("M") else 1024)
+
+
+class LocalGroup:
+    """The shared memory of the ranks of one host in one group, seen from one of them.
+
+    `rank` and `size` count within the host; `members` are in that order. `operation` is what is running now: name,
+    number, bytes and time limit in seconds; it names the culprit when a wait fails.
+    """
+
+    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+        self.members = tuple(members)
+        self.size = len(members)
+        self.rank = self.members.index(me)
+        self.slot_bytes = default_slot_bytes(self.size)
+        self.flight = FlightRecord(me.rank)
+        self.timeout_s = timeout_s
+        lines, texts = _up(self.size * LINE * 8), _up(self.size * TEXT_BYTES)
+        self._texts_at = lines
+        self._slots_at = lines + texts
+        own = SLOTS * self.slot_bytes
+        self._segment = share_segment(
+            store,
+            rank=me.rank,
+            local_ranks=[member.rank for member in members],
+            size_bytes=self._slots_at + self.size * own,
+            timeout_s=timeout_s,
+        )
+        try:
+            if self.rank == 0:
+                self._segment.reserve(0, self._slots_at)
+            self._segment.reserve(self._slots_at + self.rank * own, own)
+        finally:
+            self._segment.close_descriptor()
+        self.buffer = self._segment.buffer
+        self.counters = memoryview(self.buffer)[:lines].cast("Q")
+        base = np.frombuffer(self.buffer, np.uint8).ctypes.data
+        self.slot_offset = [
+            [self._slots_at + (r * SLOTS + d) * self.slot_bytes for d in range(SLOTS)] for r in range(self.size)
+        ]
+        self.slot_address = [[base + offset for offset in offsets] for offsets in self.slot_offset]
+        self.mine = self.rank * LINE
+        self.peers = [(self.rank + i) % self.size for i in range(1, self.size)]
+        self.peer_indices = [peer * LINE for peer in self.peers]
+        self.sequence = 0  # of the last step that this rank entered
+        self.seen = 0  # every counter is known to be at least this
+        self.free = [0] * SLOTS  # what every counter must reach before the slot may be filled again
+        self.turn = 0
+        self.plans: dict[tuple[int, Reduction], Any] = {}
+        self.broken: CollectiveError | None = None
+        self.fence: Callable[[], object] | None = make_fence()
+        cores = len({core for member in members for core in member.cores})
+        self.patience = Patience(self.counters, ranks=self.size, cores=cores)
+        self.crowded = self.size >= cores
+        self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
+        self._typed: dict[Reduction, list[list[Block]]] = {}
+        self.counters[self.mine + STATE] = ACTIVE
+
+    # ---- the steps
+
+    def fill(self) -> int:
+        """Return the slot of the next step, free to be filled by this rank."""
+        turn = self.turn = self.turn ^ 1
+        if self.seen < self.free[turn]:
+            self.wait_all(self.free[turn])
+        return turn
+
+    def skip(self) -> int:
+        """Return the slot of the next step for a rank that does not fill its own."""
+        turn = self.turn = self.turn ^ 1
+        return turn
+
+    def post(self) -> int:
+        """Enter the next step, with the slot filled, and return its number."""
+        if self.fence is not None:
+            self.fence()
+        number = self.sequence = self.sequence + 1
+        self.counters[self.mine] = number
+        return number
+
+    def wait_all(self, number: int) -> None:
+        """Return when every rank has entered step `number`."""
+        counters = self.counters
+        for index in self.peer_indices:
+            if counters[index] < number:
+                self.patience.wait(index, number, self._check)
+        self.seen = number
+
+    def wait(self, rank: int, number: int) -> None:
+        """Return when `rank` has entered step `number`."""
+        if self.counters[rank * LINE] < number:
+            self.patience.wait(rank * LINE, number, self._check)
+
+    def typed(self, kind: Reduction) -> list[list[Block]]:
+        """Return the slots as blocks of one element type: [rank][slot]."""
+        blocks = self._typed.get(kind)
+        if blocks is None:
+            count = self.slot_bytes // kind.item_bytes
+            blocks = [[kind.view(self.buffer, offset, count) for offset in offsets] for offsets in self.slot_offset]
+            self._typed[kind] = blocks
+        return blocks
+
+    # ---- trouble
+
+    def _check(self, index: int, target: int, waited_s: float) -> None:
+        """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
+        counters = self.counters
+        for peer in self.peers:
+            if counters[peer * LINE + STATE] == BROKEN:
+                blamed, text = _TEXT.unpack_from(self.buffer, self._texts_at + peer * TEXT_BYTES)
+                self._raise(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"))
+        late = [peer for peer in self.peers if counters[peer * LINE] < target]
+        for peer in late:
+            if self._lives.ended(peer) and counters[peer * LINE] < target:
+                self._raise(self.members[peer], "died")
+            if counters[peer * LINE + STATE] == LEFT and counters[peer * LINE] < target:
+                self._raise(self.members[peer], "has left the group")
+        limit_s = self.flight.time_limit_s(self.timeout_s)
+        if waited_s > limit_s and late:
+            last = min(late, key=lambda peer: counters[peer * LINE])
+            self._raise(self.members[last], f"did not arrive within {limit_s:g} s")
+
+    def member(self, rank: int) -> Member:
+        """Return the member with a rank of the whole group, or this one."""
+        return next((member for member in self.members if member.rank == rank), self.members[self.rank])
+
+    def _raise(self, culprit: Member, what: str) -> None:
+        name, sequence, size_bytes = self.flight.current()
+        error = RankFailure(
+            f"{culprit} {what}",
+            rank=culprit.rank,
+            host=culprit.host,
+            operation=name,
+            sequence=sequence,
+            size_bytes=size_bytes,
+        )
+        self.give_up(error, culprit.rank, what)
+        raise error
+
+    def give_up(self, error: CollectiveError, blamed: int, what: str) -> None:
+        """Mark this group as broken, here and for the ranks that wait for this one."""
+        self.broken = error
+        if self.counters[self.mine + STATE] == ACTIVE:
+            text = what.encode()[: TEXT_BYTES - 8]
+            _TEXT.pack_into(self.buffer, self._texts_at + self.rank * TEXT_BYTES, blamed, text)
+            self.counters[self.mine + STATE] = BROKEN
+        self.flight.dump(str(error), self.arrivals())
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+        return {member.rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
+
+    def leave(self) -> None:
+        """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""
+        if self.counters[self.mine + STATE] == ACTIVE:
+            self.counters[self.mine + STATE] = LEFT
+        self._lives.close()
+
+
+def _up(size_bytes: int) -> int:
+    """Round up to whole pages."""
+    return -(-size_bytes // PAGE) * PAGE
