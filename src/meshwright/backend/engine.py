@@ -11,6 +11,7 @@ from .failures import CollectiveError
 from .flight import FlightRecord
 from .hosts import KeyValueStore, Member
 from .local import LocalGroup
+from .mailbox import Mailbox
 from .reductions import Reduction
 
 
@@ -18,6 +19,7 @@ class Engine(Protocol):
     """The collectives of one group."""
 
     flight: FlightRecord
+    mailbox: Mailbox
     inline: bool  # whether it is better to wait for an asynchronous collective than to compute beside it
 
     @property
@@ -69,6 +71,7 @@ class LocalEngine:
     def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
         group = self.group = LocalGroup(store, members, me, timeout_s)
         self.flight = group.flight
+        self.mailbox = Mailbox(group)
         self.inline = group.crowded
         self.all_reduce = _bind(local_reduce.all_reduce, group)
         self.reduce = _bind(local_reduce.reduce, group)
@@ -96,6 +99,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """Leave the group."""
+        self.mailbox.close()
         self.group.leave()
 
 

@@ -38,6 +38,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._name = ""
         self._description = ""
+        self._letters = 0
 
     # ---- running
 

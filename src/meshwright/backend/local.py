@@ -1,7 +1,5 @@
 """The ranks of one host and the memory that they share: slots, counters, and the rule that keeps them apart.
 
-Memory: for each rank one line of counters, `SLOTS` slots of data, and a text that says why it gave up.
-
 Order: every collective is a row of steps, the same on all ranks. In a step a rank (1) takes the next slot in turn,
 (2) fills it, (3) raises its counter to the step's number, (4) waits for the counters of those it reads, (5) reads their
 slots. So a counter of q means: "my slot of step q is filled, and I have read all that I shall read of steps before q".
@@ -9,93 +7,57 @@ A slot last read in step q is free for its owner when every counter has reached 
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
 """
 
-import os
 import struct
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
 from .failures import CollectiveError, RankFailure
 from .flight import FlightRecord
 from .hosts import KeyValueStore, Member
+from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
-from .segment import PAGE, share_segment
+from .segment import share_segment
 from .waiting import Lives, Patience, make_fence
 
-SLOTS = 2
-LINE = 16  # counters of 8 bytes in a rank's line: two cache lines, so that neighbours are not fetched along
-STATE, STEPS = 1, 2  # places in the line: see below
+STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
-TEXT_BYTES = 512
-SLOT_VARIABLE = "MESHWRIGHT_SLOT_BYTES"
 _TEXT = struct.Struct(f"q{TEXT_BYTES - 8}s")  # the rank that is to blame, and the message
-
-
-def default_slot_bytes(ranks: int) -> int:
-    """Return the bytes of a slot: such that the chunk that a rank works on stays in its own cache.
-
-    A rank touches its slot, its tensor and its peers' slots in turn: two ranks do best with chunks of the size of the
-    second-level cache, more ranks with twice that, since each then works on a part of the chunk only.
-    """
-    asked = os.environ.get(SLOT_VARIABLE)
-    if asked is not None:
-        if not asked.isdecimal() or int(asked) < PAGE or int(asked) % PAGE:
-            raise InputError(f"{SLOT_VARIABLE}={asked}: expected a multiple of {PAGE} bytes")
-        return int(asked)
-    cache = cache_bytes()
-    return min(max(cache if ranks == 2 else 2 * cache, 256 * 1024), 1024 * 1024)
-
-
-def cache_bytes() -> int:
-    """Return the size of this processor's second-level cache, or 512 KiB where the system does not tell."""
-    try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
-    except OSError:
-        return 512 * 1024
-    return int(text.rstrip("KM")) * (2**20 if text.endswith("M") else 1024)
 
 
 class LocalGroup:
     """The shared memory of the ranks of one host in one group, seen from one of them.
 
-    `rank` and `size` count within the host; `members` are in that order. `operation` is what is running now: name,
-    number, bytes and time limit in seconds; it names the culprit when a wait fails.
+    `rank` and `size` count within the host; `members` are in that order.
     """
 
     def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
         self.members = tuple(members)
         self.size = len(members)
         self.rank = self.members.index(me)
-        self.slot_bytes = default_slot_bytes(self.size)
+        memory = self.memory = Memory(self.size, default_slot_bytes(self.size))
+        self.slot_bytes = memory.slot_bytes
         self.flight = FlightRecord(me.rank)
         self.timeout_s = timeout_s
-        lines, texts = _up(self.size * LINE * 8), _up(self.size * TEXT_BYTES)
-        self._texts_at = lines
-        self._slots_at = lines + texts
-        own = SLOTS * self.slot_bytes
-        self._segment = share_segment(
+        segment = share_segment(
             store,
             rank=me.rank,
             local_ranks=[member.rank for member in members],
-            size_bytes=self._slots_at + self.size * own,
+            size_bytes=memory.total_bytes,
             timeout_s=timeout_s,
         )
         try:
             if self.rank == 0:
-                self._segment.reserve(0, self._slots_at)
-            self._segment.reserve(self._slots_at + self.rank * own, own)
+                segment.reserve(0, memory.common_bytes)
+            segment.reserve(memory.own_at(self.rank), memory.own_bytes)
         finally:
-            self._segment.close_descriptor()
-        self.buffer = self._segment.buffer
-        self.counters = memoryview(self.buffer)[:lines].cast("Q")
-        base = np.frombuffer(self.buffer, np.uint8).ctypes.data
-        self.slot_offset = [
-            [self._slots_at + (r * SLOTS + d) * self.slot_bytes for d in range(SLOTS)] for r in range(self.size)
-        ]
-        self.slot_address = [[base + offset for offset in offsets] for offsets in self.slot_offset]
+            segment.close_descriptor()
+        self.buffer = segment.buffer
+        self.counters = memoryview(self.buffer)[: memory.counters_bytes].cast("Q")
+        self.base = np.frombuffer(self.buffer, np.uint8).ctypes.data
+        self.slot_offset = [[memory.slot_at(r, turn) for turn in range(SLOTS)] for r in range(self.size)]
+        self.slot_address = [[self.base + offset for offset in offsets] for offsets in self.slot_offset]
         self.mine = self.rank * LINE
         self.peers = [(self.rank + i) % self.size for i in range(1, self.size)]
         self.peer_indices = [peer * LINE for peer in self.peers]
@@ -162,27 +124,46 @@ class LocalGroup:
     def _check(self, index: int, target: int, waited_s: float) -> None:
         """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
         counters = self.counters
+        late = [peer for peer in self.peers if counters[peer * LINE] < target]
+        limit_s = self.flight.time_limit_s(self.timeout_s)
+        error = self.doubt(late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target)
+        if error is not None:
+            raise error
+
+    def doubt(
+        self,
+        late: Sequence[int],
+        waited_s: float,
+        limit_s: float,
+        call: tuple[str, int, int],
+        arrived: Callable[[int], bool],
+    ) -> RankFailure | None:
+        """Return the reason why waiting for the ranks in `late` is in vain, if there is one, and give up.
+
+        `call` is the name, number and bytes of what waits; `arrived(peer)` looks once more at what a rank that has
+        ended left behind.
+        """
+        counters = self.counters
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
-                blamed, text = _TEXT.unpack_from(self.buffer, self._texts_at + peer * TEXT_BYTES)
-                self._raise(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"))
-        late = [peer for peer in self.peers if counters[peer * LINE] < target]
+                blamed, text = _TEXT.unpack_from(self.buffer, self.memory.text_at(peer))
+                return self._failure(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"), call)
         for peer in late:
-            if self._lives.ended(peer) and counters[peer * LINE] < target:
-                self._raise(self.members[peer], "died")
-            if counters[peer * LINE + STATE] == LEFT and counters[peer * LINE] < target:
-                self._raise(self.members[peer], "has left the group")
-        limit_s = self.flight.time_limit_s(self.timeout_s)
+            if self._lives.ended(peer) and not arrived(peer):
+                return self._failure(self.members[peer], "died", call)
+            if counters[peer * LINE + STATE] == LEFT and not arrived(peer):
+                return self._failure(self.members[peer], "has left the group", call)
         if waited_s > limit_s and late:
             last = min(late, key=lambda peer: counters[peer * LINE])
-            self._raise(self.members[last], f"did not arrive within {limit_s:g} s")
+            return self._failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
+        return None
 
     def member(self, rank: int) -> Member:
         """Return the member with a rank of the whole group, or this one."""
         return next((member for member in self.members if member.rank == rank), self.members[self.rank])
 
-    def _raise(self, culprit: Member, what: str) -> None:
-        name, sequence, size_bytes = self.flight.current()
+    def _failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
+        name, sequence, size_bytes = call
         error = RankFailure(
             f"{culprit} {what}",
             rank=culprit.rank,
@@ -192,14 +173,14 @@ class LocalGroup:
             size_bytes=size_bytes,
         )
         self.give_up(error, culprit.rank, what)
-        raise error
+        return error
 
     def give_up(self, error: CollectiveError, blamed: int, what: str) -> None:
         """Mark this group as broken, here and for the ranks that wait for this one."""
         self.broken = error
         if self.counters[self.mine + STATE] == ACTIVE:
             text = what.encode()[: TEXT_BYTES - 8]
-            _TEXT.pack_into(self.buffer, self._texts_at + self.rank * TEXT_BYTES, blamed, text)
+            _TEXT.pack_into(self.buffer, self.memory.text_at(self.rank), blamed, text)
             self.counters[self.mine + STATE] = BROKEN
         self.flight.dump(str(error), self.arrivals())
 
@@ -212,8 +193,3 @@ class LocalGroup:
         if self.counters[self.mine + STATE] == ACTIVE:
             self.counters[self.mine + STATE] = LEFT
         self._lives.close()
-
-
-def _up(size_bytes: int) -> int:
-    """Round up to whole pages."""
-    return -(-size_bytes // PAGE) * PAGE

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from ctypes import memmove
 
-from .local import LINE, STEPS, LocalGroup
+from .local import STEPS, LocalGroup
+from .memory import LINE
 
 ALIGN_BYTES = 64
 

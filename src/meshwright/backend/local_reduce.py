@@ -9,7 +9,8 @@ from ctypes import memmove
 
 import numpy as np
 
-from .local import LINE, LocalGroup
+from .local import LocalGroup
+from .memory import LINE
 from .reductions import Block, Reduction
 
 SMALL_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that all others have

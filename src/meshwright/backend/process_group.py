@@ -14,6 +14,7 @@ from torch.distributed import ReduceOp, Work
 
 from ..errors import InputError
 from .group import GroupBase
+from .mailbox import Letter, LetterWork
 from .sparse import all_reduce_sparse, check_sparse
 from .tensors import (
     Outputs,
@@ -296,6 +297,34 @@ class MeshwrightGroup(GroupBase):
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all ranks."""
         return self._start("barrier", 0, self._engine.barrier, [], _options(opts))
+
+    # ---- messages
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
+        """Send a tensor to one rank."""
+        source = dense(_one(tensors))
+        check_tensors([source], "send")
+        work = LetterWork(self._engine.mailbox, f"send to rank {dst}", self._next_letter(), [source])
+        self._engine.mailbox.send(Letter(dst, tag, source.data_ptr(), size_bytes(source), work))
+        return work
+
+    def recv(self, tensors: Any, src: int | None, tag: int = 0) -> Work:
+        """Receive a tensor from one rank, or from any if `src` is None."""
+        tensor = _one(tensors)
+        check_tensors([tensor], "recv")
+        landing = Outputs([tensor])
+        name = f"recv from rank {src}" if src is not None else "recv from any rank"
+        work = LetterWork(self._engine.mailbox, name, self._next_letter(), [tensor], landing.land)
+        self._engine.mailbox.receive(Letter(src, tag, landing.addresses[0], size_bytes(tensor), work))
+        return work
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
+        """Receive a tensor from the first rank that sends one."""
+        return self.recv(tensors, None, tag)
+
+    def _next_letter(self) -> int:
+        self._letters += 1
+        return self._letters
 
     # ---- the names of torch 2.11 and 2.12
 

@@ -30,10 +30,15 @@ class Segment:
     """A shared block, mapped into this process; `buffer` is all of it."""
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
-        try:
-            self.buffer = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED)
-        finally:
-            self._descriptor = descriptor
+        there_bytes = os.fstat(descriptor).st_size
+        if there_bytes != size_bytes:
+            os.close(descriptor)
+            raise InputError(
+                f"ranks of one host disagree on their shared memory: {there_bytes} and {size_bytes} bytes; "
+                "set MESHWRIGHT_SLOT_BYTES to the same value on all of them"
+            )
+        self._descriptor = descriptor
+        self.buffer = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED)
         self.size_bytes = size_bytes
 
     def reserve(self, offset_bytes: int, size_bytes: int) -> None:
