@@ -18,6 +18,7 @@ from .reductions import Reduction
 class Engine(Protocol):
     """The collectives of one group."""
 
+    members: tuple[Member, ...]
     flight: FlightRecord
     mailbox: Mailbox
     inline: bool  # whether it is better to wait for an asynchronous collective than to compute beside it
@@ -70,6 +71,7 @@ class LocalEngine:
 
     def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
         group = self.group = LocalGroup(store, members, me, timeout_s)
+        self.members = group.members
         self.flight = group.flight
         self.mailbox = Mailbox(group)
         self.inline = group.crowded

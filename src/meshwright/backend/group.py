@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
 from torch.distributed import ProcessGroup, Work
 
+from .agreement import agree, describe
 from .engine import Engine
 from .failures import CollectiveError
 from .reductions import Reduction, reduction
@@ -39,11 +40,25 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._name = ""
         self._description = ""
         self._letters = 0
+        self._compares = get_debug_level() == DebugLevel.DETAIL
 
     # ---- running
 
-    def _start(self, name: str, moved_bytes: int, call: Callable[[], object], result: Tensors, options: Any) -> Work:
-        """Run `call` now, or hand it to the group's thread, as the options ask."""
+    def _start(
+        self,
+        name: str,
+        moved_bytes: int,
+        call: Callable[[], object],
+        result: Tensors,
+        options: Any,
+        compared: Tensors | None = None,
+    ) -> Work:
+        """Run `call` now, or hand it to the group's thread, as the options ask.
+
+        `compared` are the tensors whose types and shapes must be the same on all ranks, if they are not the result.
+        """
+        if self._compares:
+            call = self._comparing(name, call, result if compared is None else compared, options)
         if not options.asyncOp and self._worker.idle:
             self._run(name, moved_bytes, call, options)
             return DONE
@@ -67,6 +82,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
                 engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
                 raise
             engine.flight.end()
+
+    def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:
+        """Return `call`, preceded by the comparison of what the ranks call."""
+
+        def checked() -> None:
+            text = describe(name, self._engine.flight.sequence, tensors, options)
+            agree(self._engine.all_gather, self._engine.members, text)
+            call()
+
+        return checked
 
     def _kind(self, code: Any, dtype: torch.dtype) -> Reduction:
         key = (hash(code), dtype)

@@ -168,7 +168,7 @@ class MeshwrightGroup(GroupBase):
             landing.land()
 
         moved = sum(sum(counts) for _, _, counts in jobs) * kind.item_bytes
-        return self._start(name, moved, call, outputs, options)
+        return self._start(name, moved, call, outputs, options, [blocks for _, blocks, _ in jobs])
 
     # ---- copies
 
@@ -244,7 +244,7 @@ class MeshwrightGroup(GroupBase):
             engine.gather(source.data_ptr(), landing.addresses, size_bytes(source), root)
             landing.land()
 
-        return self._start("gather", size_bytes(source), call, [targets], options)
+        return self._start("gather", size_bytes(source), call, [targets], options, [source])
 
     def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """Copy the root's i-th tensor to rank i."""
@@ -277,7 +277,7 @@ class MeshwrightGroup(GroupBase):
             engine.all_to_all(addresses_of(source, sent), sent, targets, received)
             landing.land()
 
-        return self._start(name, size_bytes(source), call, [output], _options(opts))
+        return self._start(name, size_bytes(source), call, [output], _options(opts), [])
 
     def alltoall(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: Any = None) -> Work:
         """Send the i-th tensor to rank i; tensors may differ in size."""
@@ -292,7 +292,7 @@ class MeshwrightGroup(GroupBase):
             engine.all_to_all([t.data_ptr() for t in sources], sent, landing.addresses, received)
             landing.land()
 
-        return self._start(name, sum(sent), call, output_tensors, _options(opts))
+        return self._start(name, sum(sent), call, output_tensors, _options(opts), [])
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all ranks."""

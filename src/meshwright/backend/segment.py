@@ -16,6 +16,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..errors import InputError
 from ..units import format_bytes
@@ -23,6 +24,7 @@ from .hosts import KeyValueStore
 
 PAGE = mmap.PAGESIZE
 SOCKET_KEY = "segment"
+_REFUSED = "refused: "
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid as SO_PEERCRED returns them
 
 
@@ -48,7 +50,7 @@ class Segment:
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG}:
                 raise
-            raise _too_little(size_bytes, error) from None
+            raise too_little(size_bytes, str(error.strerror)) from None
 
     def close_descriptor(self) -> None:
         """Let go of the file; the mapping stays until it is collected."""
@@ -60,9 +62,24 @@ def share_segment(
 ) -> Segment:
     """Return the segment of this host's ranks, the same memory on each. Blocks; called by all ranks of the host."""
     leader = local_ranks[0]
-    if rank == leader:
-        return Segment(_serve(store, leader, len(local_ranks) - 1, size_bytes, timeout_s), size_bytes)
-    return Segment(_fetch(store, leader, timeout_s), size_bytes)
+    if rank != leader:
+        return Segment(_fetch(store, leader, timeout_s), size_bytes)
+    there_bytes = available_bytes()
+    if size_bytes > there_bytes:  # asking the kernel would end in its killing processes for want of memory
+        error = too_little(size_bytes, f"there are {format_bytes(there_bytes)}")
+        store.set(f"{SOCKET_KEY}/{leader}", f"{_REFUSED}{error}")
+        raise error
+    return Segment(_serve(store, leader, len(local_ranks) - 1, size_bytes, timeout_s), size_bytes)
+
+
+def available_bytes() -> int:
+    """Return the memory that processes may still take: of the machine, or of the control group if that is less."""
+    with open("/proc/meminfo") as file:
+        free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    folder = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # "max", or no control group of the second version
+        free = min(free, int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    return max(0, free)
 
 
 def _serve(store: KeyValueStore, leader: int, readers: int, size_bytes: int, timeout_s: float) -> int:
@@ -88,11 +105,6 @@ def _serve(store: KeyValueStore, leader: int, readers: int, size_bytes: int, tim
         raise TimeoutError(
             f"{readers} ranks of this host did not fetch the shared memory within {timeout_s} s"
         ) from None
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EINVAL}:
-            raise _too_little(size_bytes, error) from None
-        raise
     except BaseException:
         os.close(descriptor)
         raise
@@ -101,6 +113,8 @@ def _serve(store: KeyValueStore, leader: int, readers: int, size_bytes: int, tim
 
 def _fetch(store: KeyValueStore, leader: int, timeout_s: float) -> int:
     name = store.get(f"{SOCKET_KEY}/{leader}").decode()
+    if name.startswith(_REFUSED):
+        raise InputError(name.removeprefix(_REFUSED))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         connection.connect(f"\0{name}")
@@ -118,8 +132,9 @@ def _peer_user(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
-def _too_little(size_bytes: int, error: OSError) -> InputError:
+def too_little(size_bytes: int, why: str) -> InputError:
+    """Return the error that says how much memory was asked for, and what to do."""
     return InputError(
-        f"cannot reserve {format_bytes(size_bytes)} of shared memory ({error.strerror}): "
+        f"cannot reserve {format_bytes(size_bytes)} of shared memory ({why}): "
         "raise the memory limit, use fewer ranks on this host, or set MESHWRIGHT_SLOT_BYTES lower"
     )
