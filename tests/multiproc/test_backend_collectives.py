@@ -1,6 +1,7 @@
 """Every collective of the backend "meshwright" on live ranks, against results computed plainly from all inputs."""
 
 import contextlib
+import hashlib
 import os
 
 import pytest
@@ -9,7 +10,7 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 
-SLOT = "MESHWRIGHT_SLOT_BYTES"
+SLOT, HELPER = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER"
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool),
@@ -18,14 +19,17 @@ SIZES = [1, 2, 7, 63, 1000, 2049, 5003]  # slots of 4096 bytes: up to ten slots 
 
 
 @contextlib.contextmanager
-def group(rank, world_size, store, slot_bytes=None):
+def group(rank, world_size, store, slot_bytes=None, helper="1"):
+    """Make the default group; `helper` "mixed" uses the C helper on odd ranks only."""
     if slot_bytes:
         os.environ[SLOT] = str(slot_bytes)
+    os.environ[HELPER] = str(rank % 2) if helper == "mixed" else helper
     try:
         dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
         yield
     finally:
         os.environ.pop(SLOT, None)
+        os.environ.pop(HELPER, None)
 
 
 def values(rank, count, dtype, seed=0):
@@ -65,11 +69,11 @@ def equal(a, b):
     return a.dtype == b.dtype and torch.equal(a.to(torch.float64), b.to(torch.float64))
 
 
-def reductions_of_every_type(rank, world_size, store):
+def reductions_of_every_type(rank, world_size, store, helper):
     ops = dist.ReduceOp
     plain = [ops.SUM, ops.PRODUCT, ops.MIN, ops.MAX, ops.AVG]
     wrong = []
-    with group(rank, world_size, store, slot_bytes=4096):
+    with group(rank, world_size, store, slot_bytes=4096, helper=helper):
         for dtype in DTYPES:
             bits = [] if dtype.is_floating_point else [ops.BAND, ops.BOR, ops.BXOR]
             for op in [*(o for o in plain if not (o == ops.AVG and dtype == torch.bool)), *bits]:
@@ -92,14 +96,14 @@ def reductions_of_every_type(rank, world_size, store):
     return wrong
 
 
-def moves_of_every_size(rank, world_size, store):
+def moves_of_every_size(rank, world_size, store, helper):
     wrong = []
 
     def check(name, count, got, want):
         if not torch.equal(got, want):
             wrong.append((name, count))
 
-    with group(rank, world_size, store, slot_bytes=4096):
+    with group(rank, world_size, store, slot_bytes=4096, helper=helper):
         for count in SIZES:
             mine = [values(r, count, torch.float32, seed=r * r) for r in range(world_size)]
             for root in range(world_size):
@@ -203,14 +207,42 @@ def independent_groups_in_opposite_order(rank, world_size, store):
             assert alone.item() == world_size - 1
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, world_size):
-    assert rank_pool(world_size).run(reductions_of_every_type) == [[]] * world_size
+@pytest.mark.parametrize("helper", ["0", "1", "mixed"])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
+def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, world_size, helper):
+    assert rank_pool(world_size).run(reductions_of_every_type, helper) == [[]] * world_size
 
 
+@pytest.mark.parametrize("helper", ["0", "1"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_moves_put_every_byte_in_its_place(rank_pool, world_size):
-    assert rank_pool(world_size).run(moves_of_every_size) == [[]] * world_size
+def test_moves_put_every_byte_in_its_place(rank_pool, world_size, helper):
+    assert rank_pool(world_size).run(moves_of_every_size, helper) == [[]] * world_size
+
+
+def sums_of_random_numbers(rank, world_size, store, helper):
+    """Return the bits of sums of numbers that do not sum exactly, at sizes around every change of algorithm."""
+    results = []
+    with group(rank, world_size, store, slot_bytes=4096, helper=helper):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            for count in (1, 700, 1024, 5003, 40_000):
+                all_ranks = [torch.randn(count, generator=torch.Generator().manual_seed(r)) for r in range(world_size)]
+                tensor = all_ranks[rank].to(dtype, copy=True)
+                dist.all_reduce(tensor)
+                results.append(hashlib.sha256(tensor.view(torch.uint8).numpy().tobytes()).hexdigest())
+                total = all_ranks[0].to(dtype)
+                if dtype != torch.bfloat16:
+                    for other in all_ranks[1:]:
+                        total = total + other.to(dtype)
+                    assert torch.equal(tensor, total)
+    return results
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 5])
+def test_sums_have_the_same_bits_on_every_rank_and_with_and_without_the_helper(rank_pool, world_size):
+    with_helper = rank_pool(world_size).run(sums_of_random_numbers, "1")
+    without = rank_pool(world_size).run(sums_of_random_numbers, "0")
+
+    assert all(bits == with_helper[0] for bits in with_helper + without)
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -76,12 +76,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             engine.flight.begin(name, moved_bytes, options)
             try:
                 call()
-            except CollectiveError:
-                raise
             except BaseException as error:
-                engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
+                self._stopped(name, error)
                 raise
             engine.flight.end()
+
+    def _stopped(self, name: str, error: BaseException) -> None:
+        """Tell the other ranks when this one stops in the middle of a collective for a reason of its own."""
+        if not isinstance(error, CollectiveError):
+            self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
 
     def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:
         """Return `call`, preceded by the comparison of what the ranks call."""
@@ -98,7 +101,9 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         kind = self._kinds.get(key)
         if kind is None:
             operator = operator_of(code)
-            kind = self._kinds[key] = reduction(dtype, "sum" if operator == "premul_sum" else operator)
+            if operator == "premul_sum":  # not remembered: it is a sum of something else than the tensor
+                return reduction(dtype, "sum")
+            kind = self._kinds[key] = reduction(dtype, operator)
         return kind
 
     @staticmethod

@@ -15,6 +15,7 @@ import numpy as np
 
 from .failures import CollectiveError, RankFailure
 from .flight import FlightRecord
+from .helper import MAX_RANKS, PATIENCE_NS, GroupState, Native, load_helper
 from .hosts import KeyValueStore, Member
 from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
@@ -67,10 +68,24 @@ class LocalGroup:
         self.turn = 0
         self.plans: dict[tuple[int, Reduction], Any] = {}
         self.broken: CollectiveError | None = None
-        self.fence: Callable[[], object] | None = make_fence()
         cores = len({core for member in members for core in member.cores})
-        self.patience = Patience(self.counters, ranks=self.size, cores=cores)
         self.crowded = self.size >= cores
+        helper = load_helper()
+        self.fence: Callable[[], object] | None = make_fence()
+        self.patience = Patience(self.counters, self.base, crowded=self.size > cores, helper=helper)
+        self.native: Native | None = None
+        if helper is not None and self.size <= MAX_RANKS:
+            state = GroupState(
+                counters=self.base,
+                slots=self.base + memory.common_bytes,
+                slot_bytes=self.slot_bytes,
+                own_bytes=memory.own_bytes,
+                rank=self.rank,
+                size=self.size,
+                spins=self.patience.helper_spins,
+                patience_ns=PATIENCE_NS,
+            )
+            self.native = Native(helper, state)
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self.counters[self.mine + STATE] = ACTIVE
@@ -102,13 +117,13 @@ class LocalGroup:
         counters = self.counters
         for index in self.peer_indices:
             if counters[index] < number:
-                self.patience.wait(index, number, self._check)
+                self.patience.wait(index, number, self.check)
         self.seen = number
 
     def wait(self, rank: int, number: int) -> None:
         """Return when `rank` has entered step `number`."""
         if self.counters[rank * LINE] < number:
-            self.patience.wait(rank * LINE, number, self._check)
+            self.patience.wait(rank * LINE, number, self.check)
 
     def typed(self, kind: Reduction) -> list[list[Block]]:
         """Return the slots as blocks of one element type: [rank][slot]."""
@@ -121,7 +136,7 @@ class LocalGroup:
 
     # ---- trouble
 
-    def _check(self, index: int, target: int, waited_s: float) -> None:
+    def check(self, index: int, target: int, waited_s: float) -> None:
         """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
         counters = self.counters
         late = [peer for peer in self.peers if counters[peer * LINE] < target]

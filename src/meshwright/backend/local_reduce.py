@@ -24,9 +24,13 @@ def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> 
         return
     size_bytes = count * kind.item_bytes
     small = SMALL_BYTES.get(group.size, SMALL_BYTES_OTHERWISE)
-    if size_bytes <= small and size_bytes <= group.slot_bytes:
-        if count:
-            _one_shot(group, address, count, size_bytes, kind)
+    if count == 0:
+        return
+    whole = size_bytes <= small and size_bytes <= group.slot_bytes
+    if group.native is not None and kind.native is not None:
+        group.native.all_reduce(group, address, count, kind, pieces=not whole and group.size > 2)
+    elif whole:
+        _one_shot(group, address, count, size_bytes, kind)
     elif group.size == 2:
         _exchange(group, address, count, kind)
     else:
@@ -55,7 +59,7 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     counters[group.mine] = number
     for index in group.peer_indices:
         if counters[index] < number:
-            group.patience.wait(index, number, group._check)
+            group.patience.wait(index, number, group.check)
     first, second, others, result, result_address = plan[turn]
     if kind.wide is None:
         kind.combine(first, second, result)
@@ -178,6 +182,12 @@ def reduce_scatter(
         if length > 0:
             assert own is not None
             assert out is not None
+            if group.native is not None and kind.native is not None:
+                places = [group.slot_address[r][turn] + (rank - (rank > r)) * block_bytes for r in range(size)]
+                places[rank] = sources[rank] + start * item
+                group.native.sum(kind, target + start * item, places, length)
+                group.free[turn] = number + 1
+                continue
             inputs = []
             for r in range(size):
                 first = (rank - (rank > r)) * block

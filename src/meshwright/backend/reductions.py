@@ -32,6 +32,7 @@ _NUMPY_TYPES: dict[torch.dtype, Any] = {
     torch.complex64: np.complex64,
     torch.complex128: np.complex128,
 }
+_NATIVE = {torch.float32: 0, torch.float64: 1, torch.int32: 2, torch.int64: 3, torch.bfloat16: 4}  # of helper.c
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "sum": np.add,
     "avg": np.add,
@@ -66,6 +67,7 @@ class Reduction:
     at: Callable[[int, int], Block]  # the elements at an address: (address, count)
     finish: Callable[[Block, int], object] | None  # the division of an average, by the number of ranks
     wide: Callable[[Sequence[Block], Block, int], object] | None  # narrow types: more than two inputs, and averages
+    native: int | None = None  # the number of the type in the C helper, for sums that it can do
 
     def reduce(self, inputs: Sequence[Block], out: Block, ranks: int) -> None:
         """Reduce `inputs` in their order into `out`; `ranks` divides an average."""
@@ -111,10 +113,20 @@ def _with_numpy(dtype: torch.dtype, operator: str) -> Reduction:
     def at(address: int, count: int) -> Block:
         return np.frombuffer((ctypes.c_char * (count * item_bytes)).from_address(address), kind, count)
 
+    native = _NATIVE.get(dtype) if operator == "sum" else None
     finish: Callable[[Block, int], object] | None = None
     if operator == "avg":
         finish = _divide_integers if kind.kind in "iu" else _divide
-    return Reduction(operator, item_bytes, _UFUNCS[operator], view, at, finish, None)
+    return Reduction(
+        operator,
+        item_bytes,
+        _UFUNCS[operator],
+        view,
+        at,
+        finish,
+        None,
+        native,
+    )
 
 
 def _divide(block: Block, ranks: int) -> None:
@@ -131,7 +143,8 @@ def _divide_integers(block: Block, ranks: int) -> None:
 def _with_torch(dtype: torch.dtype, operator: str) -> Reduction:
     item_bytes = dtype.itemsize
     function = _TORCH[operator]
-    native = dtype in {torch.bfloat16, torch.float16}
+    plain = dtype in {torch.bfloat16, torch.float16}
+    native = _NATIVE.get(dtype) if operator == "sum" else None
 
     def view(buffer: Any, offset_bytes: int, count: int) -> Block:
         return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset_bytes)
@@ -142,15 +155,15 @@ def _with_torch(dtype: torch.dtype, operator: str) -> Reduction:
     def wide(inputs: Sequence[Block], out: Block, ranks: int) -> None:
         total = inputs[0].float()
         for block in inputs[1:]:
-            function(total, block if native else block.float(), out=total)
+            function(total, block if plain else block.float(), out=total)
         if operator == "avg":
             total /= ranks
         out.copy_(total)
 
     def combine(a: Block, b: Block, out: Block) -> None:
-        if native:
+        if plain:
             function(a, b, out=out)
         else:
             out.copy_(function(a.float(), b.float()))
 
-    return Reduction(operator, item_bytes, combine, view, at, None, wide)
+    return Reduction(operator, item_bytes, combine, view, at, None, wide, native)

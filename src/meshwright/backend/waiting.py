@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 SPINS = 60  # looks before the first yield where ranks do not share processors
+HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
 YIELD_S = 1e-3  # how long to yield before the first sleep
 SLEEP_S = 50e-6
 CHECK_S = 20e-3  # how often the slow path looks for dead ranks
@@ -26,9 +27,12 @@ Counters = memoryview  # of unsigned 64-bit numbers
 class Patience:
     """The waiting policy of one group of ranks on one host."""
 
-    def __init__(self, counters: Counters, *, ranks: int, cores: int) -> None:
+    def __init__(self, counters: Counters, address: int, *, crowded: bool, helper: ctypes.CDLL | None) -> None:
         self._counters = counters
-        self.spins = SPINS if ranks <= cores else 0
+        self._address = address
+        self._helper = helper
+        self.spins = 0 if crowded else SPINS
+        self.helper_spins = 0 if crowded else HELPER_SPINS
 
     def wait(self, index: int, target: int, check: Callable[[int, int, float], None]) -> None:
         """Return once counter `index` is at least `target`.
@@ -36,11 +40,16 @@ class Patience:
         `check(index, target, waited_s)` is called every few milliseconds and raises to give up.
         """
         counters = self._counters
-        for _ in range(self.spins):
-            if counters[index] >= target:
-                return
-        give_way = os.sched_yield
         start = time.monotonic()
+        if self._helper is not None:
+            address = self._address + 8 * index
+            if self._helper.mw_wait(address, target, self.helper_spins, int(YIELD_S * 1e9)):
+                return
+        else:
+            for _ in range(self.spins):
+                if counters[index] >= target:
+                    return
+        give_way = os.sched_yield
         while time.monotonic() - start < YIELD_S:
             for _ in range(8):
                 if counters[index] >= target:
