@@ -37,7 +37,7 @@ class LocalGroup:
         self.members = tuple(members)
         self.size = len(members)
         self.rank = self.members.index(me)
-        memory = self.memory = Memory(self.size, default_slot_bytes(self.size))
+        memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
         self.flight = FlightRecord(me.rank)
         self.timeout_s = timeout_s
