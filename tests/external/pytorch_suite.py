@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from tests.ranks import RankPool
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.bench.pool import RankFailedError, RankPool
 
 FEATURES = ("gpu", "cuda", "ddp", "subgroup", "plugin")
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
@@ -126,7 +126,7 @@ class Suites:
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder, "test_dir").mkdir()
                 answers = self.pool.run(run_one, self.believed, self.backend, folder, name, timeout_s=40.0)
-        except (AssertionError, EOFError, ConnectionError) as error:
+        except (RankFailedError, EOFError, ConnectionError) as error:
             self.pool.close()
             return Outcome(FAILED, str(error).strip().splitlines()[-1][:200] if str(error) else "a rank ended")
         for status in (FAILED, SKIPPED):

@@ -39,7 +39,7 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
 def launch(function, world_size, tmp_path, *arguments, silent=None, **environment):
     """Run `function` on fresh ranks; return for each what it sent, or None if it died or is the `silent` one."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "tests.ranks"])
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
     processes, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
@@ -214,7 +214,7 @@ def start_only(rank, world_size):
 def test_killing_all_ranks_at_any_time_leaves_no_shared_memory(tmp_path, delay_s):
     names, held_kib = shared_memory()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "tests.ranks"])
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
     environment = {"MESHWRIGHT_SLOT_BYTES": str(16 * 2**20)}  # 2 ranks: over 64 MiB, seen in the memory of the machine
     processes = []
     for rank in range(2):
