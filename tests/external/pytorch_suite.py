@@ -151,6 +151,8 @@ def run_all(world_size, backend, believed=None, names=None):
 BY_NAME = 'compares the name of the backend with "gloo"'
 KNOWN = {  # tests that Gloo passes and this backend does not, and why
     "test_get_backend": BY_NAME,
+    "test_monitored_barrier_failure_order": f"torch.distributed.monitored_barrier {BY_NAME}",
+    "test_monitored_barrier_wait_all_ranks": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_gloo": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_gloo_rank_0_timeout": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_gloo_subgroup": f"torch.distributed.monitored_barrier {BY_NAME}",
