@@ -1,1 +1,1 @@
-"""What moves bytes: transports, the executor of schedules, the process group."""
+"""What moves bytes: transports, the executor of schedules, and the torch.distributed backend "meshwright"."""

@@ -1,0 +1,231 @@
+"""All-reduce and the other collectives on one host: this backend, Gloo and MPI in one run, in turns, medians.
+
+Every rank holds all contestants at once and runs them one after the other, round after round, so that a change of the
+machine's mood meets all of them. `copy` is every rank copying the payload once in its own memory at the same time.
+Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes docs/collectives.html).
+MPI takes part where `pip install 'meshwright[mpi]'` was done.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Result
+from meshwright.units import format_bytes, parse_bytes
+
+KI, MI = 2**10, 2**20
+ALL_REDUCE_SIZES = (KI, 64 * KI, MI, 25 * MI, 128 * MI)
+OTHER_SIZES = (4 * KI, 64 * KI, 4 * MI, 64 * MI)
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+BLOCK_S = 0.01  # short collectives are timed in blocks of about this length
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def run(arguments: list[str]) -> Result:
+    """Run all rank counts and return one row for each collective, rank count and size."""
+    options = _options(arguments)
+    rows = []
+    for ranks in options.ranks:
+        rows += _launch(ranks, arguments)
+    notes = [
+        "times are medians in microseconds over rounds in which the contestants take turns; the slowest rank counts"
+    ]
+    if not _has_mpi():
+        notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
+    if options.plot:
+        notes.append(f"plot: {_plot(rows)}")
+    return Result("collectives on one host", rows, notes)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks collectives")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", nargs="+", choices=COLLECTIVES, default=list(COLLECTIVES))
+    parser.add_argument("--max", type=parse_bytes, default=128 * MI)
+    parser.add_argument("--plot", action="store_true")
+    parser.add_argument("--output", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def _has_mpi() -> bool:
+    return importlib.util.find_spec("mpi4py") is not None and _mpiexec() is not None
+
+
+def _mpiexec() -> str | None:
+    return shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
+def _launch(ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
+    """Start the ranks, under mpiexec where there is MPI, and return what they measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = str(Path(folder) / "rows.json")
+        command = [sys.executable, "-m", "benchmarks.collectives", *arguments, "--output", output, "--folder", folder]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "CUDA_VISIBLE_DEVICES": ""}
+        mpiexec = _mpiexec() if _has_mpi() else None
+        if mpiexec is not None:
+            subprocess.run([mpiexec, "-n", str(ranks), *command], env=environment, check=True)
+        else:
+            children = [subprocess.Popen(command, env=environment | {"RANK": str(rank)}) for rank in range(ranks)]
+            codes = [child.wait() for child in children]
+            if any(codes):
+                raise SystemExit("a rank of the benchmark failed")
+        rows: list[dict[str, Any]] = json.loads(Path(output).read_text())
+        return rows
+
+
+# ---- on a rank
+
+
+def _rank_main() -> None:
+    options = _options(sys.argv[1:])
+    import torch
+    import torch.distributed as dist
+
+    import meshwright  # noqa: F401  (registers the backend)
+
+    torch.set_num_threads(1)
+    comm = None
+    if "RANK" not in os.environ:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    rank = comm.Get_rank() if comm is not None else int(os.environ["RANK"])
+    size = int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(f"{options.folder}/store", size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    groups = {"meshwright": dist.new_group(backend="meshwright"), "gloo": dist.group.WORLD}
+    rows = []
+    for name in options.only:
+        for size_bytes in ALL_REDUCE_SIZES if name == "all_reduce" else OTHER_SIZES:
+            if size_bytes <= options.max:
+                contestants = {kind: _torch_call(name, size_bytes, size, group) for kind, group in groups.items()}
+                if comm is not None:
+                    contestants["mpi"] = _mpi_call(name, size_bytes, size, comm)
+                if name == "all_reduce":
+                    a, b = torch.zeros(size_bytes // 4), torch.ones(size_bytes // 4)
+                    contestants["copy"] = lambda a=a, b=b: a.copy_(b)
+                times = _race(contestants, options.rounds, groups["meshwright"], size)
+                rows.append(_row(name, size, size_bytes, times))
+    if rank == 0:
+        Path(options.output).write_text(json.dumps(rows))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _torch_call(name: str, size_bytes: int, ranks: int, group: Any) -> Callable[[], object]:
+    """Return the collective on tensors of its own; `size_bytes` is the payload of all-reduce and broadcast, and the
+    larger of input and output of the others.
+    """
+    import torch
+    import torch.distributed as dist
+
+    whole, part = torch.zeros(size_bytes // 4), torch.zeros(size_bytes // 4 // ranks)
+    other = torch.zeros_like(whole)
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        "broadcast": lambda: dist.broadcast(whole, 0, group=group),
+        "all_gather": lambda: dist.all_gather_single(whole, part, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_single(part, whole, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+    }
+    return calls[name]
+
+
+def _mpi_call(name: str, size_bytes: int, ranks: int, comm: Any) -> Callable[[], object]:
+    import numpy as np
+    from mpi4py import MPI
+
+    count = size_bytes // 4
+    whole, part, other = np.zeros(count, "f"), np.zeros(count // ranks, "f"), np.zeros(count, "f")
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: comm.Allreduce(MPI.IN_PLACE, whole),
+        "broadcast": lambda: comm.Bcast(whole, 0),
+        "all_gather": lambda: comm.Allgather(part, whole),
+        "reduce_scatter": lambda: comm.Reduce_scatter_block(whole, part),
+        "all_to_all": lambda: comm.Alltoall(whole, other),
+    }
+    return calls[name]
+
+
+def _race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any, ranks: int) -> dict[str, float]:
+    """Return the median seconds of one call for each contestant, of the slowest rank, over rounds in turns."""
+    import torch
+    import torch.distributed as dist
+
+    repeats = {}
+    for kind, call in contestants.items():
+        call()
+        dist.barrier(group=group)
+        start = time.perf_counter()
+        call()
+        took = torch.tensor([time.perf_counter() - start])
+        dist.all_reduce(took, dist.ReduceOp.MAX, group=group)
+        repeats[kind] = int(max(1, min(1000, BLOCK_S / took.item())))
+    samples: dict[str, list[float]] = {kind: [] for kind in contestants}
+    for _ in range(rounds):
+        for kind, call in contestants.items():
+            dist.barrier(group=group)
+            call()
+            start = time.perf_counter()
+            for _ in range(repeats[kind]):
+                call()
+            samples[kind].append((time.perf_counter() - start) / repeats[kind])
+    table = torch.tensor(list(samples.values()), dtype=torch.float64)
+    dist.all_reduce(table, dist.ReduceOp.MAX, group=group)
+    return {kind: statistics.median(values) for kind, values in zip(samples, table.tolist(), strict=True)}
+
+
+def _row(name: str, ranks: int, size_bytes: int, times_s: dict[str, float]) -> dict[str, Any]:
+    ours = times_s["meshwright"]
+    row: dict[str, Any] = {"collective": name, "ranks": ranks, "bytes": size_bytes, "size": format_bytes(size_bytes)}
+    for kind in ("meshwright", "gloo", "mpi", "copy"):
+        row[f"{kind}_us"] = round(times_s[kind] * 1e6, 2) if kind in times_s else None
+    for kind in ("gloo", "mpi"):
+        row[f"{kind}/ours"] = round(times_s[kind] / ours, 2) if kind in times_s else None
+    row["ours/copy"] = round(ours / times_s["copy"], 2) if "copy" in times_s else None
+    return row
+
+
+def _plot(rows: list[dict[str, Any]]) -> Path:
+    """Draw time over size, log-log, one panel for each collective and rank count, with the copy as the limit."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    panels = sorted({(row["collective"], row["ranks"]) for row in rows}, key=lambda p: (COLLECTIVES.index(p[0]), p[1]))
+    columns = max(1, len({ranks for _, ranks in panels}))
+    lines = -(-len(panels) // columns)
+    figure = make_subplots(lines, columns, subplot_titles=[f"{name}, {ranks} ranks" for name, ranks in panels])
+    styles = {"meshwright": "#1a7f37", "gloo": "#c0392b", "mpi": "#2c6fbb", "copy": "#777777"}
+    for i, panel in enumerate(panels):
+        mine = [row for row in rows if (row["collective"], row["ranks"]) == panel]
+        for kind, colour in styles.items():
+            points = [(row["bytes"], row[f"{kind}_us"]) for row in mine if row[f"{kind}_us"] is not None]
+            if points:
+                x, y = zip(*points, strict=True)
+                dash = "dot" if kind == "copy" else "solid"
+                line = {"color": colour, "dash": dash}
+                trace = go.Scatter(x=x, y=y, name=kind, legendgroup=kind, showlegend=i == 0, line=line)
+                figure.add_trace(trace, i // columns + 1, i % columns + 1)
+    figure.update_xaxes(type="log", title="bytes")
+    figure.update_yaxes(type="log", title="µs")
+    figure.update_layout(height=320 * lines, width=480 * columns, title="collectives on one host (copy: the limit)")
+    DOCS.mkdir(exist_ok=True)
+    path = DOCS / "collectives.html"
+    figure.write_html(path, include_plotlyjs="cdn")
+    return path
+
+
+if __name__ == "__main__":
+    _rank_main()

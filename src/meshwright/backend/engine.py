@@ -1,0 +1,110 @@
+"""What a process group asks of the thing that moves its bytes, and the engine for groups on one host.
+
+Sizes and addresses only: tensors stay with the process group. All calls block, and come in the same order on all ranks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from . import local_move, local_reduce
+from .failures import CollectiveError
+from .flight import FlightRecord
+from .hosts import KeyValueStore, Member
+from .local import LocalGroup
+from .mailbox import Mailbox
+from .reductions import Reduction
+
+
+class Engine(Protocol):
+    """The collectives of one group."""
+
+    members: tuple[Member, ...]
+    flight: FlightRecord
+    mailbox: Mailbox
+    inline: bool  # whether it is better to wait for an asynchronous collective than to compute beside it
+
+    @property
+    def broken(self) -> CollectiveError | None:
+        """Why no further collective can run, if so."""
+
+    def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
+        """Reduce in place."""
+
+    def reduce(self, address: int, count: int, kind: Reduction, root: int) -> None:
+        """Reduce into the root's memory."""
+
+    def reduce_scatter(self, sources: Sequence[int], target: int, counts: Sequence[int], kind: Reduction) -> None:
+        """Reduce block i of all ranks into rank i's target."""
+
+    def broadcast(self, address: int, size_bytes: int, root: int) -> None:
+        """Copy from the root to all."""
+
+    def all_gather(self, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
+        """Copy every rank's source to every rank's target."""
+
+    def gather(self, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
+        """Copy every rank's source to the root's targets."""
+
+    def scatter(self, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
+        """Copy the root's sources to every rank's target."""
+
+    def all_to_all(
+        self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]
+    ) -> None:
+        """Copy source j of rank i to target i of rank j."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the time that a rank waits for another before it gives up."""
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other ranks that this one stopped in the middle of a collective."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+class LocalEngine:
+    """All ranks on one host: everything goes through shared memory."""
+
+    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+        group = self.group = LocalGroup(store, members, me, timeout_s)
+        self.members = group.members
+        self.flight = group.flight
+        self.mailbox = Mailbox(group)
+        self.inline = group.crowded
+        self.all_reduce = _bind(local_reduce.all_reduce, group)
+        self.reduce = _bind(local_reduce.reduce, group)
+        self.reduce_scatter = _bind(local_reduce.reduce_scatter, group)
+        self.broadcast = _bind(local_move.broadcast, group)
+        self.all_gather = _bind(local_move.all_gather, group)
+        self.gather = _bind(local_move.gather, group)
+        self.scatter = _bind(local_move.scatter, group)
+        self.all_to_all = _bind(local_move.all_to_all, group)
+        self.barrier = _bind(local_move.barrier, group)
+
+    @property
+    def broken(self) -> CollectiveError | None:
+        """Why no further collective can run, if so."""
+        return self.group.broken
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the time that a rank waits for another before it gives up."""
+        self.group.timeout_s = timeout_s
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other ranks that this one stopped in the middle of a collective."""
+        me = self.group.members[self.group.rank]
+        self.group.give_up(CollectiveError(f"{me} {reason}"), me.rank, reason)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.mailbox.close()
+        self.group.leave()
+
+
+def _bind(function: Callable[..., None], group: LocalGroup) -> Callable[..., None]:
+    """Return a bound method: as fast as a call can be that already knows its first argument."""
+    return function.__get__(group)  # type: ignore[no-any-return]

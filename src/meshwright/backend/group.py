@@ -1,0 +1,176 @@
+"""What every call of the process group "meshwright" shares: running it now or later, its name, its end."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
+from torch.distributed import ProcessGroup, Work
+
+from .agreement import agree, describe
+from .engine import Engine
+from .failures import CollectiveError
+from .reductions import Reduction, reduction
+from .tensors import operator_of
+from .work import DoneWork, PendingWork, Tensors, Worker
+
+NAME = "meshwright"
+PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
+DONE = DoneWork()
+
+
+_ProcessGroup: Any = ProcessGroup  # its declared overloads name the C++ forms, of which Python needs the first only
+
+
+class GroupBase(_ProcessGroup):  # type: ignore[misc]
+    """A group of ranks without its collectives."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: Engine) -> None:
+        super().__init__(rank, size)  # the constructor for Python subclasses
+        self._store = store
+        self._rank = rank
+        self._size = size
+        self._timeout_s = timeout_s
+        self._engine = engine
+        self._worker = Worker(f"{NAME}-{rank}")
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
+        self._name = ""
+        self._description = ""
+        self._letters = 0
+        self._compares = get_debug_level() == DebugLevel.DETAIL
+
+    # ---- running
+
+    def _start(
+        self,
+        name: str,
+        moved_bytes: int,
+        call: Callable[[], object],
+        result: Tensors,
+        options: Any,
+        compared: Tensors | None = None,
+    ) -> Work:
+        """Run `call` now, or hand it to the group's thread, as the options ask.
+
+        `compared` are the tensors whose types and shapes must be the same on all ranks, if they are not the result.
+        """
+        if self._compares:
+            call = self._comparing(name, call, result if compared is None else compared, options)
+        if not options.asyncOp and self._worker.idle:
+            self._run(name, moved_bytes, call, options)
+            return DONE
+        work = PendingWork(lambda: self._run(name, moved_bytes, call, options), result)
+        self._worker.submit(work)
+        if self._engine.inline:
+            work.patient(PATIENCE_S)
+        return work
+
+    def _run(self, name: str, moved_bytes: int, call: Callable[[], object], options: Any) -> None:
+        engine = self._engine
+        with self._lock:
+            if engine.broken is not None:
+                raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
+            engine.flight.begin(name, moved_bytes, options)
+            try:
+                call()
+            except BaseException as error:
+                self._stopped(name, error)
+                raise
+            engine.flight.end()
+
+    def _stopped(self, name: str, error: BaseException) -> None:
+        """Tell the other ranks when this one stops in the middle of a collective for a reason of its own."""
+        if not isinstance(error, CollectiveError):
+            self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
+
+    def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:
+        """Return `call`, preceded by the comparison of what the ranks call."""
+
+        def checked() -> None:
+            text = describe(name, self._engine.flight.sequence, tensors, options)
+            agree(self._engine.all_gather, self._engine.members, text)
+            call()
+
+        return checked
+
+    def _kind(self, code: Any, dtype: torch.dtype) -> Reduction:
+        key = (hash(code), dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            operator = operator_of(code)
+            if operator == "premul_sum":  # not remembered: it is a sum of something else than the tensor
+                return reduction(dtype, "sum")
+            kind = self._kinds[key] = reduction(dtype, operator)
+        return kind
+
+    @staticmethod
+    def _is_scaled(code: Any) -> bool:
+        return operator_of(code) == "premul_sum"
+
+    # ---- what torch asks of a group beside its collectives
+
+    def getBackendName(self) -> str:
+        """Return the name under which the backend is registered."""
+        return NAME
+
+    def name(self) -> str:
+        """Return the name under which the backend is registered."""
+        return NAME
+
+    def setGroupName(self, name: str) -> None:
+        """Set the name that torch gives the group."""
+        self._name = self._engine.flight.group = name
+
+    def getGroupName(self) -> str:
+        """Return the name that torch gave the group."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Set the description of the group."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        """Return the description of the group."""
+        return self._description
+
+    def get_group_store(self) -> Store:
+        """Return the store of this group alone."""
+        return self._store
+
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    @property
+    def supports_splitting(self) -> bool:
+        """Whether a group can be made out of this one without the store; it cannot."""
+        return False
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._engine.flight.sequence
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing: numbers start at one on every rank."""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the time that a collective may take before it names the rank that did not arrive."""
+        self._engine.set_timeout(timeout.total_seconds())
+
+    def shutdown(self) -> None:
+        """Finish what was issued, and leave."""
+        self._worker.close(timeout_s=self._timeout_s)
+        self._engine.close()
+
+    def abort(self) -> None:
+        """Leave at once; collectives of other ranks that wait for this one fail."""
+        self._engine.give_up("aborted the group")
+        self._worker.close(timeout_s=1.0)
+        self._engine.close()

@@ -1,0 +1,218 @@
+/* The optional helper of the shared-memory engine: waiting, sums, and the whole of an all-reduce that sums.
+ *
+ * It follows the same steps as the Python code (see local.py and local_reduce.py), so that ranks with and without it
+ * work together. Counters are published with release and read with acquire, which orders the slots' contents on weakly
+ * ordered processors (Arm) too: a reader that sees a counter sees all that was written before it.
+ *
+ * A wait that takes longer than `patience_ns` returns to Python, which looks for dead ranks and calls again; `chunk`
+ * and `phase` say where to go on.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
+
+typedef struct {
+    uint64_t *counters;
+    char *slots;
+    int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
+    int64_t rank, size;
+    int64_t spins, patience_ns;
+    int64_t chunk, phase; /* where an interrupted all-reduce goes on */
+    uint64_t awaited_rank, awaited_number;
+} Group;
+
+static inline void pause_cpu(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Return 1 once *counter >= target, 0 when patience is at an end. */
+int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t patience_ns) {
+    for (int64_t i = 0; i <= spins; i++) {
+        if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
+        pause_cpu();
+    }
+    int64_t end = now_ns() + patience_ns;
+    do {
+        for (int i = 0; i < 16; i++) {
+            sched_yield();
+            if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
+        }
+    } while (now_ns() < end);
+    return 0;
+}
+
+static int wait_rank(Group *g, int64_t rank, uint64_t target) {
+    if (mw_wait(g->counters + rank * LINE, target, g->spins, g->patience_ns)) return 1;
+    g->awaited_rank = (uint64_t)rank;
+    g->awaited_number = target;
+    return 0;
+}
+
+static int wait_all(Group *g, uint64_t target) {
+    for (int64_t i = 1; i < g->size; i++)
+        if (!wait_rank(g, (g->rank + i) % g->size, target)) return 0;
+    return 1;
+}
+
+static void publish(Group *g, uint64_t number) {
+    __atomic_store_n(g->counters + g->rank * LINE, number, __ATOMIC_RELEASE);
+}
+
+static inline float bf16_up(uint16_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static inline uint16_t bf16_down(float f) { /* to nearest, ties to even; NaN stays NaN */
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint16_t rounded = (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+    return (bits & 0x7FFFFFFF) > 0x7F800000 ? (uint16_t)((bits >> 16) | 0x40) : rounded;
+}
+
+#define SAME(x) (x)
+/* out = ((in[0] + in[1]) + in[2]) + ..., element by element, so that out may be one of the inputs. */
+#define DEFINE_SUM(name, T, W, UP, DOWN)                                                                   \
+    static void name(T *out, T *const *in, int64_t n, int64_t count) {                                     \
+        const T *a = in[0], *b = in[1];                                                                    \
+        if (n == 2) {                                                                                      \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++) out[i] = DOWN(UP(a[i]) + UP(b[i]));   \
+        } else if (n == 3) {                                                                               \
+            const T *c = in[2];                                                                            \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++)                                       \
+                out[i] = DOWN((UP(a[i]) + UP(b[i])) + UP(c[i]));                                           \
+        } else if (n == 4) {                                                                               \
+            const T *c = in[2], *d = in[3];                                                                \
+            _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++)                                       \
+                out[i] = DOWN(((UP(a[i]) + UP(b[i])) + UP(c[i])) + UP(d[i]));                              \
+        } else {                                                                                           \
+            W total[TILE];                                                                                 \
+            for (int64_t start = 0; start < count; start += TILE) {                                        \
+                int64_t length = count - start < TILE ? count - start : TILE;                              \
+                for (int64_t i = 0; i < length; i++) total[i] = UP(a[start + i]) + UP(b[start + i]);       \
+                for (int64_t r = 2; r < n; r++)                                                            \
+                    for (int64_t i = 0; i < length; i++) total[i] += UP(in[r][start + i]);                 \
+                for (int64_t i = 0; i < length; i++) out[start + i] = DOWN(total[i]);                      \
+            }                                                                                              \
+        }                                                                                                  \
+    }
+DEFINE_SUM(sum_f32, float, float, SAME, SAME)
+DEFINE_SUM(sum_f64, double, double, SAME, SAME)
+DEFINE_SUM(sum_i32, uint32_t, uint32_t, SAME, SAME)
+DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME)
+DEFINE_SUM(sum_bf16, uint16_t, float, bf16_up, bf16_down)
+
+static int64_t item_bytes(int64_t kind) { return kind == BF16 ? 2 : kind == F32 || kind == I32 ? 4 : 8; }
+
+/* Sum `n` >= 2 inputs in their order; out may be one of them. */
+void mw_sum(int64_t kind, void *out, void *const *in, int64_t n, int64_t count) {
+    switch (kind) {
+    case F32: sum_f32(out, (float *const *)in, n, count); break;
+    case F64: sum_f64(out, (double *const *)in, n, count); break;
+    case I32: sum_i32(out, (uint32_t *const *)in, n, count); break;
+    case I64: sum_i64(out, (uint64_t *const *)in, n, count); break;
+    default: sum_bf16(out, (uint16_t *const *)in, n, count); break;
+    }
+}
+
+static inline char *slot(const Group *g, int64_t rank, int64_t turn) {
+    return g->slots + rank * g->own_bytes + turn * g->slot_bytes;
+}
+
+/* Every rank posts all it has, a slot at a time, and sums all of it. */
+int mw_all_reduce_whole(Group *g, char *data, int64_t count, int64_t kind, uint64_t sequence, int64_t turn,
+                        uint64_t free0, uint64_t free1, uint64_t seen) {
+    int64_t item = item_bytes(kind), per_chunk = g->slot_bytes / item;
+    uint64_t free_at[2] = {free0, free1};
+    void *in[MAX_RANKS];
+    for (int64_t c = 0, start = 0; start < count; c++, start += per_chunk) {
+        int64_t length = count - start < per_chunk ? count - start : per_chunk;
+        char *x = data + start * item;
+        turn ^= 1;
+        sequence++;
+        if (c >= g->chunk) {
+            if (g->phase == 0) {
+                if (seen < free_at[turn] && !wait_all(g, free_at[turn])) return 0;
+                memcpy(slot(g, g->rank, turn), x, (size_t)(length * item));
+                publish(g, sequence);
+                g->phase = 1;
+            }
+            if (!wait_all(g, sequence)) return 0;
+            for (int64_t r = 0; r < g->size; r++) in[r] = r == g->rank ? x : slot(g, r, turn);
+            mw_sum(kind, x, in, g->size, length);
+            g->phase = 0;
+            g->chunk = c + 1;
+        }
+        seen = sequence;
+        free_at[turn] = sequence + 1;
+    }
+    g->chunk = g->phase = 0;
+    return 1;
+}
+
+/* Each rank sums one piece of every chunk, and the others fetch it. */
+int mw_all_reduce_pieces(Group *g, char *data, int64_t count, int64_t kind, uint64_t sequence, int64_t turn,
+                         uint64_t free0, uint64_t free1, uint64_t seen) {
+    int64_t item = item_bytes(kind), per_chunk = g->slot_bytes / item, line = ALIGN / item, n = g->size, me = g->rank;
+    uint64_t free_at[2] = {free0, free1};
+    void *in[MAX_RANKS];
+    for (int64_t c = 0, start = 0; start < count; c++, start += per_chunk) {
+        int64_t length = count - start < per_chunk ? count - start : per_chunk;
+        int64_t piece = (length + n * line - 1) / (n * line) * line;
+        int64_t low = me * piece < length ? me * piece : length;
+        int64_t high = low + piece < length ? low + piece : length;
+        char *x = data + start * item;
+        turn ^= 1;
+        sequence += 2;
+        if (c >= g->chunk) {
+            char *mine = slot(g, me, turn);
+            if (g->phase == 0) {
+                if (seen < free_at[turn] && !wait_all(g, free_at[turn])) return 0;
+                memcpy(mine, x, (size_t)(low * item));
+                memcpy(mine + high * item, x + high * item, (size_t)((length - high) * item));
+                publish(g, sequence - 1);
+                g->phase = 1;
+            }
+            if (g->phase == 1) {
+                if (!wait_all(g, sequence - 1)) return 0;
+                for (int64_t from = low; from < high; from += TILE) { /* both copies while it is in the nearest cache */
+                    int64_t part = high - from < TILE ? high - from : TILE;
+                    for (int64_t r = 0; r < n; r++) in[r] = (r == me ? x : slot(g, r, turn)) + from * item;
+                    mw_sum(kind, mine + from * item, in, n, part);
+                    memcpy(x + from * item, mine + from * item, (size_t)(part * item));
+                }
+                publish(g, sequence);
+                g->phase = 2;
+            }
+            for (; g->phase <= n; g->phase++) { /* phases 2 to n: fetch the pieces of the others */
+                int64_t peer = (me + g->phase - 1) % n;
+                int64_t first = peer * piece < length ? peer * piece : length;
+                int64_t last = first + piece < length ? first + piece : length;
+                if (!wait_rank(g, peer, sequence)) return 0;
+                memcpy(x + first * item, slot(g, peer, turn) + first * item, (size_t)((last - first) * item));
+            }
+            g->phase = 0;
+            g->chunk = c + 1;
+        }
+        seen = sequence;
+        free_at[turn] = sequence + 1;
+    }
+    g->chunk = g->phase = 0;
+    return 1;
+}

@@ -1,0 +1,165 @@
+"""The optional C helper: built once where there is a compiler, loaded with ctypes, never required.
+
+`MESHWRIGHT_HELPER=0` goes without it. It is compiled for the processor at hand into the user's cache folder, under a
+name made of everything that the result depends on.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .memory import LINE
+from .reductions import Reduction
+from .waiting import CHECK_S, SLEEP_S
+
+if TYPE_CHECKING:
+    from .local import LocalGroup
+
+HELPER_VARIABLE = "MESHWRIGHT_HELPER"
+SOURCE = Path(__file__).with_name("helper.c")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
+MAX_RANKS = 256
+PATIENCE_NS = 2_000_000  # how long C waits before Python looks for dead ranks
+_log = logging.getLogger(__name__)
+
+
+class GroupState(ctypes.Structure):
+    """The struct Group of helper.c."""
+
+    _fields_ = (
+        ("counters", ctypes.c_void_p),
+        ("slots", ctypes.c_void_p),
+        ("slot_bytes", ctypes.c_int64),
+        ("own_bytes", ctypes.c_int64),
+        ("rank", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("spins", ctypes.c_int64),
+        ("patience_ns", ctypes.c_int64),
+        ("chunk", ctypes.c_int64),
+        ("phase", ctypes.c_int64),
+        ("awaited_rank", ctypes.c_uint64),
+        ("awaited_number", ctypes.c_uint64),
+    )
+
+
+def load_helper() -> ctypes.CDLL | None:
+    """Return the helper, built if need be; None where it is switched off or cannot be built."""
+    if os.environ.get(HELPER_VARIABLE) == "0":
+        return None
+    return _load()
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | None:
+    try:
+        path = build(cache_folder())
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("the C helper is not used: %s", error)
+        return None
+    library = ctypes.CDLL(str(path))
+    i64, u64, pointer = ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
+    library.mw_wait.argtypes = (pointer, u64, i64, i64)
+    library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
+    library.mw_sum.restype = None
+    for function in (library.mw_all_reduce_whole, library.mw_all_reduce_pieces):
+        function.argtypes = (pointer, pointer, i64, i64, u64, i64, u64, u64, u64)
+    return library
+
+
+class Native:
+    """The helper's all-reduce and sums for one group."""
+
+    def __init__(self, library: ctypes.CDLL, state: GroupState) -> None:
+        self._library = library
+        self._state = state
+        self._pointer = ctypes.addressof(state)
+        self.whole = library.mw_all_reduce_whole
+        self.pieces = library.mw_all_reduce_pieces
+
+    def all_reduce(self, group: "LocalGroup", address: int, count: int, kind: Reduction, *, pieces: bool) -> None:
+        """Sum `count` elements at `address` over all ranks, in place, by the same steps as the Python code."""
+        function = self.pieces if pieces else self.whole
+        code, sequence, turn, (free0, free1), seen = kind.native, group.sequence, group.turn, group.free, group.seen
+        if not function(self._pointer, address, count, code, sequence, turn, free0, free1, seen):
+            self._insist(group, function, (address, count, code, sequence, turn, free0, free1, seen))
+        chunks = -(-count // (group.slot_bytes // kind.item_bytes))
+        steps = 2 if pieces else 1
+        group.sequence = group.seen = sequence + chunks * steps
+        group.turn = turn ^ (chunks & 1)
+        group.free[group.turn] = group.sequence + 1
+        if chunks > 1:
+            group.free[group.turn ^ 1] = group.sequence + 1 - steps
+
+    def _insist(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...]) -> None:
+        """Go on with an interrupted all-reduce, with sleeps and looks at the other ranks in between."""
+        state = self._state
+        patience_ns, state.patience_ns = state.patience_ns, 0
+        awaited, since = (state.awaited_rank, state.awaited_number), time.monotonic()
+        next_check = since + CHECK_S
+        try:
+            while not function(self._pointer, *arguments):
+                now = time.monotonic()
+                if (state.awaited_rank, state.awaited_number) != awaited:
+                    awaited, since = (state.awaited_rank, state.awaited_number), now
+                if now >= next_check:
+                    group.check(awaited[0] * LINE, awaited[1], now - since)
+                    next_check = now + CHECK_S
+                time.sleep(SLEEP_S)
+        except BaseException:
+            state.chunk = state.phase = 0
+            raise
+        finally:
+            state.patience_ns = patience_ns
+
+    def sum(self, kind: Reduction, out: int, inputs: Sequence[int], count: int) -> None:
+        """Sum the elements at the addresses `inputs`, in their order, into those at `out`."""
+        addresses = (ctypes.c_void_p * len(inputs))(*inputs)
+        self._library.mw_sum(kind.native, out, addresses, len(inputs), count)
+
+
+def cache_folder() -> Path:
+    """Return the folder of built helpers, which only this user can write."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "meshwright"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by others")
+    return folder
+
+
+def build(folder: Path) -> Path:
+    """Return the shared library for this machine in `folder`, compiling it if it is not there."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("no C compiler on PATH")
+    parts = (SOURCE.read_text(), compiler, " ".join(FLAGS), platform.machine(), _processor())
+    path = folder / f"helper-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
+        os.close(handle)
+        try:
+            command = [compiler, *FLAGS, "-o", temporary, str(SOURCE)]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _processor() -> str:
+    """Return what the kernel says of the processor's model and features."""
+    with open("/proc/cpuinfo") as file:
+        keys = ("model name", "flags", "Features", "CPU part")
+        lines = file.read().split("\n\n")[0].splitlines()
+    return "|".join(line for line in lines if line.startswith(keys))

@@ -1,0 +1,81 @@
+"""Which ranks of a group share a host: found from the machines themselves, never from a setting of the launcher."""
+
+import json
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
+
+
+class KeyValueStore(Protocol):
+    """The part of `torch.distributed.Store` that the rendezvous needs."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write a value."""
+
+    def get(self, key: str) -> bytes:
+        """Return a value, waiting for it as long as the store's timeout says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of a group: where it runs, and how many processors it may use."""
+
+    rank: int
+    host: str  # a name for people
+    identity: str  # equal on two ranks if and only if they can share memory
+    pid: int
+    cores: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (host {self.host}, pid {self.pid})"
+
+
+def this_member(rank: int) -> Member:
+    """Describe the calling process as `rank`."""
+    pretended = os.environ.get(HOST_VARIABLE)
+    return Member(
+        rank=rank,
+        host=pretended or socket.gethostname(),
+        identity=f"{pretended or ''}|{host_identity()}",
+        pid=os.getpid(),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+    )
+
+
+def host_identity() -> str:
+    """Return what two processes have in common when they can share memory: kernel boot, network and process namespace.
+
+    The name alone would not do: containers of one machine may share it, and so may machines of a cluster.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return "|".join((socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), os.readlink("/proc/self/ns/pid")))
+
+
+def exchange(store: KeyValueStore, rank: int, size: int) -> tuple[Member, ...]:
+    """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
+    me = this_member(rank)
+    store.set(member_key(rank), json.dumps([me.host, me.identity, me.pid, me.cores]))
+    return tuple(me if peer == rank else _member(peer, store.get(member_key(peer))) for peer in range(size))
+
+
+def member_key(rank: int) -> str:
+    """Return the store's key under which a rank describes itself."""
+    return f"member/{rank}"
+
+
+def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
+    """Return the ranks of each host, hosts in the order of their lowest rank."""
+    groups: dict[str, list[int]] = {}
+    for member in members:
+        groups.setdefault(member.identity, []).append(member.rank)
+    return [tuple(ranks) for ranks in groups.values()]
+
+
+def _member(rank: int, text: bytes) -> Member:
+    host, identity, pid, cores = json.loads(text)
+    return Member(rank=rank, host=host, identity=identity, pid=pid, cores=tuple(cores))

@@ -1,0 +1,210 @@
+"""The ranks of one host and the memory that they share: slots, counters, and the rule that keeps them apart.
+
+Order: every collective is a row of steps, the same on all ranks. In a step a rank (1) takes the next slot in turn,
+(2) fills it, (3) raises its counter to the step's number, (4) waits for the counters of those it reads, (5) reads their
+slots. So a counter of q means: "my slot of step q is filled, and I have read all that I shall read of steps before q".
+A slot last read in step q is free for its owner when every counter has reached q + 1; a rank that itself reads nothing
+in a step still raises its counter when it enters. The rule holds across collectives of every kind.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .failures import CollectiveError, RankFailure
+from .flight import FlightRecord
+from .helper import MAX_RANKS, PATIENCE_NS, GroupState, Native, load_helper
+from .hosts import KeyValueStore, Member
+from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
+from .reductions import Block, Reduction
+from .segment import share_segment
+from .waiting import Lives, Patience, make_fence
+
+STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
+ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
+_TEXT = struct.Struct(f"q{TEXT_BYTES - 8}s")  # the rank that is to blame, and the message
+
+
+class LocalGroup:
+    """The shared memory of the ranks of one host in one group, seen from one of them.
+
+    `rank` and `size` count within the host; `members` are in that order.
+    """
+
+    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+        self.members = tuple(members)
+        self.size = len(members)
+        self.rank = self.members.index(me)
+        memory = self.memory = Memory(self.size, default_slot_bytes())
+        self.slot_bytes = memory.slot_bytes
+        self.flight = FlightRecord(me.rank)
+        self.timeout_s = timeout_s
+        segment = share_segment(
+            store,
+            rank=me.rank,
+            local_ranks=[member.rank for member in members],
+            size_bytes=memory.total_bytes,
+            timeout_s=timeout_s,
+        )
+        try:
+            if self.rank == 0:
+                segment.reserve(0, memory.common_bytes)
+            segment.reserve(memory.own_at(self.rank), memory.own_bytes)
+        finally:
+            segment.close_descriptor()
+        self.buffer = segment.buffer
+        self.counters = memoryview(self.buffer)[: memory.counters_bytes].cast("Q")
+        self.base = np.frombuffer(self.buffer, np.uint8).ctypes.data
+        self.slot_offset = [[memory.slot_at(r, turn) for turn in range(SLOTS)] for r in range(self.size)]
+        self.slot_address = [[self.base + offset for offset in offsets] for offsets in self.slot_offset]
+        self.mine = self.rank * LINE
+        self.peers = [(self.rank + i) % self.size for i in range(1, self.size)]
+        self.peer_indices = [peer * LINE for peer in self.peers]
+        self.sequence = 0  # of the last step that this rank entered
+        self.seen = 0  # every counter is known to be at least this
+        self.free = [0] * SLOTS  # what every counter must reach before the slot may be filled again
+        self.turn = 0
+        self.plans: dict[tuple[int, Reduction], Any] = {}
+        self.broken: CollectiveError | None = None
+        cores = len({core for member in members for core in member.cores})
+        self.crowded = self.size >= cores
+        helper = load_helper()
+        self.fence: Callable[[], object] | None = make_fence()
+        self.patience = Patience(self.counters, self.base, crowded=self.size > cores, helper=helper)
+        self.native: Native | None = None
+        if helper is not None and self.size <= MAX_RANKS:
+            state = GroupState(
+                counters=self.base,
+                slots=self.base + memory.common_bytes,
+                slot_bytes=self.slot_bytes,
+                own_bytes=memory.own_bytes,
+                rank=self.rank,
+                size=self.size,
+                spins=self.patience.helper_spins,
+                patience_ns=PATIENCE_NS,
+            )
+            self.native = Native(helper, state)
+        self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
+        self._typed: dict[Reduction, list[list[Block]]] = {}
+        self.counters[self.mine + STATE] = ACTIVE
+
+    # ---- the steps
+
+    def fill(self) -> int:
+        """Return the slot of the next step, free to be filled by this rank."""
+        turn = self.turn = self.turn ^ 1
+        if self.seen < self.free[turn]:
+            self.wait_all(self.free[turn])
+        return turn
+
+    def skip(self) -> int:
+        """Return the slot of the next step for a rank that does not fill its own."""
+        turn = self.turn = self.turn ^ 1
+        return turn
+
+    def post(self) -> int:
+        """Enter the next step, with the slot filled, and return its number."""
+        if self.fence is not None:
+            self.fence()
+        number = self.sequence = self.sequence + 1
+        self.counters[self.mine] = number
+        return number
+
+    def wait_all(self, number: int) -> None:
+        """Return when every rank has entered step `number`."""
+        counters = self.counters
+        for index in self.peer_indices:
+            if counters[index] < number:
+                self.patience.wait(index, number, self.check)
+        self.seen = number
+
+    def wait(self, rank: int, number: int) -> None:
+        """Return when `rank` has entered step `number`."""
+        if self.counters[rank * LINE] < number:
+            self.patience.wait(rank * LINE, number, self.check)
+
+    def typed(self, kind: Reduction) -> list[list[Block]]:
+        """Return the slots as blocks of one element type: [rank][slot]."""
+        blocks = self._typed.get(kind)
+        if blocks is None:
+            count = self.slot_bytes // kind.item_bytes
+            blocks = [[kind.view(self.buffer, offset, count) for offset in offsets] for offsets in self.slot_offset]
+            self._typed[kind] = blocks
+        return blocks
+
+    # ---- trouble
+
+    def check(self, index: int, target: int, waited_s: float) -> None:
+        """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
+        counters = self.counters
+        late = [peer for peer in self.peers if counters[peer * LINE] < target]
+        limit_s = self.flight.time_limit_s(self.timeout_s)
+        error = self.doubt(late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target)
+        if error is not None:
+            raise error
+
+    def doubt(
+        self,
+        late: Sequence[int],
+        waited_s: float,
+        limit_s: float,
+        call: tuple[str, int, int],
+        arrived: Callable[[int], bool],
+    ) -> RankFailure | None:
+        """Return the reason why waiting for the ranks in `late` is in vain, if there is one, and give up.
+
+        `call` is the name, number and bytes of what waits; `arrived(peer)` looks once more at what a rank that has
+        ended left behind.
+        """
+        counters = self.counters
+        for peer in self.peers:
+            if counters[peer * LINE + STATE] == BROKEN:
+                blamed, text = _TEXT.unpack_from(self.buffer, self.memory.text_at(peer))
+                return self._failure(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"), call)
+        for peer in late:
+            if self._lives.ended(peer) and not arrived(peer):
+                return self._failure(self.members[peer], "died", call)
+            if counters[peer * LINE + STATE] == LEFT and not arrived(peer):
+                return self._failure(self.members[peer], "has left the group", call)
+        if waited_s > limit_s and late:
+            last = min(late, key=lambda peer: counters[peer * LINE])
+            return self._failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
+        return None
+
+    def member(self, rank: int) -> Member:
+        """Return the member with a rank of the whole group, or this one."""
+        return next((member for member in self.members if member.rank == rank), self.members[self.rank])
+
+    def _failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
+        name, sequence, size_bytes = call
+        error = RankFailure(
+            f"{culprit} {what}",
+            rank=culprit.rank,
+            host=culprit.host,
+            operation=name,
+            sequence=sequence,
+            size_bytes=size_bytes,
+        )
+        self.give_up(error, culprit.rank, what)
+        return error
+
+    def give_up(self, error: CollectiveError, blamed: int, what: str) -> None:
+        """Mark this group as broken, here and for the ranks that wait for this one."""
+        self.broken = error
+        if self.counters[self.mine + STATE] == ACTIVE:
+            text = what.encode()[: TEXT_BYTES - 8]
+            _TEXT.pack_into(self.buffer, self.memory.text_at(self.rank), blamed, text)
+            self.counters[self.mine + STATE] = BROKEN
+        self.flight.dump(str(error), self.arrivals())
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+        return {member.rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
+
+    def leave(self) -> None:
+        """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""
+        if self.counters[self.mine + STATE] == ACTIVE:
+            self.counters[self.mine + STATE] = LEFT
+        self._lives.close()

@@ -1,0 +1,144 @@
+"""Collectives that only move bytes, over the shared memory of one host. Addresses are of contiguous memory."""
+
+from collections.abc import Sequence
+from ctypes import memmove
+
+from .local import STEPS, LocalGroup
+from .memory import LINE
+
+ALIGN_BYTES = 64
+
+
+def barrier(group: LocalGroup) -> None:
+    """Return when every rank has called it."""
+    group.wait_all(group.post())
+
+
+def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> None:
+    """Copy the bytes at `address` on `root` to `address` on every rank. Blocks; all ranks.
+
+    The root is at most as many chunks ahead of the slowest reader as there are slots.
+    """
+    chunk = group.slot_bytes
+    for start in range(0, size_bytes, chunk):
+        length = min(chunk, size_bytes - start)
+        if group.rank == root:
+            turn = group.fill()
+            memmove(group.slot_address[root][turn], address + start, length)
+            number = group.post()
+        else:
+            turn = group.skip()
+            number = group.post()
+            group.wait(root, number)
+            memmove(address + start, group.slot_address[root][turn], length)
+        group.free[turn] = number + 1
+
+
+def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
+    """Copy the bytes at `source` on rank i to `targets[i]` on every rank. Blocks; all ranks, the same sizes."""
+    rank, chunk = group.rank, group.slot_bytes
+    own = sizes_bytes[rank]
+    for start in range(0, max(sizes_bytes), chunk):
+        turn = group.fill()
+        length = min(chunk, own - start)
+        if length > 0:
+            memmove(group.slot_address[rank][turn], source + start, length)
+        number = group.post()
+        if length > 0 and targets[rank] != source:
+            memmove(targets[rank] + start, source + start, length)
+        for peer in group.peers:
+            if group.counters[peer * LINE] < number:
+                group.wait(peer, number)
+            length = min(chunk, sizes_bytes[peer] - start)
+            if length > 0:
+                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
+        group.seen = number
+        group.free[turn] = number + 1
+
+
+def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
+    """Copy the bytes at `source` on rank i to `targets[i]` on `root`. Blocks; all ranks."""
+    chunk = group.slot_bytes
+    for start in range(0, size_bytes, chunk):
+        length = min(chunk, size_bytes - start)
+        if group.rank == root:
+            turn = group.skip()
+            number = group.post()
+            memmove(targets[root] + start, source + start, length)
+            for peer in group.peers:
+                group.wait(peer, number)
+                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
+            group.seen = number
+        else:
+            turn = group.fill()
+            memmove(group.slot_address[group.rank][turn], source + start, length)
+            number = group.post()
+        group.free[turn] = number + 1
+
+
+def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
+    """Copy the bytes at `sources[i]` on `root` to `target` on rank i. Blocks; all ranks."""
+    block = _block_bytes(group)
+    for start in range(0, size_bytes, block):
+        length = min(block, size_bytes - start)
+        if group.rank == root:
+            turn = group.fill()
+            for peer in group.peers:
+                memmove(_block(group, root, turn, peer, block), sources[peer] + start, length)
+            number = group.post()
+            memmove(target + start, sources[root] + start, length)
+        else:
+            turn = group.skip()
+            number = group.post()
+            group.wait(root, number)
+            memmove(target + start, _block(group, root, turn, group.rank, block), length)
+        group.free[turn] = number + 1
+
+
+def all_to_all(
+    group: LocalGroup,
+    sources: Sequence[int],
+    sent_bytes: Sequence[int],
+    targets: Sequence[int],
+    received_bytes: Sequence[int],
+) -> None:
+    """Copy the bytes at `sources[j]` on rank i to `targets[i]` on rank j. Blocks; all ranks, any sizes.
+
+    No rank knows all sizes, so each says beside its counter how many steps it needs; the largest number counts.
+    """
+    rank, block = group.rank, _block_bytes(group)
+    needed = max([1, *(-(-sent_bytes[peer] // block) for peer in group.peers)])
+    step = 0
+    while step < needed:
+        start = step * block
+        turn = group.fill()
+        if step == 0:
+            group.counters[group.mine + STEPS + turn] = needed
+        for peer in group.peers:
+            length = min(block, sent_bytes[peer] - start)
+            if length > 0:
+                memmove(_block(group, rank, turn, peer, block), sources[peer] + start, length)
+        number = group.post()
+        if step == 0:
+            memmove(targets[rank], sources[rank], sent_bytes[rank])
+        for peer in group.peers:
+            if group.counters[peer * LINE] < number:
+                group.wait(peer, number)
+            if step == 0:
+                needed = max(needed, group.counters[peer * LINE + STEPS + turn])
+            length = min(block, received_bytes[peer] - start)
+            if length > 0:
+                memmove(targets[peer] + start, _block(group, peer, turn, rank, block), length)
+        group.seen = number
+        group.free[turn] = number + 1
+        step += 1
+
+
+def _block_bytes(group: LocalGroup) -> int:
+    """Return the bytes of the part of a slot that is for one reader."""
+    return group.slot_bytes // max(1, group.size - 1) // ALIGN_BYTES * ALIGN_BYTES
+
+
+def _block(group: LocalGroup, owner: int, turn: int, reader: int, block_bytes: int) -> int:
+    """Return the address of the part of the owner's slot that is for `reader`; the owner itself has none."""
+    return group.slot_address[owner][turn] + (reader - (reader > owner)) * block_bytes

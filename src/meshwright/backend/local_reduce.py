@@ -1,0 +1,198 @@
+"""Collectives that reduce, over the shared memory of one host.
+
+Every result is the reduction in rank order, whichever way it is computed, so that all ranks hold the same bits and the
+size of a tensor does not change the result of an element. Addresses are of contiguous memory of the caller.
+"""
+
+from collections.abc import Sequence
+from ctypes import memmove
+
+import numpy as np
+
+from .local import LocalGroup
+from .memory import LINE
+from .reductions import Block, Reduction
+
+SMALL_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that all others have
+SMALL_BYTES_OTHERWISE = 128 * 1024
+ALIGN_BYTES = 64
+
+
+def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> None:
+    """Reduce `count` elements at `address` over all ranks, in place. Blocks; all ranks."""
+    if group.size == 1:
+        return
+    size_bytes = count * kind.item_bytes
+    small = SMALL_BYTES.get(group.size, SMALL_BYTES_OTHERWISE)
+    if count == 0:
+        return
+    whole = size_bytes <= small and size_bytes <= group.slot_bytes
+    if group.native is not None and kind.native is not None:
+        group.native.all_reduce(group, address, count, kind, pieces=not whole and group.size > 2)
+    elif whole:
+        _one_shot(group, address, count, size_bytes, kind)
+    elif group.size == 2:
+        _exchange(group, address, count, kind)
+    else:
+        _in_pieces(group, address, count, kind, None)
+
+
+def reduce(group: LocalGroup, address: int, count: int, kind: Reduction, root: int) -> None:
+    """Reduce over all ranks into the memory of `root`; the others keep theirs. Blocks; all ranks."""
+    if group.size > 1:
+        _in_pieces(group, address, count, kind, root)
+
+
+def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind: Reduction) -> None:
+    """Every rank posts its whole tensor and reduces all of them itself."""
+    plan = group.plans.get((count, kind))
+    if plan is None:
+        plan = _one_shot_plan(group, count, kind)
+    turn = group.turn = group.turn ^ 1
+    if group.seen < group.free[turn]:
+        group.wait_all(group.free[turn])
+    memmove(group.slot_address[group.rank][turn], address, size_bytes)
+    if group.fence is not None:
+        group.fence()
+    number = group.sequence = group.sequence + 1
+    counters = group.counters
+    counters[group.mine] = number
+    for index in group.peer_indices:
+        if counters[index] < number:
+            group.patience.wait(index, number, group.check)
+    first, second, others, result, result_address = plan[turn]
+    if kind.wide is None:
+        kind.combine(first, second, result)
+        for block in others:
+            kind.combine(result, block, result)
+        if kind.finish is not None:
+            kind.finish(result, group.size)
+    else:
+        kind.reduce([first, second, *others], result, group.size)
+    memmove(address, result_address, size_bytes)
+    group.seen = number
+    group.free[turn] = number + 1
+
+
+def _one_shot_plan(
+    group: LocalGroup, count: int, kind: Reduction
+) -> list[tuple[Block, Block, list[Block], Block, int]]:
+    if len(group.plans) >= 256:
+        group.plans.clear()
+    scratch = np.empty(count * kind.item_bytes, np.uint8)
+    result = kind.view(scratch, 0, count)
+    plan = []
+    for turn in range(len(group.free)):
+        first, second, *others = [kind.view(group.buffer, offsets[turn], count) for offsets in group.slot_offset]
+        plan.append((first, second, others, result, scratch.ctypes.data))
+    group.plans[count, kind] = plan
+    return plan
+
+
+def _exchange(group: LocalGroup, address: int, count: int, kind: Reduction) -> None:
+    """Two ranks: each posts a chunk, and adds the other's chunk to its own. One wait a chunk."""
+    tensor = kind.at(address, count)
+    slots = group.typed(kind)
+    peer = 1 - group.rank
+    per_chunk = group.slot_bytes // kind.item_bytes
+    for start in range(0, count, per_chunk):
+        stop = min(start + per_chunk, count)
+        turn = group.fill()
+        memmove(
+            group.slot_address[group.rank][turn],
+            address + start * kind.item_bytes,
+            (stop - start) * kind.item_bytes,
+        )
+        number = group.post()
+        group.wait_all(number)
+        mine, theirs = tensor[start:stop], slots[peer][turn][: stop - start]
+        kind.reduce([mine, theirs] if group.rank == 0 else [theirs, mine], mine, 2)
+        group.free[turn] = number + 1
+
+
+def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, root: int | None) -> None:
+    """Chunk by chunk, each rank reduces one piece and the others (or the root) fetch it from its slot.
+
+    (1) post the pieces that others reduce, (2) wait for all, (3) reduce the own piece into the own slot,
+    (4) post again, (5) fetch each piece as soon as its owner has posted it.
+    """
+    item, size, rank = kind.item_bytes, group.size, group.rank
+    tensor = kind.at(address, count) if count else None
+    slots = group.typed(kind)
+    per_chunk = group.slot_bytes // item
+    for start in range(0, count, per_chunk):
+        length = min(per_chunk, count - start)
+        bounds = piece_bounds(length, size, item)
+        low, high = bounds[rank], bounds[rank + 1]
+        turn = group.fill()
+        slot, source = group.slot_address[rank][turn], address + start * item
+        memmove(slot, source, low * item)
+        memmove(slot + high * item, source + high * item, (length - high) * item)
+        group.wait_all(group.post())
+        if high > low:
+            assert tensor is not None
+            inputs = [
+                tensor[start + low : start + high] if r == rank else slots[r][turn][low:high] for r in range(size)
+            ]
+            kind.reduce(inputs, slots[rank][turn][low:high], size)
+        number = group.post()
+        if root is None or root == rank:
+            memmove(source + low * item, slot + low * item, (high - low) * item)
+            for peer in group.peers:
+                low, high = bounds[peer], bounds[peer + 1]
+                if group.counters[peer * LINE] < number:
+                    group.wait(peer, number)
+                memmove(source + low * item, group.slot_address[peer][turn] + low * item, (high - low) * item)
+            group.seen = number
+        group.free[turn] = number + 1
+
+
+def piece_bounds(count: int, pieces: int, item_bytes: int) -> list[int]:
+    """Cut `count` elements into pieces on cache lines and return the bounds, `pieces` + 1 numbers."""
+    line = max(1, ALIGN_BYTES // item_bytes)
+    piece = -(-count // (pieces * line)) * line
+    return [min(i * piece, count) for i in range(pieces + 1)]
+
+
+def reduce_scatter(
+    group: LocalGroup, sources: Sequence[int], target: int, counts: Sequence[int], kind: Reduction
+) -> None:
+    """Reduce block i of every rank, at `sources[i]`, into `target` on rank i. Blocks; all ranks, the same `counts`."""
+    item, size, rank = kind.item_bytes, group.size, group.rank
+    if size == 1:
+        memmove(target, sources[0], counts[0] * item)
+        return
+    slots = group.typed(kind)
+    block_bytes = group.slot_bytes // (size - 1) // ALIGN_BYTES * ALIGN_BYTES
+    block = block_bytes // item
+    own = kind.at(sources[rank], counts[rank]) if counts[rank] else None
+    out = kind.at(target, counts[rank]) if counts[rank] else None
+    aliased = rank >= 2 and sources[rank] <= target < sources[rank] + counts[rank] * item
+    for start in range(0, max(counts), block):
+        turn = group.fill()
+        slot = group.slot_address[rank][turn]
+        for peer in group.peers:
+            length = min(block, counts[peer] - start)
+            if length > 0:
+                place = slot + (peer - (peer > rank)) * block_bytes
+                memmove(place, sources[peer] + start * item, length * item)
+        number = group.post()
+        group.wait_all(number)
+        length = min(block, counts[rank] - start)
+        if length > 0:
+            assert own is not None
+            assert out is not None
+            if group.native is not None and kind.native is not None:
+                places = [group.slot_address[r][turn] + (rank - (rank > r)) * block_bytes for r in range(size)]
+                places[rank] = sources[rank] + start * item
+                group.native.sum(kind, target + start * item, places, length)
+                group.free[turn] = number + 1
+                continue
+            inputs = []
+            for r in range(size):
+                first = (rank - (rank > r)) * block
+                inputs.append(own[start : start + length] if r == rank else slots[r][turn][first : first + length])
+            if aliased:
+                inputs[rank] = inputs[rank].copy() if isinstance(inputs[rank], np.ndarray) else inputs[rank].clone()
+            kind.reduce(inputs, out[start : start + length], size)
+        group.free[turn] = number + 1

@@ -1,0 +1,105 @@
+"""Where everything lies in the memory that the ranks of a host share: plain arithmetic, the same on every rank.
+
+counters   one line a rank: its step, its state, ...
+mail       two lines for each ordered pair of ranks: messages written, messages read
+texts      one a rank: why it gave up
+slots      `SLOTS` a rank, of `slot_bytes`, then `MAIL_SLOTS` of `mail_bytes` for each message line into that rank
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from .segment import PAGE
+
+SLOTS = 2
+LINE = 16  # counters of 8 bytes in a line: two cache lines, so that a neighbour is not fetched along
+TEXT_BYTES = 512
+MAIL_SLOTS = 4
+MAIL_BUDGET_BYTES = 8 * 2**20  # for the messages of a whole group
+MAIL_MAX_BYTES = 256 * 1024
+SLOT_VARIABLE = "MESHWRIGHT_SLOT_BYTES"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The layout for `ranks` ranks with slots of `slot_bytes`."""
+
+    ranks: int
+    slot_bytes: int
+
+    @property
+    def counters_bytes(self) -> int:
+        """Size of all counters, which start at offset 0."""
+        return up(self.ranks * LINE * 8 + 2 * self.ranks**2 * LINE * 8)
+
+    def mail_index(self, source: int, target: int) -> int:
+        """Return the index of the counter of messages written on a line; that of messages read is one LINE further."""
+        return (self.ranks + 2 * (source * self.ranks + target)) * LINE
+
+    def text_at(self, rank: int) -> int:
+        """Return the offset of a rank's text."""
+        return self.counters_bytes + rank * TEXT_BYTES
+
+    @property
+    def common_bytes(self) -> int:
+        """Size of what no rank in particular owns, at the start."""
+        return self.counters_bytes + up(self.ranks * TEXT_BYTES)
+
+    @property
+    def mail_bytes(self) -> int:
+        """Size of one slot of a message line."""
+        lines = max(1, self.ranks * (self.ranks - 1))
+        return min(max(MAIL_BUDGET_BYTES // lines // MAIL_SLOTS // PAGE * PAGE, PAGE), MAIL_MAX_BYTES, self.slot_bytes)
+
+    @property
+    def own_bytes(self) -> int:
+        """Size of the part that one rank owns: its slots, and its letter box."""
+        return up(SLOTS * self.slot_bytes + (self.ranks - 1) * MAIL_SLOTS * self.mail_bytes)
+
+    def own_at(self, rank: int) -> int:
+        """Return the offset of the part that `rank` owns."""
+        return self.common_bytes + rank * self.own_bytes
+
+    def slot_at(self, rank: int, turn: int) -> int:
+        """Return the offset of a slot."""
+        return self.own_at(rank) + turn * self.slot_bytes
+
+    def mail_at(self, source: int, target: int, turn: int) -> int:
+        """Return the offset of a slot of the message line from `source` to `target`."""
+        box = self.own_at(target) + SLOTS * self.slot_bytes
+        return box + ((source - (source > target)) * MAIL_SLOTS + turn) * self.mail_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of everything."""
+        return self.own_at(self.ranks)
+
+
+def up(size_bytes: int) -> int:
+    """Round up to whole pages."""
+    return -(-size_bytes // PAGE) * PAGE
+
+
+def default_slot_bytes() -> int:
+    """Return the bytes of a slot: those of the second-level cache.
+
+    A rank touches its slot, its tensor and its peers' slots in turn. From half to twice the cache there is little
+    difference; a quarter costs up to 20 % in waits, and four times up to 40 % in misses.
+    """
+    asked = os.environ.get(SLOT_VARIABLE)
+    if asked is not None:
+        if not asked.isdecimal() or int(asked) < PAGE or int(asked) % PAGE:
+            raise InputError(f"{SLOT_VARIABLE}={asked}: expected a multiple of {PAGE} bytes")
+        return int(asked)
+    return min(max(cache_bytes(), 256 * 1024), 1024 * 1024)
+
+
+def cache_bytes() -> int:
+    """Return the size of this processor's second-level cache, or 512 KiB where the system does not tell."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
+    except OSError:
+        return 512 * 1024
+    return int(text.rstrip("KM")) * (2**20 if text.endswith("M") else 1024)

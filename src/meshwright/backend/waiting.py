@@ -1,0 +1,127 @@
+"""How a rank waits for another: spin, yield, sleep, and look now and then whether the other still lives.
+
+Counters in shared memory only ever grow. A waiter first spins, if every rank has a processor of its own; then it gives
+its processor away at each look; after a millisecond it sleeps between looks, and from then on it also checks, every few
+milliseconds, that the rank it waits for is alive, that no other rank has given up, and that there is time left.
+"""
+
+import ctypes
+import os
+import platform
+import select
+import time
+from collections.abc import Callable
+
+SPINS = 60  # looks before the first yield where ranks do not share processors
+HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
+YIELD_S = 1e-3  # how long to yield before the first sleep
+SLEEP_S = 50e-6
+CHECK_S = 20e-3  # how often the slow path looks for dead ranks
+ORDERED_MACHINES = {"x86_64", "i686", "s390x"}  # stores become visible in program order
+_MEMBARRIER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "loongarch64": 283, "x86_64": 324}
+_GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
+
+Counters = memoryview  # of unsigned 64-bit numbers
+
+
+class Patience:
+    """The waiting policy of one group of ranks on one host."""
+
+    def __init__(self, counters: Counters, address: int, *, crowded: bool, helper: ctypes.CDLL | None) -> None:
+        self._counters = counters
+        self._address = address
+        self._helper = helper
+        self.spins = 0 if crowded else SPINS
+        self.helper_spins = 0 if crowded else HELPER_SPINS
+
+    def wait(self, index: int, target: int, check: Callable[[int, int, float], None]) -> None:
+        """Return once counter `index` is at least `target`.
+
+        `check(index, target, waited_s)` is called every few milliseconds and raises to give up.
+        """
+        counters = self._counters
+        start = time.monotonic()
+        if self._helper is not None:
+            address = self._address + 8 * index
+            if self._helper.mw_wait(address, target, self.helper_spins, int(YIELD_S * 1e9)):
+                return
+        else:
+            for _ in range(self.spins):
+                if counters[index] >= target:
+                    return
+        give_way = os.sched_yield
+        while time.monotonic() - start < YIELD_S:
+            for _ in range(8):
+                if counters[index] >= target:
+                    return
+                give_way()
+        next_check = start + CHECK_S
+        while counters[index] < target:
+            time.sleep(SLEEP_S)
+            now = time.monotonic()
+            if now >= next_check:
+                check(index, target, now - start)
+                next_check = now + CHECK_S
+
+
+def make_fence(machine: str | None = None) -> Callable[[], object] | None:
+    """Return what a writer must call between filling a slot and raising its counter, or None where nothing is needed.
+
+    x86 shows stores to other processors in program order, and loads happen in program order, so plain stores suffice.
+    Elsewhere (Arm) the writer calls membarrier(GLOBAL_EXPEDITED): the kernel then runs a full barrier on every
+    processor that runs a registered process. A reader that sees the new counter does so after that barrier, and its
+    later loads of the slot come after it too, so that the barrier of the writer orders both sides.
+    """
+    machine = machine or platform.machine()
+    if machine in ORDERED_MACHINES:
+        return None
+    return membarrier_fence(machine)
+
+
+def membarrier_fence(machine: str) -> Callable[[], object]:
+    """Register this process for expedited global barriers and return the function that makes one."""
+    number = _MEMBARRIER.get(machine)
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    if number is None or syscall(number, _REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0:
+        raise OSError(
+            f"no memory barrier for {machine}: membarrier is not there ({os.strerror(ctypes.get_errno())}); "
+            "build the C helper (a C compiler on PATH is enough)"
+        )
+
+    def fence() -> None:
+        if syscall(number, _GLOBAL_EXPEDITED, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "membarrier failed")
+
+    return fence
+
+
+class Lives:
+    """Watches processes of this host: says which have ended, zombies included."""
+
+    def __init__(self, pids: dict[int, int]) -> None:
+        self._descriptors: dict[int, int] = {}
+        self._dead: set[int] = set()
+        for rank, pid in pids.items():
+            try:
+                self._descriptors[rank] = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._dead.add(rank)
+
+    def ended(self, rank: int) -> bool:
+        """Return whether the process of `rank` has ended (it is known within a millisecond of the end)."""
+        if rank in self._dead:
+            return True
+        descriptor = self._descriptors.get(rank)
+        if descriptor is None:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if poll.poll(0):
+            self._dead.add(rank)
+        return rank in self._dead
+
+    def close(self) -> None:
+        """Stop watching."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()

@@ -1,0 +1,34 @@
+"""PyTorch's own tests of collectives pass on the backend "meshwright" wherever they pass on Gloo."""
+
+import pytest
+from tests.external.pytorch_suite import ALL_TO_ALL, FAILED, KNOWN, PASSED, run_all
+
+QUICK = ["test_all_reduce_sum", "test_all_gather_coalesced_simple", "test_broadcast", "test_isend"]
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_a_few_tests_of_the_suite_pass():
+    outcomes = run_all(3, "meshwright", "gloo", QUICK)
+
+    assert {name: outcome.status for name, outcome in outcomes.items()} == dict.fromkeys(QUICK, PASSED)
+
+
+@pytest.mark.slow
+def test_every_test_that_gloo_passes_passes_but_for_those_that_are_known():
+    outcomes = run_all(4, "meshwright", "gloo")
+    failed = {name: outcome.reason for name, outcome in outcomes.items() if outcome.status == FAILED}
+
+    assert {name: reason for name, reason in failed.items() if name not in KNOWN} == {}
+    assert sum(outcome.status == PASSED for outcome in outcomes.values()) >= 87
+    groups = [name for name, outcome in outcomes.items() if "small world size" in outcome.reason]
+    assert len(groups) >= 10
+    at_eight = run_all(8, "meshwright", "gloo", groups)
+    assert {name: outcome.reason for name, outcome in at_eight.items() if outcome.status == FAILED} == {}
+
+
+@pytest.mark.slow
+def test_all_to_all_passes_the_tests_kept_for_mpi():
+    outcomes = run_all(4, "meshwright", "mpi", ALL_TO_ALL)
+
+    assert {name: outcome.reason for name, outcome in outcomes.items() if outcome.status == FAILED} == {}
+    assert sum(outcome.status == PASSED for outcome in outcomes.values()) >= 5

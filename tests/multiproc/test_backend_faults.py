@@ -1,0 +1,252 @@
+"""Ranks that die, stall, leave or disagree: every other rank gets an error that names them, and nothing is left."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import meshwright  # noqa: F401  (registers the backend)
+
+NOTICED_S = 2.0  # a dead process of this host is noticed within this time
+
+
+def rank_main(function, rank, world_size, path, pipe, environment, arguments):
+    os.environ.update(environment)
+    dist.set_debug_level_from_env()  # torch read the environment when the server of these forks imported it
+    start = time.monotonic()
+    try:
+        dist.init_process_group(
+            "meshwright",
+            store=dist.FileStore(path, world_size),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=float(environment.get("TIMEOUT_S", "30"))),
+        )
+        dist.barrier()
+        start = time.monotonic()
+        pipe.send(("fine", function(rank, world_size, *arguments), time.monotonic() - start))
+    except Exception as error:
+        pipe.send((type(error).__name__, str(error), time.monotonic() - start))
+
+
+def launch(function, world_size, tmp_path, *arguments, silent=None, **environment):
+    """Run `function` on fresh ranks; return for each what it sent, or None if it died or is the `silent` one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
+    processes, pipes = [], []
+    for rank in range(world_size):
+        ours, theirs = context.Pipe(duplex=False)
+        target = (function, rank, world_size, str(tmp_path / "store"), theirs, environment, arguments)
+        process = context.Process(target=rank_main, args=target, daemon=True)
+        process.start()
+        theirs.close()
+        processes.append(process)
+        pipes.append(ours)
+    answers = []
+    for rank, pipe in enumerate(pipes):
+        try:
+            answers.append(pipe.recv() if rank != silent and pipe.poll(40) else None)
+        except EOFError:
+            answers.append(None)
+    for process in processes:
+        process.kill()
+        process.join()
+    return answers
+
+
+def die_before(rank, world_size, victim, elements):
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(elements))
+
+
+def die_within(rank, world_size, victim, elements):
+    """Die at some point of a row of collectives, wherever it happens to be."""
+    if rank == victim:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # SIGALRM ends a process that does not handle it
+    while True:
+        dist.all_reduce(torch.ones(elements))
+
+
+def die_before_sending(rank, world_size, victim):
+    if rank == victim:
+        dist.send(torch.ones(3), (rank + 1) % world_size)
+        os.kill(os.getpid(), signal.SIGKILL)
+    got = torch.zeros(3)
+    if rank == (victim + 1) % world_size:
+        dist.recv(got, victim)
+        assert got[0] == 1  # what was sent before the end still arrives
+        dist.recv(got, victim)
+    else:
+        dist.barrier()
+
+
+def stall(rank, world_size, victim):
+    if rank == victim:
+        signal.pause()
+    dist.all_reduce(torch.ones(1000))
+    dist.broadcast(torch.ones(7), 0)
+
+
+def leave(rank, world_size, victim):
+    if rank == victim:
+        dist.destroy_process_group()
+        signal.pause()
+    dist.all_reduce(torch.ones(10))
+
+
+def disagree(rank, world_size, what):
+    one = rank == world_size - 1
+    if what == "shape":
+        dist.all_reduce(torch.ones(11 if one else 10))
+    elif what == "type":
+        dist.all_reduce(torch.ones(10, dtype=torch.int64 if one else torch.float32))
+    elif what == "operation":
+        dist.broadcast(torch.ones(10), 0) if one else dist.all_reduce(torch.ones(10))
+    elif what == "operator":
+        dist.all_reduce(torch.ones(10), dist.ReduceOp.MAX if one else dist.ReduceOp.SUM)
+    elif what == "root":
+        dist.broadcast(torch.ones(10), 1 if one else 0)
+    elif what == "nothing":
+        dist.all_reduce(torch.ones(10))
+        dist.all_to_all([torch.empty(3), torch.empty(rank + 3)], [torch.ones(3), torch.ones(3 + (rank ^ 1) * rank)])
+
+
+def shared_memory():
+    """Return what is there under names of ours, and how much memory file systems and anonymous files hold."""
+    with open("/proc/meminfo") as file:
+        held = next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
+    return sorted(name for name in os.listdir("/dev/shm") if "meshwright" in name), held
+
+
+@pytest.mark.parametrize(("function", "elements"), [(die_before, 10), (die_before, 3_000_000), (die_within, 500_000)])
+def test_survivors_name_the_dead_rank_at_once(tmp_path, function, elements):
+    answers = launch(function, 3, tmp_path, 1, elements)
+
+    assert answers[1] is None
+    for kind, message, took_s in (answers[0], answers[2]):
+        assert kind == "RankFailure"
+        assert "rank 1 (host " in message
+        assert "died, in all_reduce #" in message
+        assert message.endswith(f"of {'40 B' if elements == 10 else '11.4 MiB' if elements > 10**6 else '1.91 MiB'}")
+        assert took_s < NOTICED_S + 0.2 * (function is die_within)
+
+
+def test_a_message_that_was_sent_arrives_and_the_next_one_names_the_dead_sender(tmp_path):
+    answers = launch(die_before_sending, 3, tmp_path, 1)
+
+    assert answers[2][0] == "RankFailure"
+    assert "rank 1 (host " in answers[2][1]
+    assert "recv from rank 1" in answers[2][1]
+    assert answers[2][2] < NOTICED_S
+    assert "died, in barrier" in answers[0][1]
+
+
+def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
+    answers = launch(stall, 3, tmp_path, 2, silent=2, TIMEOUT_S="1", MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
+
+    for kind, message, took_s in answers[:2]:
+        assert kind == "RankFailure"
+        assert "rank 2 (host " in message
+        assert "did not arrive within 1 s, in all_reduce #2 of 3.91 KiB" in message
+        assert 0.9 < took_s < 3
+    record = json.loads((tmp_path / "flight" / "flight-0.json").read_text())
+    assert [(flight["operation"], flight["ended"]) for flight in record["flights"]] == [
+        ("barrier", True),
+        ("all_reduce", False),
+    ]
+    assert record["arrivals"]["2"] < record["arrivals"]["0"] == record["arrivals"]["1"]
+
+
+def test_a_rank_that_left_is_named(tmp_path):
+    answers = launch(leave, 2, tmp_path, 1, silent=1)
+
+    assert "rank 1" in answers[0][1]
+    assert "has left the group, in all_reduce #2 of 40 B" in answers[0][1]
+    assert answers[0][2] < NOTICED_S
+
+
+@pytest.mark.parametrize(
+    ("what", "texts"),
+    [
+        ("shape", ["all_reduce #2 float32[10] SUM", "all_reduce #2 float32[11] SUM"]),
+        ("type", ["float32[10]", "int64[10]"]),
+        ("operation", ["all_reduce #2", "broadcast #2"]),
+        ("operator", ["SUM", "MAX"]),
+        ("root", ["root 0", "root 1"]),
+    ],
+)
+def test_debug_mode_names_both_sides_of_a_disagreement(tmp_path, what, texts):
+    answers = launch(disagree, 3, tmp_path, what, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+    for kind, message, _ in answers:
+        assert kind == "Mismatch"
+        assert "rank 0 (host " in message
+        assert "rank 2 (host " in message
+        for text in texts:
+            assert text in message
+
+
+def test_debug_mode_lets_a_correct_program_pass(tmp_path):
+    answers = launch(disagree, 2, tmp_path, "nothing", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+    assert [answer[0] for answer in answers] == ["fine", "fine"]
+
+
+def own_slot_bytes(rank, world_size):
+    os.environ["MESHWRIGHT_SLOT_BYTES"] = str(4096 * (1 + rank))
+    dist.new_group([0, 1], timeout=timedelta(seconds=1))
+
+
+def start_only(rank, world_size):
+    signal.pause()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 1.0])
+def test_killing_all_ranks_at_any_time_leaves_no_shared_memory(tmp_path, delay_s):
+    names, held_kib = shared_memory()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
+    environment = {"MESHWRIGHT_SLOT_BYTES": str(16 * 2**20)}  # 2 ranks: over 64 MiB, seen in the memory of the machine
+    processes = []
+    for rank in range(2):
+        ours, theirs = context.Pipe(duplex=False)
+        target = (start_only, rank, 2, str(tmp_path / "store"), theirs, environment, ())
+        processes.append((context.Process(target=rank_main, args=target, daemon=True), ours))
+        processes[-1][0].start()
+    processes[0][0].join(delay_s)
+    for process, _ in processes:
+        process.kill()
+    for process, pipe in processes:
+        process.join()
+        pipe.close()
+
+    now_names, now_kib = shared_memory()
+    assert now_names == names
+    assert now_kib < held_kib + 48 * 1024
+
+
+def test_too_little_memory_is_an_error_at_start_on_every_rank(tmp_path):
+    answers = launch(start_only, 2, tmp_path, MESHWRIGHT_SLOT_BYTES=str(2**42))
+
+    for kind, message, _ in answers:
+        assert kind == "InputError"
+        assert "cannot reserve 16 TiB of shared memory" in message
+
+
+def test_ranks_that_disagree_on_their_memory_say_so(tmp_path):
+    answers = launch(own_slot_bytes, 2, tmp_path)
+
+    assert "disagree on their shared memory" in answers[1][1]
+
+
+def test_no_file_is_left_in_the_folders_of_shared_memory():
+    assert not [path for path in Path("/dev/shm").iterdir() if "meshwright" in path.name]

@@ -1,0 +1,78 @@
+"""The C helper: built once into a folder of the user's, left out where it cannot be, equal to plain sums."""
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+from meshwright.backend import helper
+
+TYPES = {0: np.float32, 1: np.float64, 2: np.int32, 3: np.int64}
+
+
+def test_it_is_built_once_and_left_out_on_demand(tmp_path, monkeypatch):
+    built = helper.build(tmp_path)
+    before = built.stat().st_mtime_ns
+
+    assert helper.build(tmp_path) == built
+    assert built.stat().st_mtime_ns == before
+    assert [path.name for path in tmp_path.iterdir()] == [built.name]
+    monkeypatch.setenv("MESHWRIGHT_HELPER", "0")
+    assert helper.load_helper() is None
+
+
+def test_without_a_compiler_or_with_a_broken_one_it_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(FileNotFoundError, match="no C compiler"):
+        helper.build(tmp_path)
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises((subprocess.CalledProcessError, OSError)):
+        helper.build(tmp_path)
+    assert not list(tmp_path.glob("*.so"))
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "meshwright").mkdir()
+    (tmp_path / "meshwright").chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    with pytest.raises(PermissionError, match="can be written by others"):
+        helper.cache_folder()
+
+
+@pytest.mark.parametrize("code", TYPES)
+@pytest.mark.parametrize("inputs", [2, 3, 4, 5, 9])
+def test_sums_equal_numpy_in_the_same_order(code, inputs):
+    library = helper.load_helper()
+    assert library is not None
+    rng = np.random.default_rng(3)
+    for count in (1, 7, 2048, 5001):
+        blocks = [(rng.standard_normal(count) * 1000).astype(TYPES[code]) for _ in range(inputs)]
+        want = blocks[0].copy()
+        for block in blocks[1:]:
+            want += block
+        for out in (np.empty_like(want), blocks[-1]):  # the second time, the result replaces an input
+            addresses = (ctypes.c_void_p * inputs)(*(block.ctypes.data for block in blocks))
+            library.mw_sum(code, out.ctypes.data, addresses, inputs, count)
+            assert np.array_equal(out, want)
+
+
+def test_bfloat16_sums_are_rounded_once_to_nearest_even():
+    library = helper.load_helper()
+    assert library is not None
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16)
+    a = bits.view(torch.bfloat16)
+    b = bits[torch.randperm(2**16, generator=torch.Generator().manual_seed(0))].view(torch.bfloat16)
+    out = torch.empty_like(a)
+    addresses = (ctypes.c_void_p * 2)(a.data_ptr(), b.data_ptr())
+
+    library.mw_sum(4, out.data_ptr(), addresses, 2, 2**16)
+
+    want = (a.float() + b.float()).bfloat16()
+    assert torch.equal(out.isnan(), want.isnan())
+    assert torch.equal(out[~want.isnan()], want[~want.isnan()])

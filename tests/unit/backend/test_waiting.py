@@ -1,0 +1,75 @@
+"""Waiting, fences and the watch over processes."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from meshwright.backend.helper import load_helper
+from meshwright.backend.waiting import Lives, Patience, make_fence, membarrier_fence
+
+HELPERS = [None, load_helper()]
+
+
+class GaveUp(Exception):
+    pass
+
+
+def counters():
+    memory = np.zeros(64, np.uint64)
+    return memory, memoryview(memory)
+
+
+@pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_wait_ends_when_the_counter_has_come_far_enough(helper, crowded):
+    memory, view = counters()
+    patience = Patience(view, memory.ctypes.data, crowded=crowded, helper=helper)
+
+    def count():
+        for number in range(1, 2001):
+            view[16] = number
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    patience.wait(16, 2000, lambda *_: None)
+    thread.join()
+
+    assert view[16] == 2000
+
+
+@pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
+def test_a_long_wait_asks_whether_it_is_in_vain(helper):
+    memory, view = counters()
+    asked = []
+
+    def check(index, target, waited_s):
+        asked.append((index, target))
+        if len(asked) == 3:
+            raise GaveUp
+
+    with pytest.raises(GaveUp):
+        Patience(view, memory.ctypes.data, crowded=True, helper=helper).wait(32, 7, check)
+    assert asked == [(32, 7)] * 3
+
+
+def test_x86_needs_no_fence_and_arm_does():
+    assert make_fence("x86_64") is None
+    if os.uname().machine in {"x86_64", "aarch64"}:
+        membarrier_fence(os.uname().machine)()
+    with pytest.raises(OSError, match="no memory barrier for toaster"):
+        make_fence("toaster")
+
+
+def test_the_end_of_a_process_is_seen_before_it_is_reaped():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        lives = Lives({1: process.pid})
+        assert not lives.ended(1)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
+        assert lives.ended(1)
+        lives.close()
+    assert Lives({1: process.pid}).ended(1)
