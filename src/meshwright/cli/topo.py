@@ -6,28 +6,65 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ..cluster.analysis import analyse
+from ..cluster.draw import draw
+from ..cluster.dumps import load_dump
+from ..cluster.graph import Cluster
+from ..cluster.svg import svg
+from ..cluster.wire import wire_form
 from ..errors import InputError
-from ..files import to_json
+from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load
 from ..hardware.listing import TABLES, Entry, compared, entries, find
 
 
 @click.command("topo")
 @click.argument("words", nargs=-1)
+@click.option("--from", "dump", metavar="FILE", help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM.")
+@click.option("--gpu", metavar="NAME", help="Which accelerator it is, where a dump leaves a rate open.")
 @click.option("--catalogue", "from_catalogue", is_flag=True, help="List the catalogue; WORDS filter it.")
 @click.option("--compare", is_flag=True, help="With --catalogue: put the entries named by WORDS side by side.")
 @click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends or overrides the catalogue.")
+@click.option("--svg", "svg_file", metavar="FILE", help="Draw the graph into an SVG file.")
+@click.option("--save", metavar="FILE", help="Write the cluster to a file that plan and simulate read.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    words: tuple[str, ...], from_catalogue: bool, compare: bool, hardware: tuple[str, ...], as_json: bool
+    words: tuple[str, ...],
+    dump: str | None,
+    gpu: str | None,
+    from_catalogue: bool,
+    compare: bool,
+    hardware: tuple[str, ...],
+    svg_file: str | None,
+    save: str | None,
+    as_json: bool,
 ) -> int:
     """Show devices, links, NUMA, bottlenecks and traps of this machine, of a saved dump, or the catalogue."""
     catalogue = load(*hardware)
-    if compare and not from_catalogue:
-        raise InputError("--compare: expected together with --catalogue")
     if from_catalogue:
         return _compare(catalogue, words, as_json) if compare else _list(catalogue, words, as_json)
-    raise InputError("topo: expected --catalogue")
+    if words or compare:
+        raise InputError(f"{' '.join(words) or '--compare'}: expected together with --catalogue")
+    if gpu is not None:
+        catalogue.accelerator(gpu)
+    if dump is None:
+        raise InputError("topo: expected --from FILE or --catalogue")
+    return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
+
+
+def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: bool) -> int:
+    try:
+        if svg_file is not None:
+            write_atomic(svg_file, svg(cluster).encode())
+        if save is not None:
+            write_struct(save, cluster)
+    except OSError as error:
+        raise InputError(f"{svg_file or save}: {error.strerror}") from None
+    if as_json:
+        click.echo(to_json(wire_form(cluster)))
+        return 0
+    click.echo(draw(cluster, analyse(cluster)))
+    return 0
 
 
 def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:

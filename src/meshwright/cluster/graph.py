@@ -23,6 +23,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = {}  # dense, by precision: {"bf16": 989e12}
+    network_bandwidth_bytes_per_s: float | None = None  # NICs only: what its ports carry, per direction
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
