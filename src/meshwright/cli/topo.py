@@ -7,9 +7,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cluster.analysis import analyse
+from ..cluster.discover import discover
 from ..cluster.draw import draw
 from ..cluster.dumps import load_dump
 from ..cluster.graph import Cluster
+from ..cluster.plugins import net_plugins
 from ..cluster.svg import svg
 from ..cluster.wire import wire_form
 from ..errors import InputError
@@ -47,9 +49,13 @@ def command(
         raise InputError(f"{' '.join(words) or '--compare'}: expected together with --catalogue")
     if gpu is not None:
         catalogue.accelerator(gpu)
-    if dump is None:
-        raise InputError("topo: expected --from FILE or --catalogue")
-    return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
+    if dump is not None:
+        return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
+    code = _show(discover(catalogue, gpu), svg_file, save, as_json)
+    if not as_json:
+        for plugin in net_plugins():
+            click.echo(f"NCCL net plugin: {plugin.path} ({plugin.what})")
+    return code
 
 
 def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: bool) -> int:

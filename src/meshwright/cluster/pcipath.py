@@ -18,6 +18,7 @@ class PciDevice:
     device: Device
     bridges: tuple[str, ...]  # from the host bridge down to the port above the device
     rate_bytes_per_s: float | None
+    bus_id: str = ""
 
 
 def pcie_bytes_per_s(transfers: str, width: str) -> float | None:

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..cpulist import format_cpus, mask_cpus
+from ..cpumask import mask_cpus
 from ..graph import Cluster, Device, Host
+from ..local import format_cores
 from ..paths import rank
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 from .xml import Element
@@ -121,7 +122,7 @@ def _named(element: Element, kind: str, number: int) -> tuple[str, str]:
 def _with_affinity(device: Device, found: _Found, model: str | None) -> Device:
     cpus = found.cpus.get(device.numa) if device.numa is not None else found.pus
     fields = {name: getattr(device, name) for name in device.__struct_fields__}
-    fields["cpu_affinity"] = format_cpus(cpus) if cpus else None
+    fields["cpu_affinity"] = format_cores(sorted(cpus)) if cpus else None
     if model and device.kind == "gpu":
         fields["model"] = model
     return Device(**fields)
@@ -135,7 +136,7 @@ def _cpus(found: _Found) -> list[Device]:
             kind="cpu",
             numa=number,
             cores=len(cpus),
-            cpu_affinity=format_cpus(cpus) or None,
+            cpu_affinity=format_cores(sorted(cpus)) or None,
             memory_bytes=found.memory.get(number),
         )
         for number, cpus in sorted((n, c or found.pus) for n, c in nodes.items())

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ..cpulist import format_cpus, mask_cpus
+from ..cpumask import mask_cpus
 from ..graph import Cluster, Device, Host, Link
+from ..local import format_cores
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
 from .xml import Element
 
@@ -73,7 +74,7 @@ def _cpu(element: Element, found: _Found, where: str) -> None:
             kind="cpu",
             numa=number,
             cores=len(affinity) or None,
-            cpu_affinity=format_cpus(affinity) or None,
+            cpu_affinity=format_cores(affinity) or None,
         )
     )
     bridge = (f"CPU{number}",)
