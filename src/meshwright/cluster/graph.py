@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from .curve import Curve
+
 DeviceKind = Literal["gpu", "cpu", "nic", "switch"]
 
 
@@ -126,6 +128,12 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_bytes: int
     busy_share: float = 0.0
     residual: float = 0.0  # largest relative error of the fit at the measured sizes
+    algorithm: str = ""  # "" where the backend chose
+    alpha_band_s: tuple[float, float] | None = None  # 90 % confidence
+    beta_band_s_per_byte: tuple[float, float] | None = None
+    crossover_bytes: int | None = None  # where the bytes begin to cost more than the start
+    curve: Curve | None = None  # closer than the straight line, where enough sizes were measured
+    curve_residual: float = 0.0
 
 
 class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

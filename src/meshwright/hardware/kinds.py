@@ -65,7 +65,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     rate: Figure
     lanes: Figure | None = None
     lane_rate: Figure | None = None
-    latency: Figure | None = None
+    latency: Figure | None = None  # of the hardware, port to port
+    hop_latency: Figure | None = None  # of one hop of a collective, software included
     attainable: Figure | None = None
     traps: tuple[str, ...] = ()
 

@@ -1,0 +1,197 @@
+"""Times of a collective over sizes, with the result checked element by element: runs on every rank at once."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from ..errors import InputError
+from .setup import device_of, synchronize
+from .table import Row
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter")
+DTYPES = {"float": torch.float32, "bfloat16": torch.bfloat16, "half": torch.float16, "int32": torch.int32}
+WARM_UP = 2
+MIN_ITERATIONS, MAX_ITERATIONS = 7, 200
+PATTERN = 97  # small whole numbers, exact in every type; sums of up to 1000 ranks stay exact in float32
+
+
+class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure: each size for `budget_s` seconds or so."""
+
+    collective: str
+    backend: str
+    sizes_bytes: tuple[int, ...]
+    dtype: str = "float"
+    budget_s: float = 0.25
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What one rank measured at one size."""
+
+    bytes: int
+    times_s: list[float]
+    wrong: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective at one size: fill the inputs, run it, compare the outputs with what they must be."""
+
+    bytes: int
+    fill: Callable[[], object]
+    run: Callable[[], object]
+    wrong: Callable[[], int]
+
+
+def sizes_between(smallest: int, largest: int, factor: int = 2) -> tuple[int, ...]:
+    """Return sizes from smallest to largest, each `factor` times the one before."""
+    if not 4 <= smallest <= largest or factor < 2:
+        raise InputError(f"sizes from {smallest} to {largest}: expected 4 <= min <= max and a factor of 2 or more")
+    sizes = [smallest]
+    while sizes[-1] * factor <= largest:
+        sizes.append(sizes[-1] * factor)
+    return tuple(sizes)
+
+
+def sweep_on_rank(request: SweepRequest) -> list[Sample]:
+    """Measure every size on this rank; all ranks call it with the same request. Blocks."""
+    device = device_of(request.backend)
+    return [_measure(request, size, device) for size in request.sizes_bytes]
+
+
+def rows_from(request: SweepRequest, by_rank: Sequence[Sequence[Sample]]) -> list[Row]:
+    """Return the table: each call's time is the mean over ranks, as nccl-tests take it; of the calls the median."""
+    rows = []
+    for samples in zip(*by_rank, strict=True):
+        calls = sorted(statistics.mean(times) for times in zip(*(s.times_s for s in samples), strict=True))
+        rows.append(
+            Row(
+                collective=request.collective,
+                backend=request.backend,
+                ranks=len(by_rank),
+                bytes=samples[0].bytes,
+                time_s=statistics.median(calls),
+                low_s=calls[len(calls) // 10],
+                high_s=calls[-1 - len(calls) // 10],
+                dtype=request.dtype,
+                element_bytes=DTYPES[request.dtype].itemsize,
+                redop="sum" if request.collective in {"all_reduce", "reduce_scatter", "reduce"} else "none",
+                wrong=sum(s.wrong for s in samples),
+            )
+        )
+    return rows
+
+
+def _measure(request: SweepRequest, size_bytes: int, device: torch.device) -> Sample:
+    call = make_call(request.collective, size_bytes, DTYPES[request.dtype], device)
+    for _ in range(WARM_UP):
+        _timed(call, device)
+    iterations = _agreed_iterations(_timed(call, device), request.budget_s, device)
+    times = [_timed(call, device) for _ in range(iterations)]
+    return Sample(call.bytes, times, call.wrong())
+
+
+def _timed(call: Call, device: torch.device) -> float:
+    """Return the seconds of one call; all ranks start together."""
+    call.fill()
+    synchronize(device)
+    dist.barrier()
+    start = time.perf_counter()
+    call.run()
+    synchronize(device)
+    return time.perf_counter() - start
+
+
+def _agreed_iterations(time_s: float, budget_s: float, device: torch.device) -> int:
+    """Return how many calls fill the budget; the slowest rank decides, so that all do the same number."""
+    wanted = torch.tensor([budget_s / max(time_s, 1e-7)], dtype=torch.float32, device=device)
+    dist.broadcast(wanted, src=0)
+    return max(MIN_ITERATIONS, min(MAX_ITERATIONS, int(wanted.item())))
+
+
+def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torch.device) -> Call:
+    """Return the collective at a size as nccl-tests count it: the larger of input and output of one rank."""
+    if collective not in COLLECTIVES:
+        raise InputError(f"{collective}: expected one of {', '.join(COLLECTIVES)}")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    split = collective in {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+    part = max(1, size_bytes // dtype.itemsize // (world if split else 1))
+    whole = part * world if split else part
+    pattern = (torch.arange(whole, device=device) % PATTERN).to(dtype)
+    summed = (pattern.to(torch.float64) * world + sum(range(world))).to(dtype)
+    mine, offset = pattern[:part] + rank, slice(rank * part, (rank + 1) * part)
+    parts = torch.cat([pattern[:part] + r for r in range(world)]) if split else pattern
+    build = {
+        "all_reduce": lambda: _in_place(whole, pattern + rank, summed, lambda x: dist.all_reduce(x)),
+        "reduce": lambda: _in_place(
+            whole, pattern + rank, summed if rank == 0 else None, lambda x: dist.reduce(x, dst=0)
+        ),
+        "broadcast": lambda: _in_place(
+            whole, pattern + 1 if rank == 0 else pattern, pattern + 1, lambda x: dist.broadcast(x, src=0)
+        ),
+        "all_gather": lambda: _out_of_place(whole, mine, parts, lambda o, i: dist.all_gather_into_tensor(o, i)),
+        "reduce_scatter": lambda: _out_of_place(
+            whole, pattern + rank, summed[offset], lambda o, i: dist.reduce_scatter_tensor(o, i)
+        ),
+        "all_to_all": lambda: _out_of_place(
+            whole, _to_each(pattern, part, world, rank), _from_each(pattern, part, world, rank), _all_to_all
+        ),
+        "gather": lambda: _out_of_place(
+            whole, mine, parts if rank == 0 else mine[:0], lambda o, i: _gather(o, i, part, rank)
+        ),
+        "scatter": lambda: _out_of_place(whole, parts, pattern[:part] + rank, lambda o, i: _scatter(o, i, part, rank)),
+    }
+    return build[collective]()
+
+
+def _in_place(
+    whole: int, source: torch.Tensor, expected: torch.Tensor | None, run: Callable[[torch.Tensor], object]
+) -> Call:
+    buffer = torch.empty_like(source)
+    return Call(
+        bytes=whole * source.element_size(),
+        fill=lambda: buffer.copy_(source),
+        run=lambda: run(buffer),
+        wrong=lambda: 0 if expected is None else int((buffer != expected).sum().item()),
+    )
+
+
+def _out_of_place(
+    whole: int,
+    source: torch.Tensor,
+    expected: torch.Tensor,
+    run: Callable[[torch.Tensor, torch.Tensor], object],
+) -> Call:
+    output = torch.empty_like(expected)
+    return Call(
+        bytes=whole * source.element_size(),
+        fill=lambda: output.zero_(),
+        run=lambda: run(output, source),
+        wrong=lambda: int((output != expected).sum().item()),
+    )
+
+
+def _all_to_all(output: torch.Tensor, source: torch.Tensor) -> None:
+    dist.all_to_all_single(output, source)
+
+
+def _to_each(pattern: torch.Tensor, part: int, world: int, rank: int) -> torch.Tensor:
+    """Return what this rank sends: part r carries the sender's and the receiver's number."""
+    return torch.cat([pattern[:part] + (rank + 2 * receiver) for receiver in range(world)])
+
+
+def _from_each(pattern: torch.Tensor, part: int, world: int, rank: int) -> torch.Tensor:
+    return torch.cat([pattern[:part] + (sender + 2 * rank) for sender in range(world)])
+
+
+def _gather(output: torch.Tensor, source: torch.Tensor, part: int, rank: int) -> None:
+    dist.gather(source, list(torch.split(output, part)) if rank == 0 else None, dst=0)
+
+
+def _scatter(output: torch.Tensor, source: torch.Tensor, part: int, rank: int) -> None:
+    dist.scatter(output, list(torch.split(source, part)) if rank == 0 else None, src=0)
