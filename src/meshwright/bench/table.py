@@ -104,9 +104,21 @@ def load_tables(path: str) -> dict[str, list[Row]]:
     first = next((line for line in text.splitlines() if line.strip()), "")
     is_csv = "bytes" in first.replace("size_bytes", "bytes").split(",")
     tables = _from_csv(text, path) if is_csv else {"table": _from_text(text, path)}
-    for rows in tables.values():
-        rows.sort(key=lambda row: row.bytes)
-    return tables
+    return {
+        name: sorted(rows, key=lambda row: row.bytes)
+        for key, found in tables.items()
+        for name, rows in _kinds(key, found)
+    }
+
+
+def _kinds(name: str, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return the tables of one name, a collective, backend and rank count each."""
+    kinds: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.collective, row.backend, row.ranks), []).append(row)
+    if len(kinds) == 1:
+        return [(name, list(rows))]
+    return [(f"{name}, {collective} of {ranks}", found) for (collective, _, ranks), found in kinds.items()]
 
 
 def _from_csv(text: str, where: str) -> dict[str, list[Row]]:

@@ -38,8 +38,8 @@ def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> V
     """Return the verdict on a peak rate; `bound` says whether the ranks were bound to their NUMA nodes."""
     share = measured_bytes_per_s / spec.bytes_per_s
     text = (
-        f"{format_rate(measured_bytes_per_s)} is {100 * share:.0f} % of {spec.name}'s {format_rate(spec.bytes_per_s)} "
-        f"per direction (expected {100 * LOW:.0f} to {100 * HIGH:.0f} %)"
+        f"{format_rate(measured_bytes_per_s)} is {100 * share:.0f} % of {format_rate(spec.bytes_per_s)} per direction, "
+        f"{spec.name} (expected {100 * LOW:.0f} to {100 * HIGH:.0f} %)"
     )
     return Verdict(percent=100 * share, text=text, trap=_trap(measured_bytes_per_s, share, spec, bound))
 
