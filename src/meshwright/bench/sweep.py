@@ -16,6 +16,7 @@ from .table import Row
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter")
 DTYPES = {"float": torch.float32, "bfloat16": torch.bfloat16, "half": torch.float16, "int32": torch.int32}
 WARM_UP = 2
+SETTLE_S = 1.0
 MIN_ITERATIONS, MAX_ITERATIONS = 7, 200
 PATTERN = 97  # small whole numbers, exact in every type; sums of up to 1000 ranks stay exact in float32
 
@@ -61,6 +62,7 @@ def sizes_between(smallest: int, largest: int, factor: int = 2) -> tuple[int, ..
 def sweep_on_rank(request: SweepRequest) -> list[Sample]:
     """Measure every size on this rank; all ranks call it with the same request. Blocks."""
     device = device_of(request.backend)
+    _settle(request, device)
     return [_measure(request, size, device) for size in request.sizes_bytes]
 
 
@@ -85,6 +87,18 @@ def rows_from(request: SweepRequest, by_rank: Sequence[Sequence[Sample]]) -> lis
             )
         )
     return rows
+
+
+def _settle(request: SweepRequest, device: torch.device) -> None:
+    """Call the collective for a while: the scheduler takes about a second to spread waiting ranks over the cores."""
+    call = make_call(request.collective, request.sizes_bytes[0], DTYPES[request.dtype], device)
+    going = torch.ones(1, device=device)
+    end = time.monotonic() + SETTLE_S
+    while going.item():
+        for _ in range(20):
+            _timed(call, device)
+        going.fill_(float(time.monotonic() < end))
+        dist.broadcast(going, src=0)
 
 
 def _measure(request: SweepRequest, size_bytes: int, device: torch.device) -> Sample:
