@@ -21,7 +21,7 @@ MIN_CURVE_SIZES = 8
 TOLERANCE = 0.15
 RESAMPLES = 200
 POPULATION, GENERATIONS, STARTS = 48, 200, 2
-CLOSE_ENOUGH = 0.05
+CLOSE_ENOUGH, CLEARLY_CLOSER = 0.05, 0.7
 ERROR_NORM = 4  # between the mean (2) and the largest error (infinity)
 
 
@@ -115,7 +115,7 @@ def fit_curve(sizes_bytes: Sequence[int], times_s: Sequence[float]) -> Curve:
     cost, found = _best(LINKS, sizes, logs)
     if cost > CLOSE_ENOUGH**ERROR_NORM:
         other_cost, other = _best(MEMORY, sizes, logs)
-        if other_cost < cost / 2**ERROR_NORM:
+        if other_cost < cost * CLEARLY_CLOSER**ERROR_NORM:
             return _curve(other, knee=True)
     return _curve(found, knee=False)
 

@@ -16,8 +16,9 @@ from .table import Row
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter")
 DTYPES = {"float": torch.float32, "bfloat16": torch.bfloat16, "half": torch.float16, "int32": torch.int32}
 WARM_UP = 2
-SETTLE_S = 1.0
-MIN_ITERATIONS, MAX_ITERATIONS = 7, 200
+ROUNDS = 4
+MIN_ITERATIONS, MAX_ITERATIONS = 3, 100  # a round
+KEEP_BYTES = 4 * 2**20  # buffers up to this size stay for all rounds
 PATTERN = 97  # small whole numbers, exact in every type; sums of up to 1000 ranks stay exact in float32
 
 
@@ -29,6 +30,7 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     sizes_bytes: tuple[int, ...]
     dtype: str = "float"
     budget_s: float = 0.25
+    settle_s: float = 1.0  # calls before the first measured one: so long the scheduler takes to spread ranks over cores
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -60,10 +62,31 @@ def sizes_between(smallest: int, largest: int, factor: int = 2) -> tuple[int, ..
 
 
 def sweep_on_rank(request: SweepRequest) -> list[Sample]:
-    """Measure every size on this rank; all ranks call it with the same request. Blocks."""
+    """Measure every size on this rank; all ranks call it with the same request. Blocks.
+
+    Several rounds go over all sizes, so that a machine or network that is slow for a while is slow for every size.
+    """
     device = device_of(request.backend)
     _settle(request, device)
-    return [_measure(request, size, device) for size in request.sizes_bytes]
+    kept: dict[int, Call] = {}
+    iterations: dict[int, int] = {}
+    times: dict[int, list[float]] = {size: [] for size in request.sizes_bytes}
+    wrong = dict.fromkeys(request.sizes_bytes, 0)
+    actual: dict[int, int] = {}
+    for _ in range(ROUNDS):
+        for size in request.sizes_bytes:
+            call = kept.get(size) or make_call(request.collective, size, DTYPES[request.dtype], device)
+            if size <= KEEP_BYTES:
+                kept[size] = call
+            call.fill()
+            for _ in range(WARM_UP):
+                once_s = _timed(call, device)
+            if size not in iterations:
+                iterations[size] = _agreed_iterations(once_s, request.budget_s / ROUNDS, device)
+            times[size] += [_timed(call, device) for _ in range(iterations[size])]
+            wrong[size] += _checked(call)
+            actual[size] = call.bytes
+    return [Sample(actual[size], times[size], wrong[size]) for size in request.sizes_bytes]
 
 
 def rows_from(request: SweepRequest, by_rank: Sequence[Sequence[Sample]]) -> list[Row]:
@@ -90,10 +113,11 @@ def rows_from(request: SweepRequest, by_rank: Sequence[Sequence[Sample]]) -> lis
 
 
 def _settle(request: SweepRequest, device: torch.device) -> None:
-    """Call the collective for a while: the scheduler takes about a second to spread waiting ranks over the cores."""
+    """Call the collective for a while, until ranks and caches are where they stay."""
     call = make_call(request.collective, request.sizes_bytes[0], DTYPES[request.dtype], device)
+    call.fill()
     going = torch.ones(1, device=device)
-    end = time.monotonic() + SETTLE_S
+    end = time.monotonic() + request.settle_s
     while going.item():
         for _ in range(20):
             _timed(call, device)
@@ -101,24 +125,25 @@ def _settle(request: SweepRequest, device: torch.device) -> None:
         dist.broadcast(going, src=0)
 
 
-def _measure(request: SweepRequest, size_bytes: int, device: torch.device) -> Sample:
-    call = make_call(request.collective, size_bytes, DTYPES[request.dtype], device)
-    for _ in range(WARM_UP):
-        _timed(call, device)
-    iterations = _agreed_iterations(_timed(call, device), request.budget_s, device)
-    times = [_timed(call, device) for _ in range(iterations)]
-    return Sample(call.bytes, times, call.wrong())
-
-
 def _timed(call: Call, device: torch.device) -> float:
-    """Return the seconds of one call; all ranks start together."""
-    call.fill()
-    synchronize(device)
+    """Return the seconds of one call; all ranks start together. The inputs stay as the last call left them.
+
+    As in nccl-tests: filling them anew would put other data into the caches. A sum grows until it is infinite, at
+    the same speed.
+    """
     dist.barrier()
     start = time.perf_counter()
     call.run()
     synchronize(device)
     return time.perf_counter() - start
+
+
+def _checked(call: Call) -> int:
+    """Return how many elements of a call with fresh inputs are wrong."""
+    call.fill()
+    dist.barrier()
+    call.run()
+    return call.wrong()
 
 
 def _agreed_iterations(time_s: float, budget_s: float, device: torch.device) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import click
 
 from ..bench.fit import clean_sweep, fit_sweep
-from ..bench.keep import save_fits
+from ..bench.keep import fit_of_pairs, save_fits, with_gpu_rates
+from ..bench.pairs import Pair
 from ..bench.plot import page_html, plot_svg
 from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.spec import link_spec, node_spec
@@ -80,7 +81,7 @@ def command(
         if special and len(names) > 1:
             raise InputError(f"{special[0]} is measured alone, not together with {len(names) - 1} others")
         if special:
-            return _special(special[0], catalogue, cluster, backend, ranks, parse_bytes(largest), as_json)
+            return _special(special[0], catalogue, cluster, backend, ranks, parse_bytes(largest), save, as_json)
         sizes = sizes_between(parse_bytes(smallest), parse_bytes(largest), factor)
         measured = measure_sweeps(names, backend, ranks, sizes, dtype, parse_time(budget), catalogue, cluster)
         if measured is None:  # under torchrun, not rank 0
@@ -171,11 +172,21 @@ def _print(tables: Tables, notes: Sequence[str], as_csv: bool, as_json: bool) ->
 
 
 def _special(
-    name: str, catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int, largest_bytes: int, as_json: bool
+    name: str,
+    catalogue: Catalogue,
+    cluster: Cluster,
+    backend: str,
+    ranks: int,
+    largest_bytes: int,
+    save: str | None,
+    as_json: bool,
 ) -> int:
     """Run one of the measurements that are no collective; each returns text, objects, and a verdict."""
+    if save and name != "p2p":
+        raise InputError(f"--save: {name} gives nothing that a cluster file holds; expected collectives or p2p")
+    size_bytes = min(largest_bytes, 4 * 2**20)
     measures: dict[str, Callable[[], Measured | None]] = {
-        "p2p": lambda: measure_pairs(catalogue, cluster, backend, ranks, min(largest_bytes, 4 * 2**20)),
+        "p2p": lambda: measure_pairs(catalogue, cluster, backend, ranks, size_bytes),
         "latency": lambda: measure_fusion(catalogue, cluster, backend, ranks),
         "compute": lambda: measure_compute(catalogue, cluster),
         "memory": lambda: measure_memory(cluster),
@@ -183,6 +194,10 @@ def _special(
     measured = measures[name]()
     if measured is None:
         return 0
+    if save:
+        pairs = [item for item in measured.objects if isinstance(item, Pair)]
+        base = with_gpu_rates(cluster, pairs) if backend == "nccl" else cluster
+        save_fits(save, base, [fit_of_pairs(pairs, backend, size_bytes)])
     if as_json:
         for item in measured.objects:
             click.echo(to_json(item))
