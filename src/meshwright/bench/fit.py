@@ -20,6 +20,7 @@ Array = npt.NDArray[np.float64]
 MIN_CURVE_SIZES = 8
 TOLERANCE = 0.15
 RESAMPLES = 200
+SLACK = 2.0  # how far, as a logarithm, a search may leave where it began
 POPULATION, GENERATIONS, STARTS = 48, 200, 2
 CLOSE_ENOUGH, CLEARLY_CLOSER = 0.05, 0.7
 ERROR_NORM = 4  # between the mean (2) and the largest error (infinity)
@@ -192,7 +193,7 @@ def _evolve(form: Form, sizes: Array, logs: Array, rng: np.random.Generator) -> 
         one, two = rng.integers(0, POPULATION, (2, POPULATION))
         step = rng.uniform(0.4, 0.9, (POPULATION, 1))
         children = people + step * (people[elite] - people) + step * (people[one] - people[two])
-        children = np.where(rng.random(people.shape) < 0.9, children, people)
+        children = np.where(rng.random(people.shape) < 0.9, children, people).clip(low - SLACK, high + SLACK)
         children[:, 2] = np.clip(children[:, 2], 0.0, largest_power)
         new_costs = cost(children)
         better = new_costs < costs

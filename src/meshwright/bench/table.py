@@ -11,7 +11,8 @@ from ..errors import InputError
 from ..files import read_text
 
 MAX_BYTES = 64 * 2**20
-COLUMNS = ("size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong")
+# a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
+INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +158,12 @@ def _csv_row(record: dict[str, str], size_key: str, where: str) -> Row | None:
 
 
 def _from_text(text: str, where: str) -> list[Row]:
-    """Read the output of nccl-tests (or ours); the rank count follows from busbw over algbw or from the header."""
+    """Read nccl-tests output, ours, or a table in prose; the header or busbw over algbw gives the rank count."""
     collective = _collective_of(text)
-    rows: list[tuple[int, str, str, float, float, float]] = []
+    rows: list[tuple[int, str, str, float, float, float]] = [
+        (int(size), "float", "sum", float(time_us), float(algbw), float(busbw))
+        for size, time_us, algbw, busbw in INLINE.findall(text)
+    ]
     for number, line in enumerate(text.splitlines(), start=1):
         tokens = line.split()
         if len(tokens) < 6 or not tokens[0].isdecimal() or not tokens[1].isdecimal():

@@ -17,6 +17,8 @@ from ..cluster.wire import wire_form
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load
+from ..hardware.arithmetic import suspicions
+from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, Entry, compared, entries, find
 
 
@@ -43,6 +45,8 @@ def command(
 ) -> int:
     """Show devices, links, NUMA, bottlenecks and traps of this machine, of a saved dump, or the catalogue."""
     catalogue = load(*hardware)
+    for suspicion in suspicions(catalogue, shipped()):
+        click.echo(f"warning: {suspicion}", err=True)
     if from_catalogue:
         return _compare(catalogue, words, as_json) if compare else _list(catalogue, words, as_json)
     if words or compare:

@@ -14,7 +14,7 @@ from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
-from .sysfs import SYS, nics, pci_gpus, shaped_rates
+from .sysfs import SYS, Interface, network_interfaces, nics, pci_gpus
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
@@ -26,8 +26,8 @@ def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> 
     except NvmlError as error:
         known = []
         warnings.append(f"NVML: {error}; GPUs are described from the PCI bus alone")
-    shaped = shaped_rates() if root == SYS else {}
-    return assemble(base, catalogue, known, gpu, root, shaped, warnings)
+    interfaces = network_interfaces() if root == SYS else None
+    return assemble(base, catalogue, known, gpu, root, interfaces, warnings)
 
 
 def assemble(
@@ -36,7 +36,7 @@ def assemble(
     known: Sequence[NvidiaGpu],
     gpu: str | None,
     root: Path,
-    shaped: dict[str, float],
+    interfaces: dict[str, Interface] | None,
     warnings: Sequence[str] = (),
 ) -> Cluster:
     """Return `base` with the GPUs and NICs that sysfs below `root` shows, GPUs named and joined as drivers say."""
@@ -51,7 +51,7 @@ def assemble(
         device = replace(item.device, id=f"GPU{number}", node=node)
         described = _described(device, by_bus.get(item.bus_id), catalogue, gpu, notes)
         gpus.append(dataclasses.replace(item, device=described))
-    cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, shaped)]
+    cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, interfaces)]
     own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]
     joined = {frozenset((link.a, link.b)) for link in own}
     physical = [item for item in (*gpus, *cards) if item.bridges]

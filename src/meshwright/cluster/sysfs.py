@@ -15,7 +15,16 @@ SYS = Path("/sys")
 DISPLAY_CLASSES, NETWORK_CLASSES = ("0x03", "0x12"), ("0x02",)  # 0x12: processing accelerators
 GPU_VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x1da3": "habana"}
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+NOT_A_NIC = ("lo", "ifb", "docker", "br-", "virbr", "dummy", "bond", "sit", "tunl", "gre", "erspan", "ip6")
 RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What netlink says of a network interface: whether it is up, and the rate that shaping leaves it."""
+
+    up: bool
+    limit_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +54,12 @@ def pci_gpus(root: Path = SYS) -> list[PciDevice]:
     return found
 
 
-def nics(root: Path = SYS, shaped: Mapping[str, float] | None = None) -> list[PciDevice]:
+def nics(root: Path = SYS, interfaces: Mapping[str, Interface] | None = None) -> list[PciDevice]:
     """Return the NICs: a PCI function with its ports, or a virtual interface that is up."""
     functions = pci_functions(root)
     by_function: dict[str, list[Port]] = {}
     alone = []
-    for port in ports(root, shaped or {}):
+    for port in ports(root, interfaces):
         if port.bus_id in functions:
             by_function.setdefault(port.bus_id or "", []).append(port)
         elif port.kind == "virtual":
@@ -68,26 +77,37 @@ def nics(root: Path = SYS, shaped: Mapping[str, float] | None = None) -> list[Pc
     return found
 
 
-def ports(root: Path, shaped: Mapping[str, float]) -> list[Port]:
-    """Return InfiniBand ports first, then the network interfaces but loopback; shaping counts as the rate."""
+def ports(root: Path, interfaces: Mapping[str, Interface] | None) -> list[Port]:
+    """Return InfiniBand ports first, then the network interfaces but loopback; shaping counts as the rate.
+
+    `interfaces` are those of this network namespace: sysfs may still show another's. None: take what sysfs shows.
+    """
     found = []
     for folder in _folders(root / "class/infiniband"):
         for port in _folders(folder / "ports"):
             kind = "infiniband" if read(port / "link_layer") == "InfiniBand" else "roce"
             found.append(Port(folder.name, infiniband_rate(read(port / "rate")), kind, _bus_id(folder / "device")))
-    for folder in _folders(root / "class/net"):
-        if folder.name == "lo" or folder.name.startswith(("ifb", "docker", "br-", "virbr", "dummy", "bond")):
-            continue
-        bus_id, up = _bus_id(folder / "device"), read(folder / "operstate") in {"up", "unknown"}
-        if bus_id is None and not up:
-            continue
-        megabits = read(folder / "speed")
-        rate = int(megabits) * 1e6 / 8 if re.fullmatch(r"[1-9]\d{0,8}", megabits) else None
-        limit = shaped.get(folder.name)
-        if limit is not None:
-            rate = min(limit, rate) if rate else limit
-        found.append(Port(folder.name, rate, "ethernet" if bus_id else "virtual", bus_id))
+    shown = {folder.name: folder for folder in _folders(root / "class/net")}
+    for name in sorted(shown if interfaces is None else interfaces):
+        port_found = (
+            None if name.startswith(NOT_A_NIC) else _interface(name, shown.get(name), (interfaces or {}).get(name))
+        )
+        if port_found is not None:
+            found.append(port_found)
     return found
+
+
+def _interface(name: str, folder: Path | None, known: Interface | None) -> Port | None:
+    """Return one network interface as a port; None for a virtual one that is down."""
+    bus_id = _bus_id(folder / "device") if folder else None
+    up = known.up if known else folder is not None and read(folder / "operstate") in {"up", "unknown"}
+    if bus_id is None and not up:
+        return None
+    megabits = read(folder / "speed") if folder else ""
+    rate = int(megabits) * 1e6 / 8 if re.fullmatch(r"[1-9]\d{0,8}", megabits) else None
+    if known and known.limit_bytes_per_s is not None:
+        rate = min(known.limit_bytes_per_s, rate) if rate else known.limit_bytes_per_s
+    return Port(name, rate, "ethernet" if bus_id else "virtual", bus_id)
 
 
 def infiniband_rate(text: str) -> float | None:
@@ -101,21 +121,25 @@ def infiniband_rate(text: str) -> float | None:
     return float(gigabits) * 1e9 / 8 or None
 
 
-def shaped_rates() -> dict[str, float]:
-    """Return the rate in bytes per second of every interface that tbf or htb limits; none where netlink is closed."""
+def network_interfaces() -> dict[str, Interface] | None:
+    """Return the interfaces of this network namespace with the rate that tbf leaves them; None without netlink."""
     from pyroute2 import IPRoute
 
-    limits: dict[str, float] = {}
     try:
         with IPRoute() as netlink:
-            names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
-            for qdisc in netlink.get_qdiscs():
-                options = qdisc.get_attr("TCA_OPTIONS")
-                if qdisc.get_attr("TCA_KIND") == "tbf" and options is not None:
-                    limits[names[qdisc["index"]]] = float(options.get_attr("TCA_TBF_PARMS")["rate"])
+            limits = {
+                qdisc["index"]: float(options.get_attr("TCA_TBF_PARMS")["rate"])
+                for qdisc in netlink.get_qdiscs()
+                if qdisc.get_attr("TCA_KIND") == "tbf" and (options := qdisc.get_attr("TCA_OPTIONS")) is not None
+            }
+            return {
+                link.get_attr("IFLA_IFNAME"): Interface(
+                    up=link.get_attr("IFLA_OPERSTATE") in {"UP", "UNKNOWN"}, limit_bytes_per_s=limits.get(link["index"])
+                )
+                for link in netlink.get_links()
+            }
     except OSError:
-        return {}
-    return limits
+        return None
 
 
 def link_bytes_per_s(folder: Path) -> float | None:

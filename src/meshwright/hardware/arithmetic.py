@@ -64,6 +64,19 @@ def sparsity_trap(catalogue: Catalogue, key: str, precision: str, flops_per_s: f
     return f"{flops_per_s / 1e12:.0f} TFLOP/s is {key}'s {precision} peak with sparsity; dense it is {peak / 1e12:.0f}"
 
 
+def suspicions(mine: Catalogue, shipped: Catalogue) -> list[str]:
+    """Return what looks wrong in figures that a user's file replaced: duplex rates, peaks with sparsity."""
+    found: list[str] = []
+    for key, link in shipped.interconnects.items():
+        trap = duplex_trap(mine.interconnects[key].rate_bytes_per_s, link)
+        found += [f"interconnects.{key}: {trap}"] if trap else []
+    for key in shipped.accelerators:
+        for precision, peak in mine.accelerators[key].peak_flops_per_s.items():
+            trap = sparsity_trap(shipped, key, precision, peak)
+            found += [f"accelerators.{key}: {trap}"] if trap else []
+    return found
+
+
 def intra_node_ratio_needed(gpus: int) -> float:
     """Return how much faster than the node's network the links inside must be: 2(P-1)/P of tensor parallelism.
 

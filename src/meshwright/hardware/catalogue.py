@@ -78,8 +78,13 @@ def load(*user_files: str | os.PathLike[str]) -> Catalogue:
     return _load(tuple(str(path) for path in (*named, *user_files)))
 
 
-@functools.lru_cache(maxsize=8)
-def _shipped() -> dict[str, Any]:
+def shipped() -> Catalogue:
+    """Return the catalogue of this package alone, without any file of the user."""
+    return _load(())
+
+
+@functools.lru_cache(maxsize=1)
+def _shipped_data() -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name in FILES:
         text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
@@ -88,7 +93,7 @@ def _shipped() -> dict[str, Any]:
 
 
 def _load(user_files: tuple[str, ...]) -> Catalogue:
-    data, where = _shipped(), "catalogue"
+    data, where = _shipped_data(), "catalogue"
     for path in user_files:
         where = str(path)
         try:

@@ -67,6 +67,15 @@ def test_the_rank_count_follows_from_the_two_bandwidths(tmp_path):
     assert {row.ranks for row in load_tables(str(path))["table"]} == {8}
 
 
+def test_a_table_in_prose_is_read(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("size: us, algbw, busbw\n33554432: 424.0, 79.14, 138.49 | 67108864: 684.6, 98.02, 171.54.")
+    found = load_tables(str(path))["table"]
+
+    assert [(row.bytes, row.ranks) for row in found] == [(2**25, 8), (2**26, 8)]
+    assert [row.time_s for row in found] == pytest.approx([424e-6, 684.6e-6])
+
+
 def test_what_is_printed_is_read_back(tmp_path):
     text, table = tmp_path / "ours.txt", tmp_path / "ours.csv"
     text.write_text("# ranks 4\n" + print_rows(rows()))

@@ -1,6 +1,8 @@
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from meshwright.cluster.graph import Cluster, Host
 from meshwright.cluster.local import local_cluster, parse_cores
 from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
-from meshwright.cluster.sysfs import infiniband_rate
+from meshwright.cluster.sysfs import Interface, infiniband_rate
 from meshwright.hardware import load
 
 CATALOGUE = load()
@@ -79,8 +81,8 @@ def sys_folder(tmp_path: Path) -> FakeSys:
     return fake
 
 
-def assembled(fake: FakeSys, gpus: list[NvidiaGpu], shaped: dict[str, float] | None = None) -> Cluster:
-    return assemble(EMPTY, CATALOGUE, gpus, None, fake.root, shaped or {})
+def assembled(fake: FakeSys, gpus: list[NvidiaGpu], interfaces: dict[str, Interface] | None = None) -> Cluster:
+    return assemble(EMPTY, CATALOGUE, gpus, None, fake.root, interfaces)
 
 
 def test_devices_come_from_the_bus_with_numa_and_rates(sys_folder):
@@ -127,11 +129,18 @@ def test_an_unknown_gpu_is_kept_with_a_warning(sys_folder):
 
 
 def test_shaping_limits_the_rate_of_an_interface(sys_folder):
-    cluster = assembled(sys_folder, [], {"veth1": 125e6, "eth0": 1e12})
+    limits = {"veth1": 125e6, "eth0": 1e12}
+    cluster = assembled(sys_folder, [], {name: Interface(True, limit) for name, limit in limits.items()})
     by_id = {d.id: d.network_bandwidth_bytes_per_s for d in cluster.devices}
 
     assert by_id["veth1"] == 125e6
     assert by_id["eth0"] == 25e9 / 8
+
+
+def test_interfaces_of_another_namespace_that_sysfs_still_shows_are_left_out(sys_folder):
+    cluster = assembled(sys_folder, [], {"lo": Interface(True), "node0": Interface(True, 1e8), "ifb0": Interface(True)})
+
+    assert [d.id for d in cluster.of_kind("nic")] == ["mlx5_0", "node0"]
 
 
 def test_xgmi_comes_from_the_kernel(tmp_path):
@@ -255,3 +264,31 @@ def test_net_plugins_are_found_on_the_library_path_and_named(tmp_path):
     assert "EFA" in default[0].what
     assert Path(named[0].path).name == "libnccl-net-mine.so"
     assert net_plugins({"LD_LIBRARY_PATH": str(tmp_path), "NCCL_NET_PLUGIN": "none"}, []) == ()
+
+
+SHAPED = """
+import json
+from pyroute2 import IPRoute
+from meshwright.cluster.discover import discover
+from meshwright.hardware import load
+
+with IPRoute() as netlink:
+    netlink.link("add", ifname="veth1", peer="veth2", kind="veth")
+    for name in ("veth1", "veth2"):
+        index = netlink.link_lookup(ifname=name)[0]
+        netlink.link("set", index=index, state="up")
+        if name == "veth1":
+            netlink.tc("add", "tbf", index=index, handle=0x10000, rate=125_000_000, burst=2**20, limit=2**22)
+print(json.dumps({d.id: d.network_bandwidth_bytes_per_s for d in discover(load()).of_kind("nic")}))
+"""
+
+
+@pytest.mark.netns
+def test_the_rate_of_a_shaped_interface_is_found_in_a_network_namespace():
+    command = ["unshare", "-rn", sys.executable, "-c", SHAPED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip(f"no network namespace can be had: {done.stderr.strip()[:100]}")
+
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert json.loads(done.stdout)["veth1"] == pytest.approx(125e6, rel=0.01)

@@ -100,6 +100,20 @@ def test_the_environment_names_users_files_too(tmp_path, monkeypatch):
     assert load().network("lab").rate_bytes_per_s == 5e9 / 8
 
 
+def test_figures_of_a_users_file_that_fall_into_a_trap_are_called_out(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[interconnects.nvlink-4]\nrate = { value = "900GB/s", source = "reference" }\n'
+        '[accelerators.h100.flops]\nbf16 = { value = "1979TFLOP/s", source = "reference" }\n'
+    )
+
+    assert run(["topo", "--catalogue", "nvlink-4", "--hardware", str(path)]) == 0
+    warnings = capsys.readouterr().err
+
+    assert "duplex figure of NVLink 4" in warnings
+    assert "with sparsity" in warnings
+
+
 def test_words_filter_the_catalogue(catalogue):
     assert {entry.name for entry in entries(catalogue, ["nodes", "h100"])} >= {"dgx-h100", "aws-p5", "gcp-a3"}
     assert all(entry.table == "nodes" for entry in entries(catalogue, ["nodes", "efa"]))
