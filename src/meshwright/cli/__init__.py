@@ -13,6 +13,8 @@ from ..errors import InputError, MeshwrightError
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
     "collectives": "List, verify, draw, price, export and import collective schedules.",
+    "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",
+    "topo": "Show devices, links, NUMA and bottlenecks of this machine or of a saved dump; the hardware catalogue.",
 }
 
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from .curve import Curve
+
 DeviceKind = Literal["gpu", "cpu", "nic", "switch"]
 
 
@@ -23,6 +25,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = {}  # dense, by precision: {"bf16": 989e12}
+    network_bandwidth_bytes_per_s: float | None = None  # NICs only: what its ports carry, per direction
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,6 +50,68 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     software: dict[str, str] = {}  # versions that change measured times: kernel, python, torch
 
 
+class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`count` identical nodes: the compact form of a large cluster; `expand.expanded` makes devices and links of it.
+
+    Nodes are named "node0" and on, through all groups of a cluster; the GPUs of one are "node3/GPU0" and on.
+    """
+
+    type: str  # a node type of the catalogue, or "" for one that was described by hand
+    count: int
+    gpus: int  # of one node
+    gpu: Device  # what each of them is; its id is "GPU"
+    gpu_link: str  # "NV18", "xGMI", "PCIe"
+    gpu_bandwidth_bytes_per_s: float  # of one GPU towards all its peers in the node together
+    peer_bandwidth_bytes_per_s: float  # towards one peer: the same behind a switch, a share in a mesh
+    gpu_latency_s: float | None = None
+    switched: bool = False
+    reduction_bandwidth_bytes_per_s: float | None = None  # all-reduce done in the switch: bytes of payload per second
+    host_bandwidth_bytes_per_s: float | None = None  # of one GPU to its CPU
+    nics: int = 0
+    nic_kind: str = ""  # "infiniband", "roce", "tcp", ...
+    nic_bandwidth_bytes_per_s: float = 0.0  # of one NIC
+    nic_latency_s: float | None = None
+    numa_nodes: int = 1
+    mesh: tuple[tuple[int, int, float], ...] = ()  # (GPU, GPU, bytes/s) where the links are not all to all
+    scale_up_nodes: int = 1  # nodes that one domain of GPU links spans: 18 trays of an NVL72
+
+    def __post_init__(self) -> None:
+        if min(self.count, self.gpus, self.scale_up_nodes, self.numa_nodes) < 1 or self.nics < 0:
+            raise ValueError("count, gpus, numa_nodes and scale_up_nodes must be 1 or more, nics 0 or more")
+
+    @property
+    def node_bandwidth_bytes_per_s(self) -> float:
+        """Rate of all NICs of one node together."""
+        return self.nics * self.nic_bandwidth_bytes_per_s
+
+    @property
+    def scale_up_gpus(self) -> int:
+        """GPUs that reach each other over their own links."""
+        return self.gpus * min(self.scale_up_nodes, self.count)
+
+
+class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the nodes of the groups are joined, in the order of their numbers."""
+
+    kind: Literal["flat", "fat-tree", "rail-optimised", "dragonfly", "torus"] = "flat"
+    nodes_per_leaf: int = 1  # on one leaf switch (fat-tree), in one scalable unit (rail), on one router (dragonfly)
+    leaves_per_group: int = 1  # dragonfly: routers of a group
+    oversubscription: float = 1.0  # capacity below a leaf over capacity above it
+    sides: tuple[int, ...] = ()  # torus: nodes along each dimension
+    hop_latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or self.oversubscription < 1:
+            raise ValueError("nodes_per_leaf, leaves_per_group, sides and oversubscription must be 1 or more")
+
+
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a node hangs: the switches above it, the leaf first."""
+
+    node: str
+    switches: tuple[str, ...]
+
+
 class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Time of one collective over `ranks` ranks, fitted as alpha_s + beta_s_per_byte x bytes between `min` and `max`.
 
@@ -63,6 +128,12 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_bytes: int
     busy_share: float = 0.0
     residual: float = 0.0  # largest relative error of the fit at the measured sizes
+    algorithm: str = ""  # "" where the backend chose
+    alpha_band_s: tuple[float, float] | None = None  # 90 % confidence
+    beta_band_s_per_byte: tuple[float, float] | None = None
+    crossover_bytes: int | None = None  # where the bytes begin to cost more than the start
+    curve: Curve | None = None  # closer than the straight line, where enough sizes were measured
+    curve_residual: float = 0.0
 
 
 class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -99,6 +170,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     hosts: tuple[Host, ...] = ()
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()  # beside or in place of devices and links
+    fabric: Fabric | None = None  # between the nodes of the groups
+    placements: tuple[Placement, ...] = ()
     measured: Measurements | None = None
     warnings: tuple[str, ...] = ()
     schema: Literal["meshwright.cluster/1"] = "meshwright.cluster/1"
@@ -106,3 +180,14 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def of_kind(self, kind: DeviceKind) -> tuple[Device, ...]:
         """Return the devices of one kind, in order."""
         return tuple(device for device in self.devices if device.kind == kind)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the groups, or the hosts of the devices."""
+        grouped = sum(group.count for group in self.groups)
+        return grouped or len({device.node for device in self.devices if device.kind != "switch"}) or len(self.hosts)
+
+    @property
+    def num_gpus(self) -> int:
+        """Accelerators in all."""
+        return sum(group.count * group.gpus for group in self.groups) + len(self.of_kind("gpu"))

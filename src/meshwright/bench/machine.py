@@ -1,0 +1,75 @@
+"""What one machine computes and copies: matrix products over shapes, and copies over sizes."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import msgspec
+import torch
+
+SQUARES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048))
+SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
+GPU_SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 8192))
+COPY_BYTES = tuple(2**k for k in range(14, 29, 2))
+BUDGET_S = 0.4
+
+
+class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate of C = A B with A of m x k and B of k x n."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    time_s: float
+    flops_per_s: float
+
+
+class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate of copying so many bytes: each is read once and written once, and counted once."""
+
+    bytes: int
+    time_s: float
+    copy_bytes_per_s: float
+
+
+def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
+    """Return the rate of every shape on one device with all the threads that torch has."""
+    rates = []
+    for m, k, n in GPU_SHAPES if device.type == "cuda" else SHAPES:
+        a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
+        out = torch.empty(m, n, device=device, dtype=dtype)
+        time_s = _median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device)  # type: ignore[misc]
+        name = str(dtype).removeprefix("torch.")
+        rates.append(MatrixRate(m=m, k=k, n=n, dtype=name, time_s=time_s, flops_per_s=2 * m * k * n / time_s))
+    return rates
+
+
+def copy_rates(device: torch.device) -> list[CopyRate]:
+    """Return the rate of copying between two buffers of the device, from cache sizes to far beyond them."""
+    rates = []
+    for size in COPY_BYTES:
+        source, target = torch.ones(size // 4, device=device), torch.empty(size // 4, device=device)
+        time_s = _median_s(lambda s=source, t=target: t.copy_(s), device)  # type: ignore[misc]
+        rates.append(CopyRate(bytes=size, time_s=time_s, copy_bytes_per_s=size / time_s))
+    return rates
+
+
+def _median_s(work: Callable[[], object], device: torch.device) -> float:
+    """Return the median seconds of repeated calls within the budget, 5 at least; short calls are timed in batches."""
+    work()
+    once = max(_timed_s(work, 1, device), 1e-7)
+    batch = max(1, int(1e-4 / once))
+    samples = max(5, min(100, int(BUDGET_S / (once * batch))))
+    return statistics.median(_timed_s(work, batch, device) for _ in range(samples))
+
+
+def _timed_s(work: Callable[[], object], calls: int, device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) / calls

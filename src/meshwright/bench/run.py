@@ -1,0 +1,161 @@
+"""Whole measurements: start the ranks, measure on all of them, and put the results together with a verdict."""
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from ..cluster.binding import binding
+from ..cluster.graph import Cluster
+from ..cluster.local import threads_per_rank
+from ..errors import InputError
+from ..hardware import Catalogue
+from ..units import format_bytes, format_rate, format_time
+from .machine import copy_rates, matrix_rates
+from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
+from .process import prepare_process
+from .setup import check_backend, on_ranks
+from .spec import gpu_spec, memory_spec
+from .sweep import SweepRequest, rows_from
+from .table import Row
+from .together import Busy, copy_on_rank, timed_sweep_on_rank
+from .verdict import Spec, compute_verdict, verdict
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A measurement that is no sweep: a text for people, objects for JSON, and the verdict."""
+
+    text: str
+    objects: list[object]
+    verdict: str
+
+
+class Sweeps(msgspec.Struct, frozen=True, kw_only=True):
+    """Tables by collective, what they are held against, and how busy the ranks' cores were."""
+
+    tables: dict[str, list[Row]]
+    spec: Spec | None
+    busy_share: float
+
+
+def measure_sweeps(
+    collectives: Sequence[str],
+    backend: str,
+    ranks: int,
+    sizes_bytes: tuple[int, ...],
+    dtype: str,
+    budget_s: float,
+    catalogue: Catalogue,
+    cluster: Cluster,
+) -> Sweeps | None:
+    """Return the tables of some collectives; None on the ranks of a torchrun job but the first."""
+    check_backend(backend, ranks)
+    requests = [
+        SweepRequest(collective=name, backend=backend, sizes_bytes=sizes_bytes, dtype=dtype, budget_s=budget_s)
+        for name in collectives
+    ]
+    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    results = on_ranks(timed_sweep_on_rank, requests, backend=backend, ranks=ranks, places=places)
+    if results is None:
+        return None
+    busy: list[Busy] = results
+    tables = {
+        request.collective: rows_from(request, [rank.samples[i] for rank in busy]) for i, request in enumerate(requests)
+    }
+    if backend == "nccl":
+        spec = gpu_spec(catalogue, cluster)
+    else:
+        spec = memory_spec(statistics.mean(rank.copy_bytes_per_s for rank in busy), backend)
+    return Sweeps(tables=tables, spec=spec, busy_share=statistics.mean(rank.busy_share for rank in busy))
+
+
+def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int, size_bytes: int) -> Measured | None:
+    """Return the matrices of bandwidth and latency between all ranks; None on a job's other ranks."""
+    check_backend(backend, ranks)
+    if ranks < 2:
+        raise InputError("p2p: needs 2 ranks or more")
+    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    request = PairsRequest(backend=backend, size_bytes=size_bytes)
+    results = on_ranks(pairs_on_rank, request, backend=backend, ranks=ranks, places=places)
+    if results is None:
+        return None
+    pairs = sorted((pair for found in results for pair in found), key=lambda p: (p.a, p.b))
+    spec = gpu_spec(catalogue, cluster) if backend == "nccl" else None
+    if spec is None:
+        copies = on_ranks(copy_on_rank, None, backend="gloo", ranks=ranks, places=places)
+        spec = memory_spec(statistics.mean(copies or [1.0]), backend)
+    slowest = min(pairs, key=lambda p: p.one_way_bytes_per_s)
+    text = print_matrix(pairs, len(results))
+    text += f"\n\n# {format_bytes(size_bytes)} a message; slowest: rank {slowest.a} to {slowest.b}"
+    best = max(pair.one_way_bytes_per_s for pair in pairs)
+    bound = any(place is not None for place in places) or len(cluster.of_kind("cpu")) < 2
+    return Measured(text=text, objects=list(pairs), verdict=str(verdict(best, spec, bound=bound)))
+
+
+def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measured | None:
+    """Return what many small payloads cost over one large one; None on a job's other ranks."""
+    check_backend(backend, ranks)
+    if ranks < 2:
+        raise InputError("latency: needs 2 ranks or more")
+    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    request = FusionRequest(backend=backend)
+    results = on_ranks(fusion_on_rank, request, backend=backend, ranks=ranks, places=places)
+    if results is None:
+        return None
+    one_s = statistics.mean(one for one, _ in results)
+    many_s = statistics.mean(many for _, many in results)
+    piece = format_bytes(request.total_bytes / request.pieces)
+    whole = f"one all-reduce of {format_bytes(request.total_bytes)}: {format_time(one_s)}"
+    parts = f"{request.pieces} of {piece}: {format_time(many_s)}"
+    each = (many_s - one_s) / request.pieces
+    advice = (
+        f"fuse small payloads into buckets: each call adds {format_time(each)}, {many_s / one_s:.1f} times in all"
+        if many_s > 1.2 * one_s
+        else "small payloads cost no more than one large one here"
+    )
+    item = {"total_bytes": request.total_bytes, "pieces": request.pieces, "one_s": one_s, "many_s": many_s}
+    return Measured(text=f"{whole}\n{parts}", objects=[item], verdict=advice)
+
+
+def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
+    """Return matrix-product rates of this machine's first accelerator, or of its CPU with all usable cores."""
+    gpu = torch.cuda.is_available()
+    device, dtype = (torch.device("cuda", 0), torch.bfloat16) if gpu else (torch.device("cpu"), torch.float32)
+    prepare_process(threads_per_rank(1))
+    rates = matrix_rates(device, dtype)
+    best = max(rates, key=lambda rate: rate.flops_per_s)
+    lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>10}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
+    lines += [
+        f"{r.m:>8}{r.k:>8}{r.n:>8}{r.dtype:>10}{r.time_s * 1e6:>12.1f}{r.flops_per_s / 1e12:>10.3f}"
+        f"{r.flops_per_s / best.flops_per_s:>8.0%}"
+        for r in rates
+    ]
+    lines.append(f"# attainable peak: {best.flops_per_s / 1e12:.3f} TFLOP/s at {best.m} x {best.k} x {best.n}")
+    model = next((d.model for d in cluster.of_kind("gpu")), "") if gpu else ""
+    accelerator = catalogue.accelerators.get(model)
+    if accelerator is None:
+        text = "no dense peak is known for this processor: the attainable peak is the yardstick"
+    else:
+        name = f"{accelerator.title}'s dense bf16 peak"
+        text = str(compute_verdict(best.flops_per_s, accelerator.peak_flops_per_s["bf16"], name))
+    return Measured(text="\n".join(lines), objects=list(rates), verdict=text)
+
+
+def measure_memory(cluster: Cluster) -> Measured:
+    """Return copy rates over sizes; the verdict compares the caches with memory, and memory with the spec if known."""
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
+    prepare_process(threads_per_rank(1))
+    rates = copy_rates(device)
+    lines = [f"#{'size':>11}{'time (us)':>12}{'copied':>12}"]
+    lines += [f"{format_bytes(r.bytes):>12}{r.time_s * 1e6:>12.1f}{format_rate(r.copy_bytes_per_s):>12}" for r in rates]
+    largest = rates[-1].copy_bytes_per_s
+    peak = next((d.memory_bandwidth_bytes_per_s for d in cluster.of_kind("gpu")), None) if gpu else None
+    if peak:
+        # a copy reads and writes, so that each byte counts twice against the memory's rate
+        text = str(verdict(2 * largest, Spec(name="the memory", bytes_per_s=peak)))
+    else:
+        fastest = max(r.copy_bytes_per_s for r in rates)
+        text = f"{format_rate(largest)} from memory, {fastest / largest:.1f} times that from cache; no spec is known"
+    return Measured(text="\n".join(lines), objects=list(rates), verdict=text)

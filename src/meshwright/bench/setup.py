@@ -1,0 +1,108 @@
+"""Ranks for a measurement: those that torchrun started, or a pool of our own; each bound to its device's NUMA node."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
+
+from ..cluster.binding import Binding, bind
+from ..cluster.local import threads_per_rank
+from ..errors import InputError
+from .pool import RankPool
+from .process import prepare_process
+
+BACKENDS = ("gloo", "meshwright", "nccl", "mpi")
+TIMEOUT_S = 3600.0
+
+
+def under_torchrun() -> bool:
+    """Return whether a launcher has set this process up as one rank of a job."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
+
+
+def check_backend(backend: str, ranks: int) -> None:
+    """Raise InputError where the backend cannot run so many ranks here, saying what is missing."""
+    if backend not in BACKENDS:
+        raise InputError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
+    if backend == "nccl":
+        devices = torch.cuda.device_count()
+        if not dist.is_nccl_available() or devices < ranks:
+            raise InputError(f"--backend nccl: needs a GPU for each of {ranks} ranks, found {devices}")
+    elif backend == "mpi" and not dist.is_mpi_available():
+        raise InputError("--backend mpi: this torch was built without MPI")
+    elif backend == "meshwright" and "meshwright" not in dist.Backend.backend_list:
+        raise InputError("--backend meshwright: the backend is not registered with torch.distributed")
+
+
+def on_ranks(
+    function: Callable[..., Any], request: Any, *, backend: str, ranks: int, places: list[Binding | None]
+) -> list[Any] | None:
+    """Call `function(request)` on every rank with a process group made; return the results in the order of the ranks.
+
+    Under torchrun this process is one of the ranks: only rank 0 gets the results, the others None.
+    """
+    if under_torchrun():
+        return _as_one_rank(function, request, backend, places)
+    with RankPool(ranks) as pool:
+        return pool.run(
+            start_rank, function.__module__, function.__qualname__, request, backend, places, timeout_s=TIMEOUT_S
+        )
+
+
+def start_rank(
+    rank: int,
+    world_size: int,
+    store: Store,
+    module: str,
+    name: str,
+    request: Any,
+    backend: str,
+    places: list[Binding | None],
+) -> Any:
+    """Set this rank up and run the function that module and name say; called by a pool on every rank."""
+    import importlib
+
+    function = getattr(importlib.import_module(module), name)
+    place_rank(rank, world_size, backend, places)
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    return function(request)
+
+
+def place_rank(local_rank: int, local_ranks: int, backend: str, places: list[Binding | None]) -> None:
+    """Bind this rank where `places` says, and give it its share of threads and its GPU."""
+    place = places[local_rank] if local_rank < len(places) else None
+    if place is not None:
+        bind(place)
+    prepare_process(threads_per_rank(local_ranks) if place is None else 1)
+    if backend == "nccl":
+        torch.cuda.set_device(local_rank)
+
+
+def device_of(backend: str) -> torch.device:
+    """Return where the payloads of a backend live."""
+    return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _as_one_rank(
+    function: Callable[..., Any], request: Any, backend: str, places: list[Binding | None]
+) -> list[Any] | None:
+    local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    place_rank(local_rank, local_ranks, backend, places)
+    dist.init_process_group(backend)
+    try:
+        result = function(request)
+        everything: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everything, result)
+        return everything if dist.get_rank() == 0 else None
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,44 @@
+"""What each rank does in a sweep: the calls, how busy its cores were, and what it copies while all ranks copy."""
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from .sweep import Sample, SweepRequest, sweep_on_rank
+
+COPY_BYTES = 64 * 2**20
+COPIES = 5
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """The samples of each request on one rank, the share of the time that its cores worked, and its copy rate."""
+
+    samples: list[list[Sample]]
+    busy_share: float
+    copy_bytes_per_s: float
+
+
+def timed_sweep_on_rank(requests: Sequence[SweepRequest]) -> Busy:
+    """Run the sweeps on this rank; every rank calls it with the same requests."""
+    copied = copy_on_rank(None)
+    busy_s, begin = -time.process_time(), time.perf_counter()
+    samples = [sweep_on_rank(request) for request in requests]
+    busy_s += time.process_time()
+    return Busy(samples, min(1.0, busy_s / (time.perf_counter() - begin)), copied)
+
+
+def copy_on_rank(_: None) -> float:
+    """Return the bytes per second that this rank copies while all ranks copy; each byte counts once."""
+    source = torch.ones(COPY_BYTES // 4)
+    target = torch.empty_like(source)
+    times = []
+    for _round in range(COPIES):
+        dist.barrier()
+        start = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - start)
+    return COPY_BYTES / statistics.median(times)

@@ -1,0 +1,95 @@
+"""A verdict on a measured rate: percent of the spec per direction, what to expect, and the trap that fits if less."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..hardware import Catalogue, Interconnect
+from ..hardware.arithmetic import EXPECTED_SHARE, duplex_trap
+from ..units import format_rate
+
+LOW, HIGH = EXPECTED_SHARE
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a measurement is held against, per direction."""
+
+    name: str  # "NVLink 3", "8 x InfiniBand HDR x4", "memory copy of this host"
+    bytes_per_s: float
+    link: Interconnect | None = None
+    reduces_in_switch: bool = False
+    nics: int = 1  # of which the rate is the sum
+    hint: str = ""  # what it is where nothing else fits
+    slower: tuple[tuple[str, float], ...] = ()  # other ways that the bytes may have taken: (name, rate)
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Percent of the spec, and what to make of it."""
+
+    percent: float
+    text: str
+    trap: str | None = None
+
+    def __str__(self) -> str:
+        return self.text + (f"; {self.trap}" if self.trap else "")
+
+
+def verdict(measured_bytes_per_s: float, spec: Spec, *, bound: bool = True) -> Verdict:
+    """Return the verdict on a peak rate; `bound` says whether the ranks were bound to their NUMA nodes."""
+    share = measured_bytes_per_s / spec.bytes_per_s
+    text = (
+        f"{format_rate(measured_bytes_per_s)} is {100 * share:.0f} % of {format_rate(spec.bytes_per_s)} per direction, "
+        f"{spec.name} (expected {100 * LOW:.0f} to {100 * HIGH:.0f} %)"
+    )
+    return Verdict(percent=100 * share, text=text, trap=_trap(measured_bytes_per_s, share, spec, bound))
+
+
+def compute_verdict(measured_flops_per_s: float, dense_peak_flops_per_s: float, name: str) -> Verdict:
+    """Return the verdict on a matrix-product rate against the dense peak."""
+    share = measured_flops_per_s / dense_peak_flops_per_s
+    text = f"{measured_flops_per_s / 1e12:.3g} TFLOP/s is {100 * share:.0f} % of {name}"
+    trap = "half of it: is the peak that you compare with the one with sparsity?" if 0.35 <= share <= 0.5 else None
+    return Verdict(percent=100 * share, text=text, trap=trap)
+
+
+def slower_ways(catalogue: Catalogue, host_link: str) -> tuple[tuple[str, float], ...]:
+    """Return the way that bytes take when the GPUs' own links are not used."""
+    link = catalogue.interconnect(host_link)
+    return ((f"{link.title} instead of the GPUs' own links", link.rate_bytes_per_s),)
+
+
+def _trap(measured: float, share: float, spec: Spec, bound: bool) -> str | None:
+    """Return the trap that explains a share outside what is expected; None if it is as expected."""
+    if share > 1.02:
+        if spec.reduces_in_switch:
+            return "above the link's rate because the switch reduces (NVLS, SHARP): each byte crosses a link once"
+        return (
+            "above the spec: the payload did not cross this link (caches, shared memory), or the spec is another part's"
+        )
+    if share >= 0.7:
+        return None
+    if spec.link is not None:
+        duplex = duplex_trap(spec.bytes_per_s, spec.link)
+        if duplex:
+            return f"the spec is wrong: {duplex}"
+    for name, rate in spec.slower:
+        if 0.6 <= measured / rate <= 1.02:
+            return f"it looks like {name} ({format_rate(rate)})"
+    if spec.nics > 1:
+        used = measured / (spec.bytes_per_s / spec.nics)
+        if used < spec.nics / 2:
+            return (
+                f"as much as {max(1, round(used))} of the {spec.nics} NICs carry: the wrong NIC, or not all, are used"
+            )
+    if spec.hint:
+        return spec.hint
+    if 0.4 <= share <= 0.56:
+        return "near half: is the spec that you think of the duplex figure (both directions added)?"
+    if not bound:
+        return "the ranks are not bound: memory of another NUMA node or a moving process costs this much"
+    return "below what is expected: look at other jobs on the links, at the message size, and at the path (topo)"
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts, one a line."""
+    return "\n".join(f"# verdict: {verdict}" for verdict in verdicts)

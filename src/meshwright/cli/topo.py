@@ -1,0 +1,121 @@
+"""`meshwright topo`: what this machine, a saved dump, or the catalogue says of devices and links."""
+
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ..cluster.analysis import analyse
+from ..cluster.discover import discover
+from ..cluster.draw import draw
+from ..cluster.dumps import load_dump
+from ..cluster.graph import Cluster
+from ..cluster.plugins import net_plugins
+from ..cluster.svg import svg
+from ..cluster.wire import wire_form
+from ..errors import InputError
+from ..files import to_json, write_atomic, write_struct
+from ..hardware import Catalogue, load
+from ..hardware.arithmetic import suspicions
+from ..hardware.catalogue import shipped
+from ..hardware.listing import TABLES, Entry, compared, entries, find
+
+
+@click.command("topo")
+@click.argument("words", nargs=-1)
+@click.option("--from", "dump", metavar="FILE", help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM.")
+@click.option("--gpu", metavar="NAME", help="Which accelerator it is, where a dump leaves a rate open.")
+@click.option("--catalogue", "from_catalogue", is_flag=True, help="List the catalogue; WORDS filter it.")
+@click.option("--compare", is_flag=True, help="With --catalogue: put the entries named by WORDS side by side.")
+@click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends or overrides the catalogue.")
+@click.option("--svg", "svg_file", metavar="FILE", help="Draw the graph into an SVG file.")
+@click.option("--save", metavar="FILE", help="Write the cluster to a file that plan and simulate read.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    words: tuple[str, ...],
+    dump: str | None,
+    gpu: str | None,
+    from_catalogue: bool,
+    compare: bool,
+    hardware: tuple[str, ...],
+    svg_file: str | None,
+    save: str | None,
+    as_json: bool,
+) -> int:
+    """Show devices, links, NUMA, bottlenecks and traps of this machine, of a saved dump, or the catalogue."""
+    catalogue = load(*hardware)
+    for suspicion in suspicions(catalogue, shipped()):
+        click.echo(f"warning: {suspicion}", err=True)
+    if from_catalogue:
+        return _compare(catalogue, words, as_json) if compare else _list(catalogue, words, as_json)
+    if words or compare:
+        raise InputError(f"{' '.join(words) or '--compare'}: expected together with --catalogue")
+    if gpu is not None:
+        catalogue.accelerator(gpu)
+    if dump is not None:
+        return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
+    code = _show(discover(catalogue, gpu), svg_file, save, as_json)
+    if not as_json:
+        for plugin in net_plugins():
+            click.echo(f"NCCL net plugin: {plugin.path} ({plugin.what})")
+    return code
+
+
+def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: bool) -> int:
+    try:
+        if svg_file is not None:
+            write_atomic(svg_file, svg(cluster).encode())
+        if save is not None:
+            write_struct(save, cluster)
+    except OSError as error:
+        raise InputError(f"{svg_file or save}: {error.strerror}") from None
+    if as_json:
+        click.echo(to_json(wire_form(cluster)))
+        return 0
+    click.echo(draw(cluster, analyse(cluster)))
+    return 0
+
+
+def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
+    found = entries(catalogue, words)
+    if not found:
+        raise InputError(f"nothing in the catalogue matches {' '.join(words)!r}")
+    if as_json:
+        click.echo(to_json(found))
+        return 0
+    console = Console()
+    for name in TABLES:
+        rows = [entry for entry in found if entry.table == name]
+        if rows:
+            console.print(_table(name, rows))
+    return 0
+
+
+def _table(name: str, rows: Sequence[Entry]) -> Table:
+    table = Table(title=name, title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what")
+    table.add_column("figures")
+    for entry in rows:
+        lines = [f"{key.removeprefix('flops.')}: {text}" for key, text in entry.texts.items()]
+        lines += [f"trap: {trap}" for trap in entry.traps]
+        table.add_row(entry.name, entry.title, "\n".join(lines))
+    return table
+
+
+def _compare(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
+    if len(words) < 2:
+        raise InputError("--compare: expected the names of two or more entries")
+    chosen = [find(catalogue, word) for word in words]
+    if as_json:
+        click.echo(to_json(chosen))
+        return 0
+    table = Table(title="compared with the first", title_justify="left")
+    table.add_column("figure")
+    for entry in chosen:
+        table.add_column(entry.name)
+    for key, cells in compared(chosen):
+        table.add_row(key, *cells)
+    Console().print(table)
+    return 0

@@ -1,0 +1,159 @@
+"""Clusters from the catalogue: so many nodes of a type on a fabric, in compact form."""
+
+from msgspec.structs import replace
+
+from ..errors import InputError
+from ..hardware import Accelerator, Catalogue, FabricType, NodeType
+from ..hardware.arithmetic import gpu_link
+from .cuts import balanced_cut
+from .graph import Cluster, Device, Fabric, NodeGroup
+
+DEFAULT_NODES_PER_LEAF = 16
+KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE"}
+
+
+def gpu_template(key: str, accelerator: Accelerator) -> Device:
+    """Return a device as the catalogue describes it, with the id "GPU"."""
+    return Device(
+        id="GPU",
+        kind="gpu",
+        model=key,
+        memory_bytes=accelerator.memory_bytes,
+        memory_bandwidth_bytes_per_s=accelerator.memory_rate.number,
+        peak_flops_per_s=accelerator.peak_flops_per_s,
+    )
+
+
+def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
+    """Return `count` nodes of the catalogue's type `name`; InputError for an unknown one."""
+    node = catalogue.node(name)
+    accelerator = catalogue.accelerators[node.accelerator]
+    link = gpu_link(catalogue, node)
+    switch = catalogue.switches[node.switch] if node.switch else None
+    network = catalogue.network(node.network)
+    gpus = round(node.gpus.number)
+    prefix = KNOWN_LINK_NAMES[link.kind]
+    share = switch.reduction_share if switch else None
+    return NodeGroup(
+        type=name,
+        count=count,
+        gpus=gpus,
+        gpu=gpu_template(node.accelerator, accelerator),
+        gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
+        gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
+        peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),
+        gpu_latency_s=link.latency.number if link.latency else None,
+        switched=switch is not None,
+        reduction_bandwidth_bytes_per_s=share.number * link.rate_bytes_per_s if share else None,
+        host_bandwidth_bytes_per_s=catalogue.interconnect(accelerator.host_link).rate_bytes_per_s,
+        nics=round(node.nics.number),
+        nic_kind=network.family,
+        nic_bandwidth_bytes_per_s=network.rate_bytes_per_s,
+        nic_latency_s=network.latency.number if network.latency else None,
+        numa_nodes=round(node.numa_nodes.number),
+        mesh=tuple((a, b, count * link.link_bytes_per_s) for a, b, count in node.mesh),
+        scale_up_nodes=round(node.scale_up_nodes.number) if node.scale_up_nodes else 1,
+    )
+
+
+def catalogue_cluster(
+    catalogue: Catalogue,
+    name: str,
+    *,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    fabric: str = "flat",
+    **changes: float,
+) -> Cluster:
+    """Return a cluster of one node type: `nodes` of them, or as many as `gpus` need, on a fabric of the catalogue.
+
+    `changes` replace keys of the fabric (nodes_per_leaf, oversubscription, ...). A GPU count under one node's gives
+    one node with fewer GPUs and NICs; one that is no multiple of a node is an InputError.
+    """
+    group = node_group(catalogue, name)
+    if nodes is None:
+        nodes, rest = divmod(gpus or group.gpus, group.gpus)
+        if rest and nodes:
+            raise InputError(f"{gpus} GPUs are not a multiple of the {group.gpus} of a {name}")
+        if rest:
+            return Cluster(name=name, groups=(_part_of_node(group, rest),), fabric=Fabric())
+    if nodes < 1:
+        raise InputError(f"{name}: expected 1 or more nodes, got {nodes}")
+    kind = catalogue.fabric(fabric)
+    return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))
+
+
+def fabric_for(kind: FabricType, nodes: int, **changes: float) -> Fabric:
+    """Return the fabric of so many nodes; a torus gets sides as equal as its dimension allows."""
+    unknown = sorted(set(changes) - {"nodes_per_leaf", "leaves_per_group", "oversubscription", "hop_latency_s"})
+    if unknown:
+        raise InputError(f"fabric: unknown key {unknown[0]}")
+    try:
+        return Fabric(
+            kind=kind.kind,
+            nodes_per_leaf=int(changes.get("nodes_per_leaf", kind.nodes_per_leaf)),
+            leaves_per_group=int(changes.get("leaves_per_group", kind.leaves_per_group)),
+            oversubscription=changes.get("oversubscription", kind.oversubscription),
+            sides=_sides(nodes, kind.dimensions) if kind.kind == "torus" else (),
+            hop_latency_s=changes.get("hop_latency_s", 0.0),
+        )
+    except ValueError as error:
+        raise InputError(f"fabric: {error}") from None
+
+
+def bisection_bytes_per_s(cluster: Cluster) -> float | None:
+    """Return the rate per direction between the better-connected halves of the nodes; of the GPUs for one node.
+
+    None where the cluster has no groups or its nodes differ.
+    """
+    if len(cluster.groups) != 1 or cluster.fabric is None:
+        return None
+    group, fabric = cluster.groups[0], cluster.fabric
+    if group.count == 1:
+        half = group.gpus // 2
+        if group.switched:
+            return half * group.gpu_bandwidth_bytes_per_s
+        if group.mesh:
+            return balanced_cut(group.gpus, {(a, b): rate for a, b, rate in group.mesh})
+        return half * (group.gpus - half) * group.peer_bandwidth_bytes_per_s
+    if group.count <= group.scale_up_nodes:
+        return group.count // 2 * group.gpus * group.gpu_bandwidth_bytes_per_s
+    half, node = group.count // 2, group.node_bandwidth_bytes_per_s
+    if fabric.kind == "torus":
+        return _torus_cut(fabric.sides) * node / (2 * len(fabric.sides))
+    if fabric.kind == "flat" or group.count <= fabric.nodes_per_leaf:
+        return half * node
+    return half * node / fabric.oversubscription
+
+
+def _peer_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
+    link = gpu_link(catalogue, node)
+    if node.switch:
+        return link.rate_bytes_per_s
+    if node.peer_links is not None:
+        return node.peer_links.number * link.link_bytes_per_s
+    return link.peer_bytes_per_s(round(node.gpus.number) - 1, switched=link.kind == "pcie")
+
+
+def _part_of_node(group: NodeGroup, gpus: int) -> NodeGroup:
+    """Return one node of which only `gpus` GPUs are used; each keeps its share of the NICs, at least one."""
+    mesh = tuple(edge for edge in group.mesh if max(edge[:2]) < gpus)
+    return replace(group, gpus=gpus, nics=max(1, group.nics * gpus // group.gpus), mesh=mesh, numa_nodes=1)
+
+
+def _sides(nodes: int, dimensions: int) -> tuple[int, ...]:
+    """Split `nodes` into factors as equal as can be; InputError where only a line would do."""
+    if dimensions == 1:
+        return (nodes,)
+    target = round(nodes ** (1 / dimensions))
+    side = next(s for s in range(max(1, target), 0, -1) if nodes % s == 0)
+    return tuple(sorted((side, *_sides(nodes // side, dimensions - 1)), reverse=True))
+
+
+def _torus_cut(sides: tuple[int, ...]) -> int:
+    """Return the links that halving the longest side cuts: two rings' worth (one where the side is 2)."""
+    longest = max(sides)
+    nodes = 1
+    for side in sides:
+        nodes *= side
+    return nodes // longest * (2 if longest > 2 else 1) if longest > 1 else 0

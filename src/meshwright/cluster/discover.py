@@ -1,0 +1,119 @@
+"""The live machine as a Cluster: CPUs from the system, GPUs from the drivers, NICs and the PCI tree from sysfs."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ..errors import InputError
+from ..hardware import Catalogue
+from .graph import Cluster, Device, Link
+from .kfd import amd_links
+from .local import local_cluster
+from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
+from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
+from .sysfs import SYS, Interface, network_interfaces, nics, pci_gpus
+
+
+def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
+    """Return this machine with all its devices and links; `gpu` names the accelerator where the driver cannot."""
+    base = local_cluster()
+    warnings: list[str] = []
+    try:
+        known = nvidia_gpus()
+    except NvmlError as error:
+        known = []
+        warnings.append(f"NVML: {error}; GPUs are described from the PCI bus alone")
+    interfaces = network_interfaces() if root == SYS else None
+    return assemble(base, catalogue, known, gpu, root, interfaces, warnings)
+
+
+def assemble(
+    base: Cluster,
+    catalogue: Catalogue,
+    known: Sequence[NvidiaGpu],
+    gpu: str | None,
+    root: Path,
+    interfaces: dict[str, Interface] | None,
+    warnings: Sequence[str] = (),
+) -> Cluster:
+    """Return `base` with the GPUs and NICs that sysfs below `root` shows, GPUs named and joined as drivers say."""
+    found = pci_gpus(root)
+    by_bus = {item.bus_id: item for item in known}
+    order = {item.bus_id: i for i, item in enumerate(known)}
+    found.sort(key=lambda item: order.get(item.bus_id, len(order)))
+    node = base.hosts[0].name if base.hosts else ""
+    notes = list(warnings)
+    gpus = []
+    for number, item in enumerate(found):
+        device = replace(item.device, id=f"GPU{number}", node=node)
+        described = _described(device, by_bus.get(item.bus_id), catalogue, gpu, notes)
+        gpus.append(dataclasses.replace(item, device=described))
+    cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, interfaces)]
+    own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]
+    joined = {frozenset((link.a, link.b)) for link in own}
+    physical = [item for item in (*gpus, *cards) if item.bridges]
+    pci = [link for link in pci_links(physical) if frozenset((link.a, link.b)) not in joined]
+    cpus = base.of_kind("cpu")
+    return replace(
+        base,
+        devices=(*base.devices, *(item.device for item in (*gpus, *cards))),
+        links=(*base.links, *own, *pci, *host_links(physical, cpus)),
+        warnings=(*base.warnings, *dict.fromkeys(notes), *upper_bound_warnings(pci)),
+    )
+
+
+def _described(
+    device: Device, driver: NvidiaGpu | None, catalogue: Catalogue, named: str | None, notes: list[str]
+) -> Device:
+    """Return the device with what the driver and the catalogue know of it."""
+    name = named or (driver.name if driver else "")
+    memory = driver.memory_bytes if driver else None
+    try:
+        key = catalogue.accelerator_key(name) if name else None
+    except InputError:
+        key = None
+        notes.append(f"{name} is not in the catalogue: no peaks are known (add it in a file: --hardware FILE)")
+    if key is None:
+        return replace(device, model=name or device.model, memory_bytes=memory)
+    accelerator = catalogue.accelerators[key]
+    return replace(
+        device,
+        model=key,
+        memory_bytes=memory or accelerator.memory_bytes,
+        memory_bandwidth_bytes_per_s=accelerator.memory_rate.number,
+        peak_flops_per_s=accelerator.peak_flops_per_s,
+    )
+
+
+def _nvlinks(gpus: Sequence[PciDevice], by_bus: dict[str, NvidiaGpu], catalogue: Catalogue) -> list[Link]:
+    """Return the NVLinks between GPUs: direct ones, or as many as both have to switches."""
+    links = []
+    for a, b in itertools.combinations(gpus, 2):
+        first, second = by_bus.get(a.bus_id), by_bus.get(b.bus_id)
+        if first is None or second is None:
+            continue
+        count = first.to_gpus.get(second.bus_id) or min(first.to_switches, second.to_switches)
+        if count:
+            one = _link_rate(a.device.model, catalogue)
+            rate = count * one if one else None
+            links.append(Link(a=a.device.id, b=b.device.id, kind=f"NV{count}", bandwidth_bytes_per_s=rate))
+    return links
+
+
+def _link_rate(model: str, catalogue: Catalogue) -> float | None:
+    accelerator = catalogue.accelerators.get(model)
+    if accelerator is None or accelerator.link is None:
+        return None
+    return catalogue.interconnect(accelerator.link).link_bytes_per_s
+
+
+def _xgmi_links(gpus: Sequence[PciDevice], root: Path) -> list[Link]:
+    ids = {item.bus_id: item.device.id for item in gpus}
+    return [
+        Link(a=ids[a], b=ids[b], kind="xGMI", bandwidth_bytes_per_s=rate)
+        for (a, b), rate in sorted(amd_links(root).items())
+        if a in ids and b in ids
+    ]

@@ -1,0 +1,120 @@
+"""A cluster as text for a terminal: the devices by NUMA node, and the matrix of links."""
+
+from collections.abc import Sequence
+
+from ..units import format_bytes, format_network_rate, format_rate
+from .analysis import Analysis
+from .graph import Cluster, Device
+from .paths import rank
+
+MAX_MATRIX = 32
+
+
+def draw(cluster: Cluster, analysis: Analysis) -> str:
+    """Return the drawing: hosts and groups, devices under their NUMA node, matrix, findings."""
+    parts = [*_hosts(cluster), *_groups(cluster), *_places(cluster), *_tree(cluster, analysis), *_matrix(cluster)]
+    if analysis.bisection_bytes_per_s is not None:
+        parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction"]
+    findings = [f"- {line}" for line in analysis.advice]
+    warnings = [f"! {line}" for line in cluster.warnings]
+    return "\n".join([*parts, *([""] if findings or warnings else []), *findings, *warnings]).strip("\n")
+
+
+def _hosts(cluster: Cluster) -> list[str]:
+    lines = []
+    for host in cluster.hosts:
+        caches = ", ".join(f"{name} {format_bytes(size)}" for name, size in sorted(host.cache_bytes.items()))
+        memory = f", {format_bytes(host.memory_bytes)} memory" if host.memory_bytes else ""
+        model = f"{host.cpu_model}, " if host.cpu_model else ""
+        detail = f"{model}{host.cores} cores on {host.numa_nodes} NUMA node(s){memory}"
+        lines.append(f"{host.name}: {detail}" + (f", {caches}" if caches else ""))
+    return lines
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    lines = []
+    for group in cluster.groups:
+        kind = "switched" if group.switched else "mesh"
+        lines.append(
+            f"{group.count} x {group.type}: {group.gpus} x {group.gpu.model}, {group.gpu_link} {kind}, "
+            f"{format_rate(group.gpu_bandwidth_bytes_per_s)} a GPU and "
+            f"{format_rate(group.peer_bandwidth_bytes_per_s)} to one peer, {group.nics} x "
+            f"{format_network_rate(group.nic_bandwidth_bytes_per_s)} {group.nic_kind} (all per direction)"
+        )
+    if cluster.fabric and cluster.num_nodes > 1:
+        f = cluster.fabric
+        sides = f" {' x '.join(map(str, f.sides))}" if f.sides else ""
+        lines.append(
+            f"fabric: {f.kind}{sides}, {f.nodes_per_leaf} nodes a leaf, oversubscription {f.oversubscription:g}"
+        )
+    return lines
+
+
+def _places(cluster: Cluster) -> list[str]:
+    """Return the switches with the nodes below them, at most so many."""
+    by_leaf: dict[tuple[str, ...], list[str]] = {}
+    for placement in cluster.placements:
+        by_leaf.setdefault(tuple(reversed(placement.switches)), []).append(placement.node)
+    lines = [f"{' > '.join(path)}: {_shortened(names)}" for path, names in sorted(by_leaf.items())]
+    return [f"{len(cluster.placements)} nodes below {len(by_leaf)} leaf switches", *lines[:40]] if lines else []
+
+
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 8 else f"{names[0]} ... {names[-1]} ({len(names)})"
+
+
+def _tree(cluster: Cluster, analysis: Analysis) -> list[str]:
+    numas = sorted({device.numa for device in cluster.devices}, key=lambda n: (n is None, n or 0))
+    lines = []
+    for numa in numas:
+        members = [device for device in cluster.devices if device.numa == numa]
+        lines.append("NUMA node not known" if numa is None else f"NUMA node {numa}")
+        for i, device in enumerate(members):
+            branch = "`-" if i == len(members) - 1 else "|-"
+            lines.append(f" {branch} {_describe(device, analysis)}")
+    return lines[:200]
+
+
+def _describe(device: Device, analysis: Analysis) -> str:
+    parts = [device.id]
+    if device.model and device.model != device.id:
+        parts.append(device.model)
+    if device.cores:
+        parts.append(f"{device.cores} cores")
+    if device.memory_bytes:
+        parts.append(format_bytes(device.memory_bytes))
+    if device.network_bandwidth_bytes_per_s:
+        parts.append(format_network_rate(device.network_bandwidth_bytes_per_s))
+    if device.cpu_affinity:
+        parts.append(f"CPUs {device.cpu_affinity}")
+    if device.id in analysis.nic_of_gpu:
+        nic, kind = analysis.nic_of_gpu[device.id]
+        parts.append(f"NIC {nic} ({kind})")
+    return "  ".join(parts)
+
+
+def _matrix(cluster: Cluster) -> list[str]:
+    """Return the matrix of kinds of link between GPUs and NICs, and a line for each kind with its rate."""
+    devices = [device for device in cluster.devices if device.kind in {"gpu", "nic"}]
+    known = {(link.a, link.b): link for link in cluster.links} | {(link.b, link.a): link for link in cluster.links}
+    if len(devices) < 2 or len(devices) > MAX_MATRIX or not cluster.links:
+        return []
+    width = max(max(len(device.id) for device in devices), 4) + 1
+    lines = ["", " " * width + "".join(f"{device.id:>{width}}" for device in devices)]
+    for a in devices:
+        cells = ["X" if a is b else known[a.id, b.id].kind if (a.id, b.id) in known else "-" for b in devices]
+        lines.append(f"{a.id:<{width}}" + "".join(f"{cell:>{width}}" for cell in cells))
+    rates: dict[str, set[str]] = {}
+    shown = {device.id for device in devices}
+    for link in cluster.links:
+        if {link.a, link.b} <= shown:
+            rate = format_rate(link.bandwidth_bytes_per_s) if link.bandwidth_bytes_per_s else "rate not known"
+            rates.setdefault(link.kind, set()).add(rate)
+    legend = [
+        f"{kind}: {', '.join(sorted(found))} per direction" for kind, found in sorted(rates.items(), key=_by_rank)
+    ]
+    return [*lines, "", *legend]
+
+
+def _by_rank(item: tuple[str, set[str]]) -> tuple[int, str]:
+    return rank(item[0]), item[0]

@@ -1,0 +1,54 @@
+"""Find out what kind of dump a file is, and read it."""
+
+import os
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ...errors import InputError
+from ...files import read_struct, read_text
+from ...hardware import Catalogue
+from ..graph import Cluster
+from .hwloc import from_hwloc
+from .matrix import looks_like_matrix
+from .nccl import from_nccl
+from .nvidia import from_nvidia_matrix
+from .rocm import from_rocm_topology, looks_like_rocm
+from .slurm import from_slurm_topology, looks_like_slurm
+from .xml import parse_xml
+
+MAX_BYTES = 32 * 2**20
+MAX_LINES = 200_000
+KNOWN = (
+    "nvidia-smi topo -m, rocm-smi --showtopo, lstopo XML, NCCL topology XML, scontrol show topology, or cluster.json"
+)
+
+
+def load_dump(path: str | os.PathLike[str], catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+    """Read a saved dump or a cluster file; InputError in one line for anything that is neither."""
+    if Path(path).suffix in {".json", ".toml"}:
+        return read_struct(path, Cluster)
+    text = read_text(path, max_bytes=MAX_BYTES)
+    cluster = parse_dump(text, str(path), catalogue, gpu)
+    return replace(cluster, name=Path(path).stem) if cluster.name == str(path) else cluster
+
+
+def parse_dump(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+    """Return the cluster that a dump's text describes; `where` opens the message of an error."""
+    text = text.removeprefix("\ufeff")  # a byte order mark
+    if text.count("\n") > MAX_LINES:
+        raise InputError(f"{where}: more than {MAX_LINES} lines, refused")
+    if text.lstrip().startswith("<"):
+        root = parse_xml(text.lstrip(), where)
+        if root.name == "topology":
+            return from_hwloc(root, where, catalogue, gpu)
+        if root.name == "system":
+            return from_nccl(root, where, catalogue, gpu)
+        raise InputError(f"{where}: XML element {root.name[:40]!r}, expected topology (lstopo) or system (NCCL)")
+    if looks_like_slurm(text):
+        return from_slurm_topology(text, where)
+    if looks_like_rocm(text):
+        return from_rocm_topology(text, where, catalogue, gpu)
+    if looks_like_matrix(text):
+        return from_nvidia_matrix(text, where, catalogue, gpu)
+    raise InputError(f"{where}: not a known dump; expected {KNOWN}")

@@ -1,0 +1,84 @@
+"""How near two nodes are: hops over the switches between them, an order of nodes that keeps neighbours near."""
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import InputError
+from .graph import Cluster, Placement
+
+# how each cloud or scheduler gives nodes that are close to each other
+CLOSE_NODES = {
+    "aws": "a cluster placement group (and capacity blocks in one UltraCluster)",
+    "azure": "one virtual machine scale set with a single placement group, or an availability set",
+    "gcp": "a compact placement policy",
+    "oci": "a cluster network",
+    "slurm": "sbatch --switches=1, or --contiguous",
+}
+
+
+def hops(cluster: Cluster, a: str, b: str) -> int:
+    """Return the level of the lowest switch that two nodes share: 0 one node, 1 same leaf, 2 same spine, 3 further.
+
+    On a torus it is the number of links between them. InputError for a node that has no place.
+    """
+    if a == b:
+        return 0
+    if cluster.placements:
+        return _shared_level(_placement(cluster, a), _placement(cluster, b))
+    fabric = cluster.fabric
+    if fabric is None:
+        raise InputError(f"{cluster.name}: no fabric and no placements, so the distance of {a} and {b} is not known")
+    i, j = _number(cluster, a), _number(cluster, b)
+    if fabric.kind == "torus":
+        return _torus_distance(i, j, fabric.sides)
+    if fabric.kind == "flat" or i // fabric.nodes_per_leaf == j // fabric.nodes_per_leaf:
+        return 1
+    per_group = fabric.nodes_per_leaf * fabric.leaves_per_group
+    if fabric.kind == "dragonfly" and i // per_group != j // per_group:
+        return 3
+    return 2
+
+
+def nearest_order(placements: Iterable[Placement]) -> list[str]:
+    """Return the nodes so that those that share a leaf are neighbours, then those that share a spine, and so on."""
+    return [p.node for p in sorted(placements, key=lambda p: (tuple(reversed(p.switches)), _natural(p.node)))]
+
+
+def advice(cluster: Cluster, nodes: Sequence[str], cloud: str | None = None) -> str | None:
+    """Return what to do where the nodes of a job are spread over leaves, or None where they share one."""
+    distance = max((hops(cluster, nodes[0], other) for other in nodes[1:]), default=0)
+    if distance <= 1:
+        return None
+    ways = [CLOSE_NODES[cloud]] if cloud in CLOSE_NODES else [f"{name}: {way}" for name, way in CLOSE_NODES.items()]
+    return f"the nodes are up to {distance} switch levels apart; ask for close ones with {'; '.join(ways)}"
+
+
+def _placement(cluster: Cluster, node: str) -> Placement:
+    for placement in cluster.placements:
+        if placement.node == node:
+            return placement
+    raise InputError(f"{cluster.name}: no such node {node} among its {len(cluster.placements)} placements")
+
+
+def _shared_level(a: Placement, b: Placement) -> int:
+    common = [level for level, switch in enumerate(a.switches, start=1) if switch in b.switches]
+    return common[0] if common else max(len(a.switches), len(b.switches)) + 1
+
+
+def _number(cluster: Cluster, node: str) -> int:
+    digits = node.removeprefix("node")
+    if not digits.isdecimal() or int(digits) >= cluster.num_nodes:
+        raise InputError(f"{cluster.name}: no such node {node} (node0 to node{cluster.num_nodes - 1})")
+    return int(digits)
+
+
+def _torus_distance(i: int, j: int, sides: tuple[int, ...]) -> int:
+    total = 0
+    for side in reversed(sides):
+        (i, a), (j, b) = divmod(i, side), divmod(j, side)
+        total += min((a - b) % side, (b - a) % side)
+    return total
+
+
+def _natural(name: str) -> tuple[str, int]:
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)

@@ -1,0 +1,185 @@
+"""GPUs and NICs of this machine from sysfs: their place in the PCI tree, NUMA node, link rate and port rate."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ..hardware.arithmetic import INFINIBAND_LANE_GBPS
+from .graph import Device
+from .pcipath import PciDevice, pcie_bytes_per_s
+
+SYS = Path("/sys")
+DISPLAY_CLASSES, NETWORK_CLASSES = ("0x03", "0x12"), ("0x02",)  # 0x12: processing accelerators
+GPU_VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x1da3": "habana"}
+BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+NOT_A_NIC = ("lo", "ifb", "docker", "br-", "virbr", "dummy", "bond", "sit", "tunl", "gre", "erspan", "ip6")
+RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What netlink says of a network interface: whether it is up, and the rate that shaping leaves it."""
+
+    up: bool
+    limit_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A network port: its name, its rate per direction, what it is, and the PCI function below it."""
+
+    name: str
+    bytes_per_s: float | None
+    kind: str  # "infiniband", "roce", "ethernet", "virtual"
+    bus_id: str | None
+
+
+def pci_functions(root: Path = SYS) -> dict[str, Path]:
+    """Return the folder of every PCI function by bus id."""
+    folder = root / "bus/pci/devices"
+    return {path.name: path.resolve() for path in sorted(folder.glob("*"))} if folder.is_dir() else {}
+
+
+def pci_gpus(root: Path = SYS) -> list[PciDevice]:
+    """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says."""
+    found: list[PciDevice] = []
+    for bus_id, folder in pci_functions(root).items():
+        vendor = GPU_VENDORS.get(read(folder / "vendor"))
+        if vendor and read(folder / "class").startswith(DISPLAY_CLASSES):
+            device = _placed(Device(id=f"GPU{len(found)}", kind="gpu", model=vendor), folder)
+            found.append(PciDevice(device, bridges(folder), link_bytes_per_s(folder), bus_id))
+    return found
+
+
+def nics(root: Path = SYS, interfaces: Mapping[str, Interface] | None = None) -> list[PciDevice]:
+    """Return the NICs: a PCI function with its ports, or a virtual interface that is up."""
+    functions = pci_functions(root)
+    by_function: dict[str, list[Port]] = {}
+    alone = []
+    for port in ports(root, interfaces):
+        if port.bus_id in functions:
+            by_function.setdefault(port.bus_id or "", []).append(port)
+        elif port.kind == "virtual":
+            alone.append(port)
+    found = []
+    for bus_id, mine in sorted(by_function.items()):
+        folder, first = functions[bus_id], mine[0]
+        rates = [port.bytes_per_s for port in mine if port.bytes_per_s]
+        rate = max(rates, default=None)
+        device = Device(id=first.name, kind="nic", model=first.kind, network_bandwidth_bytes_per_s=rate)
+        found.append(PciDevice(_placed(device, folder), bridges(folder), link_bytes_per_s(folder), bus_id))
+    for port in alone:
+        device = Device(id=port.name, kind="nic", model=port.kind, network_bandwidth_bytes_per_s=port.bytes_per_s)
+        found.append(PciDevice(device, (), None))
+    return found
+
+
+def ports(root: Path, interfaces: Mapping[str, Interface] | None) -> list[Port]:
+    """Return InfiniBand ports first, then the network interfaces but loopback; shaping counts as the rate.
+
+    `interfaces` are those of this network namespace: sysfs may still show another's. None: take what sysfs shows.
+    """
+    found = []
+    for folder in _folders(root / "class/infiniband"):
+        for port in _folders(folder / "ports"):
+            kind = "infiniband" if read(port / "link_layer") == "InfiniBand" else "roce"
+            found.append(Port(folder.name, infiniband_rate(read(port / "rate")), kind, _bus_id(folder / "device")))
+    shown = {folder.name: folder for folder in _folders(root / "class/net")}
+    for name in sorted(shown if interfaces is None else interfaces):
+        port_found = (
+            None if name.startswith(NOT_A_NIC) else _interface(name, shown.get(name), (interfaces or {}).get(name))
+        )
+        if port_found is not None:
+            found.append(port_found)
+    return found
+
+
+def _interface(name: str, folder: Path | None, known: Interface | None) -> Port | None:
+    """Return one network interface as a port; None for a virtual one that is down."""
+    bus_id = _bus_id(folder / "device") if folder else None
+    up = known.up if known else folder is not None and read(folder / "operstate") in {"up", "unknown"}
+    if bus_id is None and not up:
+        return None
+    megabits = read(folder / "speed") if folder else ""
+    rate = int(megabits) * 1e6 / 8 if re.fullmatch(r"[1-9]\d{0,8}", megabits) else None
+    if known and known.limit_bytes_per_s is not None:
+        rate = min(known.limit_bytes_per_s, rate) if rate else known.limit_bytes_per_s
+    return Port(name, rate, "ethernet" if bus_id else "virtual", bus_id)
+
+
+def infiniband_rate(text: str) -> float | None:
+    """Return the rate per direction of "400 Gb/sec (4X NDR)"; generation and width give the exact figure."""
+    match = RATE.match(text)
+    if match is None:
+        return None
+    gigabits, lanes, generation = match.groups()
+    if generation in INFINIBAND_LANE_GBPS and lanes:
+        return INFINIBAND_LANE_GBPS[generation] * int(lanes) * 1e9 / 8
+    return float(gigabits) * 1e9 / 8 or None
+
+
+def network_interfaces() -> dict[str, Interface] | None:
+    """Return the interfaces of this network namespace with the rate that tbf leaves them; None without netlink."""
+    from pyroute2 import IPRoute
+
+    try:
+        with IPRoute() as netlink:
+            limits = {
+                qdisc["index"]: float(options.get_attr("TCA_TBF_PARMS")["rate"])
+                for qdisc in netlink.get_qdiscs()
+                if qdisc.get_attr("TCA_KIND") == "tbf" and (options := qdisc.get_attr("TCA_OPTIONS")) is not None
+            }
+            return {
+                link.get_attr("IFLA_IFNAME"): Interface(
+                    up=link.get_attr("IFLA_OPERSTATE") in {"UP", "UNKNOWN"}, limit_bytes_per_s=limits.get(link["index"])
+                )
+                for link in netlink.get_links()
+            }
+    except OSError:
+        return None
+
+
+def link_bytes_per_s(folder: Path) -> float | None:
+    """Return the PCIe rate of a function at its widest: links sleep at a lower speed when idle."""
+    best = pcie_bytes_per_s(read(folder / "max_link_speed"), read(folder / "max_link_width"))
+    return best or pcie_bytes_per_s(read(folder / "current_link_speed"), read(folder / "current_link_width"))
+
+
+def bridges(folder: Path) -> tuple[str, ...]:
+    """Return the host bridge and the ports above a PCI function, from the path of its folder."""
+    parts = folder.parts
+    start = next((i for i, part in enumerate(parts) if re.fullmatch(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", part)), None)
+    return parts[start:-1] if start is not None else ()
+
+
+def read(path: Path) -> str:
+    """Return the text of a small file, "" where it is missing or refuses to be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def numa_of(folder: Path) -> int | None:
+    """Return the NUMA node of a PCI function; None where the firmware does not say (-1)."""
+    text = read(folder / "numa_node")
+    return int(text) if text.isdecimal() else None
+
+
+def _placed(device: Device, folder: Path) -> Device:
+    """Return the device with the NUMA node and the CPUs next to its PCI function."""
+    return replace(device, numa=numa_of(folder), cpu_affinity=read(folder / "local_cpulist") or None)
+
+
+def _bus_id(device: Path) -> str | None:
+    """Return the PCI function that a class device hangs on, itself or above it (virtio)."""
+    if not device.exists():
+        return None
+    return next((part for part in reversed(device.resolve().parts) if BUS_ID.fullmatch(part)), None)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.is_dir()) if folder.is_dir() else []

@@ -1,0 +1,85 @@
+"""Arithmetic on link rates that people get wrong: duplex, shares of a mesh, percent of spec, InfiniBand widths."""
+
+from ..errors import InputError
+from ..units import format_rate
+from .catalogue import Catalogue
+from .kinds import Interconnect, NodeType
+
+# Gb/s of one lane per direction, by generation (InfiniBand Trade Association roadmap)
+INFINIBAND_LANE_GBPS = {
+    "SDR": 2.5,
+    "DDR": 5,
+    "QDR": 10,
+    "FDR": 14,
+    "EDR": 25,
+    "HDR": 50,
+    "NDR": 100,
+    "XDR": 200,
+    "GDR": 400,
+}
+EXPECTED_SHARE = (0.8, 0.9)  # of the advertised rate that reaches the application
+
+
+def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:
+    """Return the rate of an InfiniBand link of `lanes` lanes: NDR x4 is 50e9, NDR200 is NDR x2."""
+    name = generation.upper()
+    if name not in INFINIBAND_LANE_GBPS:
+        raise InputError(f"InfiniBand {generation!r}: expected one of {', '.join(INFINIBAND_LANE_GBPS)}")
+    if lanes not in {1, 2, 4, 8, 12}:
+        raise InputError(f"InfiniBand x{lanes}: expected 1, 2, 4, 8 or 12 lanes")
+    return INFINIBAND_LANE_GBPS[name] * lanes * 1e9 / 8
+
+
+def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
+    """Return the links between the accelerators of a node: their own, or PCIe where they have none."""
+    accelerator = catalogue.accelerators[node.accelerator]
+    return catalogue.interconnect(accelerator.link or accelerator.host_link)
+
+
+def node_network_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:
+    """Return the rate of all compute NICs of a node together, per direction."""
+    return node.nics.number * catalogue.network(node.network).rate_bytes_per_s
+
+
+def percent_of_spec(measured_bytes_per_s: float, link: Interconnect) -> float:
+    """Return what share of the rate per direction was measured, in percent."""
+    return 100 * measured_bytes_per_s / link.rate_bytes_per_s
+
+
+def duplex_trap(rate_bytes_per_s: float, link: Interconnect) -> str | None:
+    """Return a warning if a rate that is meant per direction is the duplex figure of the link, otherwise None."""
+    if abs(rate_bytes_per_s / link.duplex_bytes_per_s - 1) > 0.03:
+        return None
+    return (
+        f"{format_rate(rate_bytes_per_s)} is the duplex figure of {link.title}; per direction it is "
+        f"{format_rate(link.rate_bytes_per_s)}"
+    )
+
+
+def sparsity_trap(catalogue: Catalogue, key: str, precision: str, flops_per_s: float) -> str | None:
+    """Return a warning if a peak is twice the dense one of the catalogue, as datasheets print it with sparsity."""
+    peak = catalogue.accelerators[key].peak_flops_per_s.get(precision)
+    if peak is None or abs(flops_per_s / (2 * peak) - 1) > 0.02:
+        return None
+    return f"{flops_per_s / 1e12:.0f} TFLOP/s is {key}'s {precision} peak with sparsity; dense it is {peak / 1e12:.0f}"
+
+
+def suspicions(mine: Catalogue, shipped: Catalogue) -> list[str]:
+    """Return what looks wrong in figures that a user's file replaced: duplex rates, peaks with sparsity."""
+    found: list[str] = []
+    for key, link in shipped.interconnects.items():
+        trap = duplex_trap(mine.interconnects[key].rate_bytes_per_s, link)
+        found += [f"interconnects.{key}: {trap}"] if trap else []
+    for key in shipped.accelerators:
+        for precision, peak in mine.accelerators[key].peak_flops_per_s.items():
+            trap = sparsity_trap(shipped, key, precision, peak)
+            found += [f"accelerators.{key}: {trap}"] if trap else []
+    return found
+
+
+def intra_node_ratio_needed(gpus: int) -> float:
+    """Return how much faster than the node's network the links inside must be: 2(P-1)/P of tensor parallelism.
+
+    A rule of thumb that counts one all-reduce per pipeline cut; the planner's verdict comes from the full model.
+    """
+    return 2 * (gpus - 1) / gpus

@@ -1,0 +1,183 @@
+"""Load the catalogue: the TOML files of this package, extended or overridden by a user's."""
+
+import functools
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..files import convert, read_text
+from .figures import Figure
+from .kinds import Accelerator, FabricType, Interconnect, Network, NodeType, Switch, Trap
+
+T = TypeVar("T")
+FILES = ("sources", "interconnects", "networks", "accelerators", "nodes", "traps")
+KINDS: dict[str, Any] = {
+    "interconnects": Interconnect,
+    "switches": Switch,
+    "networks": Network,
+    "accelerators": Accelerator,
+    "nodes": NodeType,
+    "fabrics": FabricType,
+}
+USER_FILES = "MESHWRIGHT_HARDWARE"  # paths, separated like PATH
+
+
+class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every hardware that is known by name."""
+
+    interconnects: dict[str, Interconnect]
+    switches: dict[str, Switch]
+    networks: dict[str, Network]
+    accelerators: dict[str, Accelerator]
+    nodes: dict[str, NodeType]
+    fabrics: dict[str, FabricType]
+    sources: dict[str, str]
+    traps: tuple[Trap, ...] = ()
+
+    def interconnect(self, name: str) -> Interconnect:
+        """Return one kind of link; InputError with the nearest name if there is none."""
+        return _get(self.interconnects, name, "interconnect")
+
+    def network(self, name: str) -> Network:
+        """Return one kind of NIC."""
+        return _get(self.networks, name, "network")
+
+    def node(self, name: str) -> NodeType:
+        """Return one node type."""
+        return _get(self.nodes, name, "node type")
+
+    def fabric(self, name: str) -> FabricType:
+        """Return one fabric."""
+        return _get(self.fabrics, name, "fabric")
+
+    def accelerator(self, name: str) -> Accelerator:
+        """Return an accelerator by its key or by a name that a driver reports ("NVIDIA A100-SXM4-80GB")."""
+        return self.accelerators[self.accelerator_key(name)]
+
+    def accelerator_key(self, name: str) -> str:
+        """Return the key of the accelerator that `name` means; InputError if none does."""
+        plain = _plain(name)
+        for key, accelerator in self.accelerators.items():
+            if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
+                return key
+        raise InputError(f"no accelerator {name!r} in the catalogue ({nearest(name, self.accelerators)})")
+
+
+def load(*user_files: str | os.PathLike[str]) -> Catalogue:
+    """Return the catalogue, extended by TOML files of the user and those that MESHWRIGHT_HARDWARE names.
+
+    A table of a user's file with a new name adds an entry; with a known name it replaces the keys that it gives.
+    """
+    named = [path for path in os.environ.get(USER_FILES, "").split(os.pathsep) if path]
+    return _load(tuple(str(path) for path in (*named, *user_files)))
+
+
+def shipped() -> Catalogue:
+    """Return the catalogue of this package alone, without any file of the user."""
+    return _load(())
+
+
+@functools.lru_cache(maxsize=1)
+def _shipped_data() -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for name in FILES:
+        text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
+        data |= tomllib.loads(text)
+    return data
+
+
+def _load(user_files: tuple[str, ...]) -> Catalogue:
+    data, where = _shipped_data(), "catalogue"
+    for path in user_files:
+        where = str(path)
+        try:
+            extra = tomllib.loads(read_text(Path(path), max_bytes=2**20))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InputError(f"{path}: {error}") from None
+        data = _merged(data, extra)
+    catalogue = _typed(data, where)
+    _check(catalogue, where)
+    return catalogue
+
+
+def _typed(data: Mapping[str, Any], where: str) -> Catalogue:
+    """Convert entry by entry, so that an error names the entry and the nearest key."""
+    for table in data:
+        _known(table, Catalogue.__struct_fields__, f"{where}: table")
+    tables: dict[str, Any] = {}
+    for table, kind in KINDS.items():
+        entries = data[table]
+        if not isinstance(entries, Mapping):
+            raise InputError(f"{where}: {table}: expected tables such as [{table}.NAME]")
+        tables[table] = {key: convert(entry, kind, where=f"{where}: {table}.{key}") for key, entry in entries.items()}
+    rest = {name: data[name] for name in ("sources", "traps")}
+    return Catalogue(
+        sources=convert(rest["sources"], dict[str, str], where=f"{where}: sources"),
+        traps=convert(rest["traps"], tuple[Trap, ...], where=f"{where}: traps"),
+        **tables,
+    )
+
+
+def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the tables of `extra` merged in; a figure is replaced as a whole."""
+    result = dict(base)
+    for key, value in extra.items():
+        known = result.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping) and "value" not in value:
+            result[key] = _merged(known, value)
+        elif isinstance(known, list) and isinstance(value, list) and key == "traps":
+            result[key] = [*known, *value]
+        else:
+            result[key] = value
+    return result
+
+
+def figures(entry: object) -> dict[str, Figure]:
+    """Return the figures of an entry by name, those in tables with a dotted one."""
+    found: dict[str, Figure] = {}
+    for name in getattr(entry, "__struct_fields__", ()):
+        value = getattr(entry, name)
+        if isinstance(value, Figure):
+            found[name] = value
+        elif isinstance(value, dict):
+            found |= {f"{name}.{key}": item for key, item in value.items() if isinstance(item, Figure)}
+    return found
+
+
+def _check(catalogue: Catalogue, where: str) -> None:
+    """Raise InputError for a name that leads nowhere or a figure whose source is not listed."""
+    for table in KINDS:
+        for key, entry in getattr(catalogue, table).items():
+            for name, figure in figures(entry).items():
+                for claim in (figure, *figure.others):
+                    _known(claim.source, catalogue.sources, f"{where}: {table}.{key}.{name}.source")
+    for key, accelerator in catalogue.accelerators.items():
+        _known(accelerator.host_link, catalogue.interconnects, f"{where}: accelerators.{key}.host_link")
+        if accelerator.link:
+            _known(accelerator.link, catalogue.interconnects, f"{where}: accelerators.{key}.link")
+    for key, node in catalogue.nodes.items():
+        _known(node.accelerator, catalogue.accelerators, f"{where}: nodes.{key}.accelerator")
+        _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")
+        if node.switch:
+            _known(node.switch, catalogue.switches, f"{where}: nodes.{key}.switch")
+
+
+def _known(name: str, table: Iterable[str], where: str) -> None:
+    if name not in table:
+        raise InputError(f"{where}: no such entry {name!r} ({nearest(name, table)})")
+
+
+def _get(table: Mapping[str, T], name: str, what: str) -> T:
+    if name not in table:
+        raise InputError(f"no {what} {name!r} in the catalogue ({nearest(name, table)})")
+    return table[name]
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -1,0 +1,137 @@
+"""What the catalogue holds: one struct a kind of hardware. All rates are per direction."""
+
+from typing import Literal
+
+import msgspec
+
+from .figures import Figure
+
+
+class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the devices of one node reach each other, or the host: the links of one device."""
+
+    title: str
+    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh"]
+    rate: Figure  # over all links of one device at once
+    links: Figure  # of one device
+    link_rate: Figure | None = None
+    lanes: Figure | None = None  # of one link
+    lane_rate: Figure | None = None
+    peer_rate: Figure | None = None  # to any one peer, where the links form a mesh
+    attainable: Figure | None = None  # share of the rate that a large collective reaches
+    latency: Figure | None = None
+    found_in: tuple[str, ...] = ()
+    traps: tuple[str, ...] = ()
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Rate of one device over all its links, per direction."""
+        return self.rate.number
+
+    @property
+    def duplex_bytes_per_s(self) -> float:
+        """Both directions added up: what vendors print."""
+        return 2 * self.rate.number
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """Rate of one link, per direction."""
+        return self.link_rate.number if self.link_rate else self.rate.number / self.links.number
+
+    def peer_bytes_per_s(self, peers: int, *, switched: bool) -> float:
+        """Return what reaches one of `peers` peers: everything behind a switch, a share of it in a mesh."""
+        if switched or peers < 1:
+            return self.rate.number
+        return self.peer_rate.number if self.peer_rate else self.rate.number / peers
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A switch between the accelerators of a node: any pair at full rate."""
+
+    title: str
+    rate: Figure  # of one accelerator
+    max_gpus: Figure
+    per_node: Figure | None = None
+    outward_rate: Figure | None = None  # of one node, towards other nodes
+    reduction_share: Figure | None = None  # all-reduce done in the switch: algorithm bandwidth over the rate
+    traps: tuple[str, ...] = ()
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One NIC or port between nodes."""
+
+    title: str
+    family: Literal["infiniband", "efa", "roce", "tcpx", "slingshot", "omni-path", "tcp"]
+    rate: Figure
+    lanes: Figure | None = None
+    lane_rate: Figure | None = None
+    latency: Figure | None = None  # of the hardware, port to port
+    hop_latency: Figure | None = None  # of one hop of a collective, software included
+    attainable: Figure | None = None
+    traps: tuple[str, ...] = ()
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Rate of one port, per direction."""
+        return self.rate.number
+
+
+class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One accelerator: dense peaks by precision, memory, and the links it has."""
+
+    title: str
+    vendor: str
+    architecture: str = ""  # what NCCL's and ROCm's dumps call it: "sm80", "gfx90a"
+    link: str | None = None  # an interconnect, to its peers
+    host_link: str  # an interconnect, to the host
+    memory: Figure
+    memory_rate: Figure
+    flops: dict[str, Figure]
+    aliases: tuple[str, ...] = ()  # names that drivers report
+    traps: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory as sold; the driver shows less."""
+        return round(self.memory.number)
+
+    @property
+    def peak_flops_per_s(self) -> dict[str, float]:
+        """Dense peaks by precision."""
+        return {precision: figure.number for precision, figure in self.flops.items()}
+
+
+class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One machine: so many accelerators, the switch between them, the NICs of the compute fabric."""
+
+    title: str
+    accelerator: str
+    gpus: Figure
+    network: str
+    nics: Figure
+    switch: str | None = None
+    peer_links: Figure | None = None  # most links to one peer, where the mesh is not all to all
+    mesh: tuple[tuple[int, int, int], ...] = ()  # that mesh: (GPU, GPU, links)
+    numa_nodes: Figure
+    scale_up_nodes: Figure | None = None  # nodes that one domain of the accelerators' own links spans
+    traps: tuple[str, ...] = ()
+
+
+class FabricType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How nodes are joined; the numbers are defaults that a user overrides."""
+
+    title: str
+    kind: Literal["flat", "fat-tree", "rail-optimised", "dragonfly", "torus"]
+    source: str
+    nodes_per_leaf: int = 1
+    leaves_per_group: int = 1
+    oversubscription: float = 1.0
+    dimensions: int = 1
+
+
+class Trap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A published statement that misleads, and what is right."""
+
+    name: str
+    claim: str
+    truth: str

@@ -1,0 +1,95 @@
+"""The catalogue as rows: listed, filtered by words, and compared column by column."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..units import format_network_rate, format_rate
+from .catalogue import Catalogue, figures
+
+TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of the catalogue as text, with the number behind each figure and its source."""
+
+    table: str
+    name: str
+    title: str
+    texts: dict[str, str]
+    numbers: dict[str, float]
+    sources: dict[str, str]
+    traps: tuple[str, ...] = ()
+
+
+def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[Entry]:
+    """Return the entries in which every one of `words` occurs (in table, name, title or text), in the file's order."""
+    found = [
+        _entry(catalogue, table, name, item)
+        for table in TABLES[:-1]
+        for name, item in getattr(catalogue, table).items()
+    ]
+    found += [Entry("traps", trap.name, trap.claim, {"truth": trap.truth}, {}, {}) for trap in catalogue.traps]
+    return [entry for entry in found if all(word.lower() in _haystack(entry) for word in words)]
+
+
+def find(catalogue: Catalogue, name: str) -> Entry:
+    """Return the entry of exactly this name; InputError with the nearest name if there is none."""
+    every = {entry.name: entry for entry in entries(catalogue)}
+    if name not in every:
+        raise InputError(f"no entry {name!r} in the catalogue ({nearest(name, every)})")
+    return every[name]
+
+
+def compared(chosen: Sequence[Entry]) -> list[tuple[str, list[str]]]:
+    """Return rows (figure, one text an entry); a number carries its ratio to the first entry's."""
+    keys = list(dict.fromkeys(key for entry in chosen for key in entry.texts))
+    rows = []
+    for key in keys:
+        base = chosen[0].numbers.get(key)
+        cells = []
+        for entry in chosen:
+            text, number = entry.texts.get(key, "-"), entry.numbers.get(key)
+            ratio = f" ({number / base:.2f}x)" if base and number and entry is not chosen[0] else ""
+            cells.append(text + ratio)
+        rows.append((key, cells))
+    return rows
+
+
+def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> Entry:
+    texts, numbers, sources = {}, {}, {}
+    for field in item.__struct_fields__:
+        value = getattr(item, field)
+        if isinstance(value, str) and value and field != "title":
+            texts[field] = value
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            texts[field], numbers[field] = f"{value:g}", float(value)
+    for key, figure in figures(item).items():
+        texts[key], numbers[key], sources[key] = (
+            _text(table, key, figure.value, figure.number),
+            figure.number,
+            figure.source,
+        )
+        for other in figure.others:
+            texts[key] += f" [{other.value} by {other.source}]"
+    if table == "nodes":
+        rate = item.nics.number * catalogue.network(item.network).rate_bytes_per_s
+        texts["network_rate"], numbers["network_rate"] = f"{format_network_rate(rate)} per direction", rate
+    return Entry(table, name, item.title, texts, numbers, sources, getattr(item, "traps", ()))
+
+
+def _text(table: str, key: str, value: str | int | float, number: float) -> str:
+    """Print a figure; rates between nodes in Gb/s, inside a node in GB/s with the duplex figure beside it."""
+    if not isinstance(value, str):
+        return f"{value:g}"
+    if not key.endswith("rate") or key == "memory_rate":
+        return value
+    if table == "networks":
+        return f"{format_network_rate(number)} per direction"
+    return f"{format_rate(number)} per direction ({format_rate(2 * number)} duplex)"
+
+
+def _haystack(entry: Entry) -> str:
+    return " ".join((entry.table, entry.name, entry.title, *entry.texts.values())).lower()

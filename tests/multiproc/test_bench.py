@@ -1,0 +1,240 @@
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from meshwright.bench.fit import fit_sweep, predicted_s
+from meshwright.bench.sweep import COLLECTIVES, SweepRequest, make_call, rows_from, sweep_on_rank
+from meshwright.bench.table import load_tables
+from meshwright.cli import run
+from meshwright.cluster.graph import Cluster
+from meshwright.files import read_struct
+
+BACKENDS = ["gloo", "meshwright"]
+
+
+def has(backend: str) -> bool:
+    import meshwright  # noqa: F401  # registers its backend
+
+    return backend in dist.Backend.backend_list
+
+
+def needs(backend: str) -> None:
+    if not has(backend):
+        pytest.skip(f"the backend {backend} is not in this tree")
+
+
+def wrong_elements(rank: int, world_size: int, store: Any, backend: str, sizes: tuple[int, ...]) -> dict[str, int]:
+    """Run every collective once at each size; return how many elements were wrong."""
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    wrong = {}
+    for name in COLLECTIVES:
+        for size in sizes:
+            call = make_call(name, size, torch.float32, torch.device("cpu"))
+            call.fill()
+            call.run()
+            wrong[f"{name} {size}"] = call.wrong()
+    return wrong
+
+
+def spoiled(rank: int, world_size: int, store: Any, name: str) -> int:
+    """Run a collective, then change one element of its output on every rank; return what the check counts."""
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+    call = make_call(name, 4096, torch.float32, torch.device("cpu"))
+    call.fill()
+    call.run()
+    closure = [cell.cell_contents for cell in call.wrong.__closure__]
+    output = next(c for c in closure if isinstance(c, torch.Tensor) and c.data_ptr() in _written(call))
+    output[0] += 1
+    return call.wrong()
+
+
+def _written(call: Any) -> set[int]:
+    """Return the addresses of the tensors that the call fills anew."""
+    return {c.cell_contents.data_ptr() for c in call.fill.__closure__ if isinstance(c.cell_contents, torch.Tensor)}
+
+
+def plain_times(size_bytes: int, calls: int) -> list[float]:
+    """An independent measurement: the twenty lines that anybody would write."""
+    tensor = torch.ones(size_bytes // 4)
+    times = []
+    for _ in range(calls):
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_reduce(tensor)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def both_measurements(
+    rank: int, world_size: int, store: Any, backend: str, size_bytes: int
+) -> tuple[list[float], list[float]]:
+    """Measure with bench and with the plain loop, alternating."""
+    torch.set_num_threads(1)
+    dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    request = SweepRequest(
+        collective="all_reduce", backend=backend, sizes_bytes=(size_bytes,), budget_s=0.05, settle_s=0.05
+    )
+    ours: list[float] = []
+    theirs: list[float] = []
+    plain_times(size_bytes, 200)
+    for _ in range(20):
+        sample = sweep_on_rank(request)[0]
+        ours += sample.times_s
+        plain_times(size_bytes, 2)
+        theirs += plain_times(size_bytes, len(sample.times_s))
+    return ours, theirs
+
+
+def one_sweep(rank: int, world_size: int, store: Any, request: SweepRequest) -> list[Any]:
+    torch.set_num_threads(1)
+    dist.init_process_group(request.backend, rank=rank, world_size=world_size, store=store)
+    return sweep_on_rank(request)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_collective_gives_what_the_check_expects(rank_pool, backend, ranks):
+    needs(backend)
+    for wrong in rank_pool(ranks).run(wrong_elements, backend, (4, 1000, 65536)):
+        assert set(wrong.values()) == {0}, wrong
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"])
+def test_one_wrong_element_is_counted(rank_pool, name):
+    assert rank_pool(2).run(spoiled, name) == [1, 1]
+
+
+def test_the_command_prints_one_json_object_a_size(capsys):
+    assert run(["bench", "all_reduce", "--min", "1K", "--max", "4K", "--time", "0.02", "--json"]) == 0
+    out = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [(item["bytes"], item["ranks"], item["wrong"]) for item in out] == [(1024, 2, 0), (2048, 2, 0), (4096, 2, 0)]
+    assert all(item["busbw_GBps"] == pytest.approx(item["algbw_GBps"]) for item in out)
+    assert all(item["time_us_p10"] <= item["time_us"] <= item["time_us_p90"] for item in out)
+
+
+def test_fits_are_saved_into_a_cluster_that_the_planner_reads(tmp_path, capsys):
+    path, plot, page = tmp_path / "cluster.json", tmp_path / "plot.svg", tmp_path / "page.html"
+    arguments = ["all_reduce", "broadcast", "--min", "1K", "--max", "64K", "--factor", "4", "--time", "0.02"]
+
+    assert run(["bench", *arguments, "--save", str(path), "--plot", str(plot), "--html", str(page)]) == 0
+    text = capsys.readouterr().out
+    cluster = read_struct(path, Cluster)
+
+    assert {(fit.collective, fit.backend, fit.ranks) for fit in cluster.measured.collectives} == {
+        ("all_reduce", "gloo", 2),
+        ("broadcast", "gloo", 2),
+    }
+    assert cluster.hosts
+    assert "verdict" in text
+    assert plot.read_text().count("<circle") == 8
+    assert "<pre>" in page.read_text()
+    (tmp_path / "out.txt").write_text(text)
+    assert len(load_tables(str(tmp_path / "out.txt"))["table"]) == 8
+
+
+def test_pairs_are_saved_as_alpha_and_beta_of_a_message(tmp_path, capsys):
+    path = tmp_path / "cluster.json"
+
+    assert run(["bench", "p2p", "--max", "64K", "--save", str(path), "--json"]) == 0
+    latencies = [json.loads(line)["latency_s"] for line in capsys.readouterr().out.splitlines()]
+    (fit,) = read_struct(path, Cluster).measured.collectives
+
+    assert (fit.collective, fit.ranks) == ("send", 2)
+    assert min(latencies) <= fit.alpha_s <= max(latencies)
+    assert fit.beta_band_s_per_byte[0] <= fit.beta_s_per_byte <= fit.beta_band_s_per_byte[1]
+
+
+def test_a_second_bench_adds_to_the_file(tmp_path):
+    path = tmp_path / "cluster.json"
+    for name in ("all_reduce", "all_gather"):
+        assert run(["bench", name, "--min", "1K", "--max", "2K", "--time", "0.02", "--save", str(path)]) == 0
+
+    assert len(read_struct(path, Cluster).measured.collectives) == 2
+
+
+@pytest.mark.parametrize("what", ["p2p", "latency", "memory"])
+def test_the_other_measurements_print_objects_and_a_verdict(what, capsys):
+    assert run(["bench", what, "--max", "64K", "--json"]) == 0
+    captured = capsys.readouterr()
+    found = [json.loads(line) for line in captured.out.splitlines()]
+
+    assert "verdict" in captured.err
+    if what == "p2p":
+        assert {(item["a"], item["b"]) for item in found} == {(0, 1), (1, 0)}
+        assert all(item["latency_s"] > 0 for item in found)
+    else:
+        assert found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["all_redcue"],
+        ["--backend", "nvshmem"],
+        ["--backend", "nccl", "--ranks", "4096"],
+        ["--ranks", "0"],
+        ["--min", "1M", "--max", "1K"],
+        ["p2p", "--ranks", "1"],
+        ["p2p", "all_reduce"],
+        ["memory", "--save", "cluster.json"],
+        ["--from", "/no/such/table"],
+        ["--node", "dgx-h10", "--from", "/no/such/table"],
+    ],
+)
+def test_bad_arguments_leave_with_two_and_one_line(arguments, capsys):
+    assert run(["bench", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_it_runs_under_torchrun(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m"]
+    command += ["meshwright", "--", "bench", "--min", "1K", "--max", "4K", "--time", "0.02", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=55, env=dict(os.environ), check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [(item["bytes"], item["ranks"]) for item in found] == [(1024, 2), (2048, 2), (4096, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("size_bytes", [65536, 2**20, 2**22])
+def test_it_agrees_with_an_independent_script(rank_pool, backend, size_bytes):
+    needs(backend)
+    ours, theirs = [], []
+    for mine, other in rank_pool(2).run(both_measurements, backend, size_bytes):
+        ours += mine
+        theirs += other
+
+    assert statistics.median(ours) == pytest.approx(statistics.median(theirs), rel=0.10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sizes_that_were_not_fitted_are_predicted_within_15_percent_but_for_one_in_the_noise(
+    rank_pool: Callable[[int], Any], backend: str, ranks: int
+):
+    needs(backend)
+    fitted, fresh = {2**k for k in range(12, 25)}, {3 * 2**k for k in range(12, 23, 2)}
+    sizes = tuple(sorted(fitted | fresh))
+    request = SweepRequest(collective="all_reduce", backend=backend, sizes_bytes=sizes, budget_s=0.6)
+    rows = rows_from(request, rank_pool(ranks).run(one_sweep, request))
+    fit = fit_sweep([row for row in rows if row.bytes in fitted])
+    errors = {row.bytes: predicted_s(fit, row.bytes) / row.time_s - 1 for row in rows if row.bytes in fresh}
+
+    # one of the six may lie in the noise of a machine that has fewer cores than ranks
+    *most, worst = sorted(map(abs, errors.values()))
+    assert max(most) < 0.15, errors
+    assert worst < 0.40, errors

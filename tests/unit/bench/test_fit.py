@@ -1,0 +1,129 @@
+import pytest
+from msgspec import to_builtins
+from tests.unit.bench.published import collective_tables
+
+from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors, predicted_s
+from meshwright.bench.table import Row, load_tables
+from meshwright.cluster.curve import Curve
+from meshwright.errors import InputError
+
+# reference notes, section 4: one 8 x A100 node (size in bytes: microseconds)
+A100 = {
+    **{32768: 43.83, 65536: 46.80, 131072: 51.76, 262144: 61.38, 524288: 80.40, 1048576: 101.9, 2097152: 101.4},
+    **{4194304: 101.5, 8388608: 133.5, 16777216: 276.6, 33554432: 424.0, 67108864: 684.6, 134217728: 1327.6},
+    **{268435456: 2420.6, 536870912: 4218.4, 1073741824: 8203.9, 2147483648: 16240, 4294967296: 32136},
+    **{8589934592: 64074, 17179869184: 127997},
+}
+SWEEPS = ["h100x8_dgxc", "p4de_2n", "p5_1n", "mle_h200x8", "mle_4n_unknown"]
+
+
+def rows_of(times_us: dict[int, float], ranks: int = 8) -> list[Row]:
+    return [
+        Row(collective="all_reduce", backend="nccl", ranks=ranks, bytes=size, time_s=us / 1e6)
+        for size, us in times_us.items()
+    ]
+
+
+def test_the_a100_table_is_followed_within_15_percent_at_every_size_by_five_constants():
+    fit = fit_sweep(rows_of(A100))
+
+    constants = [value for value in to_builtins(fit.curve).values() if value is not None]
+    assert len(constants) == 5
+    assert clean_sweep(rows_of(A100)).outliers == ()
+    assert max(abs(fit.curve.time_s(size) / us * 1e6 - 1) for size, us in A100.items()) < 0.15
+    assert fit.residual > 0.15  # a straight line does not
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_published_sweeps_are_followed_within_15_percent_but_for_named_glitches(name):
+    rows = load_tables(str(collective_tables()))[name]
+    sweep = clean_sweep(rows)
+
+    assert len(rows) >= 10
+    assert fit_sweep(rows).curve_residual < 0.15
+    assert len(sweep.outliers) <= 2
+    for glitch in sweep.outliers:  # each took a third longer than some larger message
+        assert any(row.bytes > glitch.bytes and row.time_s < glitch.time_s / 1.35 for row in rows)
+
+
+def test_no_other_published_sweep_has_ten_sizes():
+    tables = load_tables(str(collective_tables()))
+    long = {name for name, rows in tables.items() if len({row.bytes for row in rows}) >= 10}
+
+    assert long == set(SWEEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SWEEPS)
+def test_each_size_of_a_published_sweep_is_predicted_within_20_percent_from_the_others(name):
+    errors = left_out_errors(load_tables(str(collective_tables()))[name])
+
+    assert max(map(abs, errors.values())) < 0.20
+
+
+def test_a_curve_is_recovered_from_its_own_points():
+    truth = Curve(start_s=20e-6, small_s=90e-6, small_power=0.2, bandwidth_bytes_per_s=1e11, filling_s=60e-6)
+    sizes = [2**k for k in range(10, 34)]
+
+    found = fit_curve(sizes, [truth.time_s(size) for size in sizes])
+
+    for size in sizes:
+        assert found.time_s(size) == pytest.approx(truth.time_s(size), rel=0.05)
+    assert found.bandwidth_bytes_per_s == pytest.approx(1e11, rel=0.05)
+
+
+def test_a_fall_out_of_the_caches_is_followed_too():
+    truth = Curve(start_s=12e-6, small_s=60e-6, small_power=0.9, bandwidth_bytes_per_s=6e9, knee_bytes=6e6)
+    sizes = [2**k for k in range(10, 26)]
+
+    found = fit_curve(sizes, [truth.time_s(size) for size in sizes])
+
+    assert found.knee_bytes == pytest.approx(6e6, rel=0.2)
+    for size in sizes:
+        assert found.time_s(size) == pytest.approx(truth.time_s(size), rel=0.03)
+
+
+def test_alpha_and_beta_of_a_straight_line_lie_in_their_bands():
+    fit = fit_sweep(rows_of({2**k: 50 + 2**k / 1e4 for k in range(10, 28)}))
+
+    assert fit.alpha_s == pytest.approx(50e-6, rel=1e-3)
+    assert fit.beta_s_per_byte == pytest.approx(1e-10, rel=1e-3)
+    assert fit.alpha_band_s[0] <= fit.alpha_s * 1.001
+    assert fit.beta_band_s_per_byte[1] >= fit.beta_s_per_byte * 0.999
+    assert fit.crossover_bytes == pytest.approx(500_000, rel=0.01)
+
+
+def test_noise_widens_the_bands():
+    import random
+
+    rng = random.Random(1)
+    noisy = rows_of({2**k: (50 + 2**k / 1e4) * rng.uniform(0.8, 1.2) for k in range(10, 28)})
+    low, high = fit_sweep(noisy).beta_band_s_per_byte
+
+    assert low < 1e-10 < high
+    assert high / low > 1.03
+
+
+def test_a_short_sweep_gets_a_line_and_no_curve():
+    fit = fit_sweep(rows_of({1024: 10, 2048: 20, 4096: 40}))
+
+    assert fit.curve is None
+    assert predicted_s(fit, 3072) == pytest.approx(30e-6, rel=0.01)
+
+
+def test_a_glitch_is_left_out_and_named():
+    sweep = clean_sweep(rows_of({8: 13, 16: 13, 32: 68, 64: 14, 128: 15}))
+
+    assert [row.bytes for row in sweep.outliers] == [32]
+    assert sweep.sizes_bytes == (8, 16, 64, 128)
+
+
+@pytest.mark.parametrize("times", [{1024: 10.0}, {}])
+def test_too_few_sizes_are_refused(times):
+    with pytest.raises(InputError):
+        fit_sweep(rows_of(times))
+
+
+def test_rows_of_two_kinds_are_not_fitted_together():
+    with pytest.raises(InputError, match="2 kinds"):
+        fit_sweep(rows_of({1024: 10, 2048: 20}) + rows_of({4096: 30}, ranks=4))

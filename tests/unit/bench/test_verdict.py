@@ -1,0 +1,38 @@
+import pytest
+
+from meshwright.bench.verdict import Spec, compute_verdict, verdict
+from meshwright.hardware import load
+
+CATALOGUE = load()
+NVLINK3 = CATALOGUE.interconnect("nvlink-3")
+A100 = Spec(name="NVLink 3", bytes_per_s=300e9, link=NVLINK3, slower=(("PCIe 4 x16", 31e9),))
+
+
+def test_a_good_rate_has_no_trap():
+    found = verdict(235e9, A100)
+
+    assert found.percent == pytest.approx(78.3, abs=0.1)
+    assert found.trap is None
+    assert "expected 80 to 90 %" in found.text
+
+
+@pytest.mark.parametrize(
+    ("measured", "spec", "bound", "words"),
+    [
+        (235e9, Spec(name="NVLink 3", bytes_per_s=600e9, link=NVLINK3), True, "duplex figure of NVLink 3"),
+        (24e9, A100, True, "PCIe 4"),
+        (480e9, Spec(name="NVLink 4", bytes_per_s=450e9, reduces_in_switch=True), True, "the switch reduces"),
+        (480e9, Spec(name="NVLink 4", bytes_per_s=450e9), True, "above the spec"),
+        (23e9, Spec(name="8 x HDR", bytes_per_s=200e9, nics=8), True, "1 of the 8 NICs"),
+        (150e9, Spec(name="x", bytes_per_s=300e9), True, "near half"),
+        (195e9, Spec(name="x", bytes_per_s=300e9), False, "not bound"),
+        (60e9, Spec(name="x", bytes_per_s=300e9), True, "other jobs"),
+    ],
+)
+def test_the_trap_that_fits_is_named(measured, spec, bound, words):
+    assert words in verdict(measured, spec, bound=bound).trap
+
+
+def test_half_of_a_compute_peak_points_at_sparsity():
+    assert "sparsity" in compute_verdict(470e12, 989e12, "H100").trap
+    assert compute_verdict(790e12, 989e12, "H100").trap is None

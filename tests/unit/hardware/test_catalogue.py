@@ -1,0 +1,143 @@
+import json
+
+import pytest
+
+from meshwright.cli import run
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.hardware.catalogue import figures
+from meshwright.hardware.listing import compared, entries, find
+
+NODES = {
+    *("dgx-1-p100", "dgx-1-v100", "dgx-2", "dgx-a100-40g", "dgx-a100-80g", "dgx-a800", "dgx-h100", "dgx-h200"),
+    *("dgx-b200", "gb200-nvl72", "gb300-nvl72", "mi250x-8", "mi300x-8", "gaudi2-8", "aws-p4d", "aws-p5"),
+    *("gcp-a3", "azure-nd-h100-v5"),
+}
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return load()
+
+
+def test_every_node_type_of_the_issue_is_there(catalogue):
+    assert set(catalogue.nodes) >= NODES
+
+
+def test_every_figure_names_a_listed_source(catalogue):
+    tables = (catalogue.interconnects, catalogue.switches, catalogue.networks, catalogue.accelerators, catalogue.nodes)
+    every = [figure for table in tables for entry in table.values() for figure in figures(entry).values()]
+
+    assert len(every) > 250
+    assert all(catalogue.sources[figure.source] for figure in every)
+
+
+def test_sources_that_disagree_are_both_kept(catalogue):
+    memory = catalogue.accelerators["h200"].memory
+
+    assert memory.number == 141e9
+    assert [other.number for other in memory.others] == [140e9]
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "a100-80g", "A100"])
+def test_an_accelerator_is_found_by_key_and_by_the_name_that_a_driver_reports(catalogue, name):
+    assert catalogue.accelerator_key(name) == "a100-80g"
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest(catalogue):
+    with pytest.raises(InputError, match="did you mean dgx-h100"):
+        catalogue.node("dgx-h10")
+
+
+def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[sources]\nlab = "measured in our lab"\n'
+        '[accelerators.x1]\ntitle = "X1"\nvendor = "us"\nhost_link = "pcie-5"\n'
+        'memory = { value = "48GB", source = "lab" }\nmemory_rate = { value = "1TB/s", source = "lab" }\n'
+        'flops = { bf16 = { value = "200TFLOP/s", source = "lab" } }\n'
+        '[accelerators.h100-96g]\nmemory_rate = { value = "2390GB/s", source = "lab" }\n'
+    )
+
+    catalogue = load(path)
+
+    assert catalogue.accelerator("x1").peak_flops_per_s == {"bf16": 200e12}
+    assert catalogue.accelerators["h100-96g"].memory_rate.number == 2390e9
+    assert catalogue.accelerators["h100-96g"].memory_bytes == 96e9
+    assert load().accelerators["h100-96g"].memory_rate.number == 2400e9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[accelerators", "mine.toml"),
+        ('[accelerators.h100]\nmemroy = "1GB"\n', "unknown key .*memroy.*did you mean memory"),
+        ('[accelerators.h100]\nmemory = { value = "lots", source = "reference" }\n', "'lots'"),
+        ('[accelerators.h100]\nmemory = { value = "-1GB", source = "reference" }\n', "'-1GB'"),
+        ('[accelerators.h100]\nmemory = { value = "80GB", source = "nobody" }\n', "no such entry 'nobody'"),
+        ('[accelerators.h100]\nlink = "nvlink-9"\n', "no such entry 'nvlink-9'"),
+        ('[nodes.mine]\ntitle = "m"\n', "missing required field"),
+        ('[nodes.dgx-h100]\naccelerator = "h1000"\n', "did you mean h100"),
+        ("[[accelerators]]\nx = 1\n", "accelerators"),
+    ],
+)
+def test_a_faulty_users_file_is_a_one_line_error_that_names_it(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+
+    with pytest.raises(InputError, match=message) as caught:
+        load(path)
+
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_environment_names_users_files_too(tmp_path, monkeypatch):
+    path = tmp_path / "mine.toml"
+    path.write_text('[networks.lab]\ntitle = "Lab"\nfamily = "tcp"\nrate = { value = "5Gbps", source = "reference" }\n')
+    monkeypatch.setenv("MESHWRIGHT_HARDWARE", str(path))
+
+    assert load().network("lab").rate_bytes_per_s == 5e9 / 8
+
+
+def test_figures_of_a_users_file_that_fall_into_a_trap_are_called_out(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[interconnects.nvlink-4]\nrate = { value = "900GB/s", source = "reference" }\n'
+        '[accelerators.h100.flops]\nbf16 = { value = "1979TFLOP/s", source = "reference" }\n'
+    )
+
+    assert run(["topo", "--catalogue", "nvlink-4", "--hardware", str(path)]) == 0
+    warnings = capsys.readouterr().err
+
+    assert "duplex figure of NVLink 4" in warnings
+    assert "with sparsity" in warnings
+
+
+def test_words_filter_the_catalogue(catalogue):
+    assert {entry.name for entry in entries(catalogue, ["nodes", "h100"])} >= {"dgx-h100", "aws-p5", "gcp-a3"}
+    assert all(entry.table == "nodes" for entry in entries(catalogue, ["nodes", "efa"]))
+
+
+def test_comparing_gives_ratios_to_the_first(catalogue):
+    rows = dict(compared([find(catalogue, "a100-80g"), find(catalogue, "h100")]))
+
+    assert rows["flops.bf16"] == ["312TFLOP/s", "989TFLOP/s (3.17x)"]
+
+
+def test_the_command_lists_compares_and_prints_json(capsys):
+    assert run(["topo", "--catalogue", "gaudi2", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert run(["topo", "--catalogue", "--compare", "dgx-a100-80g", "dgx-a800"]) == 0
+    table = capsys.readouterr().out
+
+    assert {entry["name"] for entry in listed} >= {"gaudi2", "gaudi2-8"}
+    assert "nvswitch-2" in table
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--compare", "a", "b"], ["--catalogue", "zzz"], ["--catalogue", "--compare", "h100", "h1000"]]
+)
+def test_bad_arguments_leave_with_two_and_one_line(capsys, arguments):
+    assert run(["topo", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
