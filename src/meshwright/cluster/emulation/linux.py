@@ -1,8 +1,7 @@
-"""The few Linux calls that Python does not offer: namespaces, mounts, and a signal for the death of the parent."""
+"""The few Linux calls that Python does not offer: namespaces, mounts, and orphans."""
 
 import ctypes
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +19,7 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x4_0000
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -37,12 +36,12 @@ def setns(fd: int, kind: int) -> None:
 def mount(source: str, target: str, *, kind: str = "", flags: int = 0, data: str = "") -> None:
     """Attach a file system (or, with MS_BIND, a file) to the tree; OSError names the target."""
     arguments = (source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None)
-    _check(_libc.mount(*arguments), f"mount {kind or source}", target)
+    _check(_libc.mount(*arguments), f"mount {kind or source} on {target}")
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that forked it is gone."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends (a subreaper), so that they can be waited for here."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 @contextmanager
@@ -65,7 +64,7 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def _check(result: int, call: str, path: str | None = None) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{call}: {os.strerror(code)}", path)
+        raise OSError(code, f"{call}: {os.strerror(code)}")

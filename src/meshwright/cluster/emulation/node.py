@@ -9,12 +9,12 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import MeshwrightError
-from . import linux
+from ...errors import InputError
+from . import linux, rootless
 
 _KINDS = {
     "net": linux.CLONE_NEWNET,
@@ -31,6 +31,7 @@ class Node:
 
     name: str
     init_pid: int  # as the supervisor sees it
+    lifeline: int  # the node lives while this is open
     namespaces: Mapping[str, int]
 
     def kill(self) -> None:
@@ -40,6 +41,7 @@ class Node:
 
     def close(self) -> None:
         """Let go of the namespaces."""
+        os.close(self.lifeline)
         for fd in self.namespaces.values():
             os.close(fd)
 
@@ -52,23 +54,29 @@ def in_network(node: Node, home_network_fd: int) -> Iterator[None]:
 
 
 def create(name: str, *, etc: Mapping[str, Path], shm_bytes: int | None) -> Node:
-    """Start a node; MeshwrightError says which step the kernel refused. The caller must have a single thread.
+    """Start a node; InputError says which step the kernel refused. The caller must have a single thread.
 
-    `etc` says which files the node sees in place of the machine's own, by path.
+    `etc` says which files the node sees in place of the machine's own, by path. The first process reads from a pipe
+    whose other end the caller holds: when that is closed, however the caller ended, it ends, and the node with it.
     """
     ours, theirs = socket.socketpair()
-    linux.unshare(linux.CLONE_NEWPID)
-    pid = os.fork()
-    if pid == 0:
-        _become_init(theirs, name, etc, shm_bytes)
-    _children_join("/proc/self/ns/pid")
+    held, lifeline = os.pipe2(os.O_CLOEXEC)
+    pid = _born_in(lambda: linux.unshare(linux.CLONE_NEWPID), lambda: _become_init(theirs, held, name, etc, shm_bytes))
+    os.close(held)
     theirs.close()
-    with ours:
-        refusal = ours.recv(4096).decode()
-    if refusal != "ready":
+    try:
+        with ours:
+            answer = ours.recv(4096).decode()
+        if answer != "ready":
+            code, _, step = answer.partition(":")
+            raise InputError(rootless.refusal(int(code or errno.EIO), step or f"{name} ended before it was ready"))
+        spaces = {kind: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in _KINDS}
+    except BaseException:
+        os.close(lifeline)
+        os.kill(pid, signal.SIGKILL)  # has not been waited for, so the number is still its own
         os.waitpid(pid, 0)
-        raise MeshwrightError(f"{name}: {refusal or 'ended before it was ready'}")
-    return Node(name, pid, {kind: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in _KINDS})
+        raise
+    return Node(name, pid, lifeline, spaces)
 
 
 def spawn(
@@ -76,15 +84,12 @@ def spawn(
 ) -> int:
     """Start a command in a node, in a session of its own, and return its pid; OSError if it cannot be executed."""
     report, failed = os.pipe2(os.O_CLOEXEC)
-    linux.setns(node.namespaces["pid"], linux.CLONE_NEWPID)
-    try:
-        pid = os.fork()
-    finally:
-        if pid != 0:
-            _children_join("/proc/self/ns/pid")
-    if pid == 0:
+
+    def execute() -> None:
         try:
-            _enter(node)
+            for kind, flag in _KINDS.items():
+                if kind != "pid":
+                    linux.setns(node.namespaces[kind], flag)
             for source, target in ((stdin, 0), (stdout, 1), (stderr, 2)):
                 os.dup2(source, target)
             _default_signals()
@@ -93,10 +98,8 @@ def spawn(
             os.execvpe(argv[0], list(argv), dict(env))
         except OSError as error:
             os.write(failed, str(error.errno or errno.EIO).encode())
-        except BaseException:
-            os.write(failed, str(errno.EIO).encode())
-        finally:
-            os._exit(127)
+
+    pid = _born_in(lambda: linux.setns(node.namespaces["pid"], linux.CLONE_NEWPID), execute)
     os.close(failed)
     with os.fdopen(report, "rb") as reader:
         code = reader.read()
@@ -118,43 +121,57 @@ def processes(node: Node) -> list[int]:
     return found
 
 
-def _enter(node: Node) -> None:
-    linux.die_with_parent()
-    for kind, flag in _KINDS.items():
-        if kind != "pid":
-            linux.setns(node.namespaces[kind], flag)
+def _born_in(enter: Callable[[], None], live: Callable[[], None]) -> int:
+    """Fork a process into the process namespace that `enter` chooses, where it runs `live`; return its pid.
+
+    A process can choose such a namespace for its children only once, so a short-lived child does both and leaves us,
+    its subreaper, as the parent.
+    """
+    pids, told = os.pipe2(os.O_CLOEXEC)
+    middle = os.fork()
+    if middle == 0:
+        try:
+            enter()
+            pid = os.fork()
+            if pid == 0:
+                live()
+            else:
+                os.write(told, str(pid).encode())
+        except OSError as error:
+            os.write(told, f"{-(error.errno or errno.EIO)}".encode())
+        finally:
+            os._exit(127)
+    os.close(told)
+    with os.fdopen(pids, "r") as reader:
+        answer = reader.read(4096)
+    os.waitpid(middle, 0)
+    number = int(answer or -errno.EIO)
+    if number < 0:
+        raise InputError(rootless.refusal(-number, "a new process namespace"))
+    return number
 
 
-def _children_join(path: str) -> None:
-    """Let later children of this process be born into the process namespace at `path`."""
-    fd = os.open(path, os.O_RDONLY)
+def _become_init(channel: socket.socket, held: int, name: str, etc: Mapping[str, Path], shm_bytes: int | None) -> None:
+    """Build the node's namespaces and wait for the end of the supervisor."""
     try:
-        linux.setns(fd, linux.CLONE_NEWPID)
-    finally:
-        os.close(fd)
-
-
-def _become_init(channel: socket.socket, name: str, etc: Mapping[str, Path], shm_bytes: int | None) -> None:
-    """Build the node's namespaces and wait in them to be killed; never returns."""
-    try:
-        linux.die_with_parent()
         _default_signals()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans of the node's programs end here: the kernel buries them
-        os.dup2(channel.fileno(), 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 65536 else 65536)
-        channel.detach()
+        _close_all_but(channel.fileno(), held)
         linux.unshare(linux.CLONE_NEWNET | linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC)
         socket.sethostname(name)
         _mount_all(etc, shm_bytes)
-        os.write(3, b"ready")
-        os.close(3)
-        while True:
-            signal.pause()
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.write(3, str(error).encode()[:4000])
-    finally:
-        os._exit(1)
+        channel.send(b"ready")
+        channel.close()
+        os.read(held, 1)
+    except OSError as error:
+        channel.send(f"{error.errno or errno.EIO}:{error.strerror}".encode()[:4000])
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close every handle above standard error that is not in `kept`."""
+    low, high = sorted(kept)
+    for first, last in ((3, low), (low + 1, high), (high + 1, min(os.sysconf("SC_OPEN_MAX"), 2**16))):
+        os.closerange(first, last)
 
 
 def _mount_all(etc: Mapping[str, Path], shm_bytes: int | None) -> None:

@@ -25,12 +25,12 @@ def enter() -> None:
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     except OSError as error:
-        raise InputError(refusal(error)) from None
+        raise InputError(refusal(error.errno or errno.EIO, error.strerror or "a user namespace")) from None
 
 
-def refusal(error: OSError) -> str:
-    """Say in one line why namespaces cannot be had here and what to change."""
-    why = f"emulate needs network namespaces, and this system refuses them ({error})"
+def refusal(code: int, step: str) -> str:
+    """Say in one line why namespaces cannot be had here, given the step that failed, and what to change."""
+    why = f"emulate needs namespaces, and this system refuses them ({step})"
     knobs = {
         "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sysctl -w kernel.unprivileged_userns_clone=1"),
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
@@ -46,8 +46,10 @@ def refusal(error: OSError) -> str:
             continue
         if value == forbids:
             return f"{why}; run as root, or allow user namespaces with `{remedy}`"
-    if error.errno in (errno.ENOSYS, errno.EINVAL):
+    if code in (errno.ENOSYS, errno.EINVAL):
         return f"{why}; the kernel is built without them (CONFIG_USER_NS, CONFIG_NET_NS, CONFIG_PID_NS)"
+    if "mount" in step:
+        return f"{why}; run as root, or start the container with `--security-opt systempaths=unconfined`"
     container = "`--privileged` or `--cap-add SYS_ADMIN,NET_ADMIN --security-opt seccomp=unconfined`"
     return f"{why}; run as root, and in a container with {container}"
 

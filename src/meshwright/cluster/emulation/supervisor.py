@@ -50,7 +50,11 @@ class Supervisor:
         owner = os.getpid()
         write_struct(self.folder / "spec.json", self.spec)
         write_struct(self.folder / "cluster.json", _cluster(self.spec))
-        linux.unshare(linux.CLONE_NEWNET)  # the switches' own network
+        linux.adopt_orphans()
+        try:
+            linux.unshare(linux.CLONE_NEWNET)  # the switches' own network
+        except OSError as error:
+            raise InputError(rootless.refusal(error.errno or 0, str(error.strerror))) from None
         for number in range(self.spec.nodes):
             name = spec.node_name(number)
             self.nodes[name] = node.create(name, etc=self._etc(name), shm_bytes=self.spec.shm_bytes)
