@@ -10,27 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.emulated import MEGABIT, command_line, knock, rate_of, transfer
 
 from meshwright.errors import InputError
 
 pytestmark = pytest.mark.netns
-RATE_PROGRAM = Path(__file__).parents[1] / "tcp_rate.py"
-MEGABIT = 1e6 / 8
-
-
-def command_line(*arguments):
-    return [sys.executable, "-m", "meshwright", "emulate", *arguments]
-
-
-def measured_rate(cluster, sender, receiver, size_bytes):
-    """Return the bytes per second of a plain TCP transfer between two nodes."""
-    port = "5001"
-    arriving = cluster.start_on(receiver, [sys.executable, str(RATE_PROGRAM), "receive", port])
-    target = [cluster.address(receiver), port, str(int(size_bytes))]
-    leaving = cluster.start_on(sender, [sys.executable, str(RATE_PROGRAM), "send", *target])
-    assert leaving.wait(timeout_s=30) == (0,), leaving.stderr(0)
-    assert arriving.wait(timeout_s=30) == (0,), arriving.stderr(0)
-    return float(arriving.stdout(0))
 
 
 def test_every_rank_sees_its_own_host_and_network(emulated):
@@ -65,25 +49,34 @@ def test_a_nic_carries_what_was_asked(emulated, megabits):
     rate = megabits * MEGABIT
     cluster = emulated(nodes=2, nic_bytes_per_s=rate)
 
-    assert measured_rate(cluster, 0, 1, max(rate, 1.5e6)) == pytest.approx(rate, rel=0.1)
+    assert rate_of(transfer(cluster, 0, 1, max(rate, 1.5e6))) == pytest.approx(rate, rel=0.1)
+
+
+def test_a_fat_tree_halves_crossing_traffic_only(emulated):
+    rate = 200 * MEGABIT
+    cluster = emulated(nodes=4, nic_bytes_per_s=rate, topology="fat-tree", oversubscription=2)
+
+    crossing = [transfer(cluster, 0, 2, rate * 0.7, "5001"), transfer(cluster, 1, 3, rate * 0.7, "5002")]
+    crossing_rates = [rate_of(job) for job in crossing]
+    local = [transfer(cluster, 0, 1, rate, "5003"), transfer(cluster, 2, 3, rate, "5004")]
+    local_rates = [rate_of(job) for job in local]
+
+    assert sum(crossing_rates) == pytest.approx(rate, rel=0.1)  # two NICs, one uplink of the rate of one
+    assert local_rates == pytest.approx([rate, rate], rel=0.1)
+
+
+def test_a_nodes_loopback_can_have_a_rate_of_its_own(emulated):
+    cluster = emulated(nodes=2, nic_bytes_per_s=40 * MEGABIT, intra_bytes_per_s=400 * MEGABIT)
+
+    assert rate_of(transfer(cluster, 0, 0, 4e7)) == pytest.approx(400 * MEGABIT, rel=0.1)
+    assert rate_of(transfer(cluster, 0, 1, 5e6)) == pytest.approx(40 * MEGABIT, rel=0.1)
 
 
 def test_two_emulations_do_not_meet(emulated):
     first, second = emulated(nodes=2), emulated(nodes=2)
-    program = """
-import socket, sys
-try:
-    socket.create_connection((sys.argv[1], 9), timeout=3)
-except OSError as error:
-    print(type(error).__name__)
-"""
-
-    def knock(cluster, address):
-        return cluster.run_on(0, [sys.executable, "-c", program, address]).strip()
-
     assert first.owner_pid != second.owner_pid
-    assert knock(first, first.address(1)) == "ConnectionRefusedError"  # is there, with nobody at the port
-    assert knock(first, second.address(1)) == "OSError"  # no route
+    assert knock(first, 0, first.address(1)) == "ConnectionRefusedError"  # is there, with nobody at the port
+    assert knock(first, 0, second.address(1)) == "OSError"  # no route
 
 
 def test_the_machines_own_network_is_not_touched(emulated):

@@ -121,6 +121,8 @@ def fault(owner_pid: int | None, as_json: bool, words: tuple[str, ...]) -> int:
     cut node1            pull a node's cable (cut leaf0: a leaf's uplink)
     restore node1        plug it in again, at its first rate
     slow node1 100Mbps   give it another rate
+    lose node1 5%        drop packets at random
+    delay node1 2ms      hold packets back (where the kernel has netem)
     pause rank3          stop a rank, or all of a node (resume: let it go on)
     kill rank3           SIGKILL a rank, or power off a node
     """

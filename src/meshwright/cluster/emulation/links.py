@@ -1,6 +1,7 @@
 """The network of an emulation, as the kernel has it: bridges, veth pairs, addresses and shaped queues."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 
@@ -8,12 +9,13 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from ...errors import InputError
-from . import node, spec
+from . import loss, node, spec
 
 BURST_S = 0.002  # what may pass unshaped: 2 ms of the rate, so that a late timer tick costs nothing
 QUEUE_S = 0.1  # what a port holds back before it drops
 _LOOPBACK = "lo"
 _ROOT_HANDLE = 0x1_0000  # "1:"
+_DELAY_HANDLE = 0x2_0000  # "2:"
 
 
 class Fabric:
@@ -22,7 +24,6 @@ class Fabric:
     def __init__(self, wanted: spec.EmulationSpec, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
         self._spec = wanted
         self._wires = {wire.name: wire for wire in spec.wires(wanted)}
-        self._cut: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._switch = self._stack.enter_context(contextlib.closing(IPRoute()))
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -51,19 +52,42 @@ class Fabric:
     def cut(self, name: str) -> None:
         """Pull a cable: its switch port goes down, the other end sees the carrier vanish."""
         self._switch.link("set", index=self._index(self._switch, _port(self._wire(name))), state="down")
-        self._cut.add(name)
 
     def restore(self, name: str) -> None:
         """Plug a cable in again, at its first rate and without loss or delay."""
         wire = self._wire(name)
         self._switch.link("set", index=self._index(self._switch, _port(wire)), state="up")
-        self._cut.discard(name)
         self.slow(name, wire.rate_bytes_per_s)
+        with contextlib.suppress(NetlinkError):  # nothing was lost
+            self._switch.tc("del", "clsact", index=self._index(self._switch, _port(wire)))
 
     def slow(self, name: str, rate_bytes_per_s: float | None) -> None:
         """Give a cable another rate, both ways."""
         for route, interface in self._ends(self._wire(name)):
             _shape(route, interface, rate_bytes_per_s, self._spec.mtu)
+
+    def lose(self, name: str, share: float) -> None:
+        """Drop a share of the packets of a cable, each way."""
+        index = self._index(self._switch, _port(self._wire(name)))
+        with contextlib.suppress(NetlinkError):  # it is there already
+            self._switch.tc("add", "clsact", index=index)
+        loss.attach(index, share)
+
+    def delay(self, name: str, delay_s: float) -> None:
+        """Hold every packet of a cable back, each way; InputError where the kernel has no netem."""
+        for route, interface in self._ends(self._wire(name)):
+            (index,) = route.link_lookup(ifname=interface)
+            shaped = any(queue.get_attr("TCA_KIND") == "tbf" for queue in route.get_qdiscs(index=index))
+            place = {"parent": _ROOT_HANDLE + 1} if shaped else {"root": True}
+            try:
+                route.tc("replace", "netem", index=index, handle=_DELAY_HANDLE, delay=round(delay_s * 1e6), **place)
+            except NetlinkError as error:
+                if error.code != errno.ENOENT:
+                    raise
+                raise InputError(
+                    "delay: this kernel has no netem queue; expected one with CONFIG_NET_SCH_NETEM (`modprobe"
+                    " sch_netem`, on Debian and Ubuntu from the package linux-modules-extra)"
+                ) from None
 
     def _plug(self, wire: spec.Wire, nodes: Mapping[str, node.Node], owner_pid: int) -> None:
         port, far = _port(wire), f"{wire.name}-far"
@@ -122,7 +146,7 @@ def _shape(route: IPRoute, interface: str, rate_bytes_per_s: float | None, mtu: 
     (index,) = route.link_lookup(ifname=interface)
     if rate_bytes_per_s is None:
         with contextlib.suppress(NetlinkError):  # there was no limit
-            route.tc("del", index=index, handle=_ROOT_HANDLE, root=True)
+            route.tc("del", index=index, root=True)
         return
     burst = round(max(3 * mtu, rate_bytes_per_s * BURST_S))
     queue = round(max(2**20, rate_bytes_per_s * QUEUE_S))

@@ -35,7 +35,7 @@ class Node:
     namespaces: Mapping[str, int]
 
     def kill(self) -> None:
-        """Kill every process of the node at once, as a power cut does."""
+        """Kill every process of the node at once, as a power cut does; it cannot be started again."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.init_pid, signal.SIGKILL)
 
@@ -61,9 +61,16 @@ def create(name: str, *, etc: Mapping[str, Path], shm_bytes: int | None) -> Node
     """
     ours, theirs = socket.socketpair()
     held, lifeline = os.pipe2(os.O_CLOEXEC)
-    pid = _born_in(lambda: linux.unshare(linux.CLONE_NEWPID), lambda: _become_init(theirs, held, name, etc, shm_bytes))
-    os.close(held)
-    theirs.close()
+    try:
+        pid = _born_in(
+            lambda: linux.unshare(linux.CLONE_NEWPID), lambda: _become_init(theirs, held, name, etc, shm_bytes)
+        )
+    except OSError as error:
+        os.close(lifeline)
+        raise InputError(rootless.refusal(error.errno or errno.EIO, f"a new process namespace: {error}")) from None
+    finally:
+        os.close(held)
+        theirs.close()
     try:
         with ours:
             answer = ours.recv(4096).decode()
@@ -99,8 +106,15 @@ def spawn(
         except OSError as error:
             os.write(failed, str(error.errno or errno.EIO).encode())
 
-    pid = _born_in(lambda: linux.setns(node.namespaces["pid"], linux.CLONE_NEWPID), execute)
-    os.close(failed)
+    try:
+        pid = _born_in(lambda: linux.setns(node.namespaces["pid"], linux.CLONE_NEWPID), execute)
+    except OSError as error:
+        os.close(report)
+        if error.errno != errno.ENOMEM:  # which fork says in a namespace whose first process is gone
+            raise
+        raise InputError(f"{node.name}: has lost its power") from None
+    finally:
+        os.close(failed)
     with os.fdopen(report, "rb") as reader:
         code = reader.read()
     if code:
@@ -147,7 +161,7 @@ def _born_in(enter: Callable[[], None], live: Callable[[], None]) -> int:
     os.waitpid(middle, 0)
     number = int(answer or -errno.EIO)
     if number < 0:
-        raise InputError(rootless.refusal(-number, "a new process namespace"))
+        raise OSError(-number, os.strerror(-number))
     return number
 
 

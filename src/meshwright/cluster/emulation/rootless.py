@@ -46,6 +46,8 @@ def refusal(code: int, step: str) -> str:
             continue
         if value == forbids:
             return f"{why}; run as root, or allow user namespaces with `{remedy}`"
+    if code == errno.ENOSPC:
+        return f"{why}; raise the limits under /proc/sys/user (max_net_namespaces and its neighbours)"
     if code in (errno.ENOSYS, errno.EINVAL):
         return f"{why}; the kernel is built without them (CONFIG_USER_NS, CONFIG_NET_NS, CONFIG_PID_NS)"
     if "mount" in step:
