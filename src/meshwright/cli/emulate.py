@@ -100,7 +100,7 @@ def _sentence(wanted: EmulationSpec) -> str:
 @click.option("--json", "as_json", is_flag=True)
 def list_running(as_json: bool) -> int:
     """Print the emulations that run on this machine, and what runs in them."""
-    found = [{"id": entry.owner_pid, **ask(entry.control, {"op": "status"})} for entry in state.running(state.root())]
+    found = [{"id": entry.owner_pid, **ask(entry.folder, {"op": "status"})} for entry in state.running(state.root())]
     if as_json:
         click.echo(to_json(found))
         return 0
@@ -127,6 +127,6 @@ def fault(owner_pid: int | None, as_json: bool, words: tuple[str, ...]) -> int:
     kill rank3           SIGKILL a rank, or power off a node
     """
     entry = state.find(state.root(), owner_pid)
-    done = ask(entry.control, {"op": "fault", "text": " ".join(words)})["done"]
+    done = ask(entry.folder, {"op": "fault", "text": " ".join(words)})["done"]
     click.echo(to_json({"id": entry.owner_pid, "done": done}) if as_json else done)
     return 0

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 from ...errors import InputError, MeshwrightError
@@ -18,6 +19,16 @@ def pair() -> tuple[socket.socket, socket.socket]:
     for end in (ours, theirs):
         enlarge(end)
     return ours, theirs
+
+
+@contextlib.contextmanager
+def control_path(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield a short path of the folder's `control.sock`: a socket's own may have 107 characters at most."""
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/control.sock"
+    finally:
+        os.close(handle)
 
 
 def enlarge(end: socket.socket) -> None:

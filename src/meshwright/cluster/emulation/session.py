@@ -226,13 +226,14 @@ class Job:
         self._emulation.send_signal(self.ids, number)
 
 
-def ask(control: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Send one request to an emulation that another process owns and return the reply."""
+def ask(folder: str, message: dict[str, Any]) -> dict[str, Any]:
+    """Send one request to an emulation that another process owns, found by its folder, and return the reply."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
-            connection.connect(control)
+            with protocol.control_path(folder) as path:
+                connection.connect(path)
         except OSError as error:
-            raise MeshwrightError(f"{control}: {error.strerror}; the emulation has ended") from None
+            raise MeshwrightError(f"{folder}: {error.strerror}; the emulation has ended") from None
         protocol.send(connection, message)
         answer, _ = protocol.receive(connection)
         return protocol.check(answer and answer["reply"])

@@ -22,11 +22,6 @@ class Entry(msgspec.Struct, frozen=True, order=True):
     owner_pid: int
     folder: str
 
-    @property
-    def control(self) -> str:
-        """Path of the socket that takes requests."""
-        return f"{self.folder}/control.sock"
-
 
 def root() -> Path:
     """Return the folder of this user's emulations, made if missing; InputError if somebody else owns it."""

@@ -64,7 +64,8 @@ class Supervisor:
     def serve(self) -> None:
         """Answer requests until the launcher is gone or asks to close."""
         listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        listener.bind(str(self.folder / "control.sock"))
+        with protocol.control_path(self.folder) as path:
+            listener.bind(path)
         listener.listen(_BACKLOG)
         wakeup = self._signals_as_packets()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
