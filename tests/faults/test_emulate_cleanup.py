@@ -136,14 +136,20 @@ def test_nothing_is_left_after_fifty_emulations(tmp_path):
 
 
 def test_an_exception_in_the_block_takes_the_cluster_down():
-    with pytest.raises(ZeroDivisionError), Emulation(EmulationSpec(nodes=2)) as cluster:
-        cluster.start_ranks(["sleep", "1000"])
-        pids = [program["pid"] for program in cluster.status()["programs"]]
-        folder = cluster.folder
-        raise ZeroDivisionError
+    seen = {}
 
-    assert not folder.exists()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    def use_it():
+        with Emulation(EmulationSpec(nodes=2)) as cluster:
+            cluster.start_ranks(["sleep", "1000"])
+            seen["pids"] = [program["pid"] for program in cluster.status()["programs"]]
+            seen["folder"] = cluster.folder
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use_it()
+
+    assert not seen["folder"].exists()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in seen["pids"])
 
 
 def test_one_emulation_ends_and_its_neighbour_goes_on(tmp_path):

@@ -13,6 +13,7 @@ from ..errors import InputError, MeshwrightError
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
     "emulate": "A cluster in a box: run a command in it, break its links and ranks.",
+    "doctor": "Why is it slow, why does it hang: interfaces, ports, memory, versions, stuck ranks.",
 }
 
 

@@ -112,6 +112,11 @@ def hosts_file(spec: EmulationSpec, owner_pid: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def defaults(spec: EmulationSpec) -> dict[str, str]:
+    """Return the variables that programs get unless the caller has set them: one thread a rank, as torchrun does."""
+    return {"OMP_NUM_THREADS": "1"} if spec.ranks_per_node > 1 else {}
+
+
 def node_environment(spec: EmulationSpec, owner_pid: int, node: int) -> dict[str, str]:
     """Return the variables of one command a node: rendezvous, interface, host, and torchrun's own defaults (PET_*)."""
     master = address(owner_pid, 0)

@@ -133,7 +133,7 @@ class Supervisor:
         if place is None:
             raise InputError(f"{message['node']}: no such node (nodes: {', '.join(self.nodes)})")
         argv = message["argv"]
-        env = {**os.environ, **self._variables(message), **message["env"]}
+        env = {**spec.defaults(self.spec), **os.environ, **self._variables(message), **message["env"]}
         stdin, stdout, stderr = handles
         try:
             pid = node.spawn(place, argv, env=env, cwd=message["cwd"], stdin=stdin, stdout=stdout, stderr=stderr)
