@@ -5,12 +5,17 @@ import time
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from ..cluster.emulation import Emulation, EmulationSpec, state, stream
+from ..cluster.emulation.derive import derived, measure_carry
 from ..cluster.emulation.session import ask
+from ..cluster.graph import Cluster
 from ..errors import InputError
-from ..files import to_json
+from ..files import read_struct, to_json
 from ..units import format_network_rate, parse_rate
+
+_SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
 
 
 class _CommandAfterDashes(click.Group):
@@ -32,13 +37,19 @@ class _CommandAfterDashes(click.Group):
 
 
 @click.group(cls=_CommandAfterDashes, invoke_without_command=True, subcommand_metavar="-- COMMAND")
-@click.option("--nodes", default=2, show_default=True, help="Emulated machines.")
-@click.option("--ranks-per-node", default=1, show_default=True, help="Copies of COMMAND on each.")
+@click.option("--nodes", type=int, help="Emulated machines.  [default: 2, or those of --cluster]")
+@click.option(
+    "--ranks-per-node", type=int, help="Copies of COMMAND on each.  [default: 1, or accelerators of --cluster]"
+)
+@click.option(
+    "--cluster", "cluster_file", metavar="FILE", help="Take nodes, topology and ratios of rates from a Cluster."
+)
+@click.option("--carry", metavar="RATE", help="With --cluster: what this machine can move.  [default: measured]")
 @click.option("--nic", metavar="RATE", help="Rate of each NIC, each way, such as 1Gbps.  [default: unlimited]")
 @click.option("--intra", metavar="RATE", help="Rate of a node's loopback.  [default: unlimited]")
-@click.option("--topology", type=click.Choice(["star", "fat-tree"]), default="star", show_default=True)
-@click.option("--oversubscription", default=1.0, show_default=True, help="Of a fat-tree's leaves.")
-@click.option("--nodes-per-leaf", default=2, show_default=True, help="In a fat-tree.")
+@click.option("--topology", type=click.Choice(["star", "fat-tree"]), help="[default: star]")
+@click.option("--oversubscription", type=float, help="Of a fat-tree's leaves.  [default: 1]")
+@click.option("--nodes-per-leaf", type=int, help="In a fat-tree.  [default: 2]")
 @click.option("--mtu", default=9000, show_default=True)
 @click.option("--per-node", is_flag=True, help="Run COMMAND once a node (torchrun, for instance), not once a rank.")
 @click.option("--stop-after", type=float, metavar="SECONDS", help="Time the others have when one fails.")
@@ -60,17 +71,19 @@ def command(ctx: click.Context, /, **options: Any) -> int:
 
 
 def spec_of(options: dict[str, Any]) -> EmulationSpec:
-    """Return the cluster that the options describe."""
-    return EmulationSpec(
-        nodes=options["nodes"],
-        ranks_per_node=options["ranks_per_node"],
-        nic_bytes_per_s=parse_rate(options["nic"]) if options["nic"] else None,
-        intra_bytes_per_s=parse_rate(options["intra"]) if options["intra"] else None,
-        topology=options["topology"],
-        nodes_per_leaf=options["nodes_per_leaf"],
-        oversubscription=options["oversubscription"],
-        mtu=options["mtu"],
-    )
+    """Return the cluster that the options describe, over what --cluster says, over the defaults."""
+    given: dict[str, Any] = {name: options[name] for name in _SPEC_OPTIONS if options[name] is not None}
+    for option, field in (("nic", "nic_bytes_per_s"), ("intra", "intra_bytes_per_s")):
+        if options[option] is not None:
+            given[field] = parse_rate(options[option])
+    if options["cluster_file"] is None:
+        if options["carry"] is not None:
+            raise InputError("--carry: says how far to scale a cluster; expected together with --cluster")
+        return EmulationSpec(**{"nodes": 2, **given})
+    cluster = read_struct(options["cluster_file"], Cluster)
+    carry = parse_rate(options["carry"]) if options["carry"] else measure_carry()
+    base = derived(cluster, carry_bytes_per_s=carry, nodes=options["nodes"], ranks=options["ranks_per_node"])
+    return replace(base, **given)
 
 
 def _run(wanted: EmulationSpec, argv: list[str], options: dict[str, Any]) -> int:
@@ -93,7 +106,10 @@ def _run(wanted: EmulationSpec, argv: list[str], options: dict[str, Any]) -> int
 
 def _sentence(wanted: EmulationSpec) -> str:
     rate = "unlimited links" if wanted.nic_bytes_per_s is None else format_network_rate(wanted.nic_bytes_per_s)
-    return f"{wanted.nodes} nodes x {wanted.ranks_per_node} ranks, {wanted.topology}, {rate} per direction"
+    inside = (
+        "" if wanted.intra_bytes_per_s is None else f", {format_network_rate(wanted.intra_bytes_per_s)} inside a node"
+    )
+    return f"{wanted.nodes} nodes x {wanted.ranks_per_node} ranks, {wanted.topology}, {rate} per direction{inside}"
 
 
 @command.command("list")
