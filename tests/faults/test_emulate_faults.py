@@ -238,3 +238,24 @@ def test_a_fault_without_an_emulation_says_so(tmp_path):
 
     assert run.returncode == 2
     assert "no emulation is running" in run.stderr
+
+
+def test_a_visitor_runs_a_command_on_a_node_and_gets_its_exit_code(emulated):
+    cluster = emulated(nodes=2)
+    which = ["--id", str(cluster.owner_pid)]
+
+    seen = subprocess.run(command_line("exec", *which, "node1", "--", "hostname"), capture_output=True, text=True)
+    failed = subprocess.run(command_line("exec", *which, "node1", "--", "sh", "-c", "exit 9"))
+
+    assert (seen.returncode, seen.stdout) == (0, "node1\n")
+    assert failed.returncode == 9
+
+
+def test_what_a_visitor_started_ends_with_the_visitor(emulated):
+    cluster = emulated(nodes=1)
+    words = command_line("exec", "--id", str(cluster.owner_pid), "node0", "--", "sh", "-c", "echo in; exec sleep 1000")
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as visitor:
+        assert visitor.stdout.readline() == b"in\n"
+        visitor.kill()
+
+    assert until(lambda: [p["exit_code"] for p in cluster.status()["programs"]] == [129])

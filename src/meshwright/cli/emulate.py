@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..cluster.emulation import Emulation, EmulationSpec, state, stream
 from ..cluster.emulation.derive import derived, measure_carry
-from ..cluster.emulation.session import ask
+from ..cluster.emulation.session import ask, visit
 from ..cluster.graph import Cluster
 from ..errors import InputError
 from ..files import read_struct, to_json
@@ -124,6 +124,15 @@ def list_running(as_json: bool) -> int:
         running = [p for p in emulation["programs"] if p["exit_code"] is None]
         click.echo(f"{emulation['id']}: {emulation['spec']['nodes']} nodes, {len(running)} programs running")
     return 0
+
+
+@command.command("exec")
+@click.option("--id", "owner_pid", type=int, help="Which emulation, when several run.")
+@click.argument("node", metavar="NODE")
+@click.argument("argv", nargs=-1, required=True, metavar="-- COMMAND")
+def execute(owner_pid: int | None, node: str, argv: tuple[str, ...]) -> int:
+    """Run COMMAND on a node of a running emulation: `meshwright emulate exec node1 -- ip addr`."""
+    return visit(state.find(state.root(), owner_pid).folder, node, argv)
 
 
 @command.command("fault")

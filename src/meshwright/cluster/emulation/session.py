@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -228,12 +228,39 @@ class Job:
 
 def ask(folder: str, message: dict[str, Any]) -> dict[str, Any]:
     """Send one request to an emulation that another process owns, found by its folder, and return the reply."""
+    with _connected(folder) as connection:
+        protocol.send(connection, message)
+        return _reply(connection)
+
+
+def visit(folder: str, node: str, argv: Sequence[str]) -> int:
+    """Run a command on a node of an emulation that another process owns, at this terminal; return its exit code."""
+    with _connected(folder) as connection:
+        message: dict[str, Any] = {
+            "op": "start",
+            "node": node,
+            "rank": None,
+            "argv": list(argv),
+            "env": {},
+            "cwd": os.getcwd(),
+        }
+        protocol.send(connection, message, (0, 1, 2))
+        _reply(connection)
+        return int(protocol.check(protocol.receive(connection)[0])["code"])
+
+
+@contextlib.contextmanager
+def _connected(folder: str) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         try:
             with protocol.control_path(folder) as path:
                 connection.connect(path)
         except OSError as error:
             raise MeshwrightError(f"{folder}: {error.strerror}; the emulation has ended") from None
-        protocol.send(connection, message)
-        answer, _ = protocol.receive(connection)
-        return protocol.check(answer and answer["reply"])
+        protocol.enlarge(connection)
+        yield connection
+
+
+def _reply(connection: socket.socket) -> dict[str, Any]:
+    answer, _ = protocol.receive(connection)
+    return protocol.check(answer and answer["reply"])

@@ -22,7 +22,7 @@ import psutil
 
 from ...errors import InputError, MeshwrightError
 from ...files import convert, write_atomic, write_struct
-from . import faults, linux, node, protocol, rootless, spec, state
+from . import faults, inside, linux, node, protocol, rootless, spec, state
 from .links import Fabric
 from .program import Program
 
@@ -97,9 +97,7 @@ class Supervisor:
     def _on_request(self, connection: socket.socket) -> None:
         message, handles = protocol.receive(connection)
         if message is None:
-            self._selector.unregister(connection)
-            connection.close()
-            self._closing = self._closing or connection is self._launcher
+            self._hung_up(connection)
             return
         try:
             reply = self._answer(message, handles, connection)
@@ -111,6 +109,15 @@ class Supervisor:
             for handle in handles:
                 os.close(handle)
         self._tell(connection, {"reply": reply})
+
+    def _hung_up(self, connection: socket.socket) -> None:
+        """End what a terminal that left has started; when it was the launcher, end everything."""
+        self._selector.unregister(connection)
+        connection.close()
+        self._closing = self._closing or connection is self._launcher
+        for program in self.programs:
+            if program.asker is connection and not self._closing:
+                program.send(signal.SIGHUP)
 
     def _answer(self, message: dict[str, Any], handles: list[int], asker: socket.socket) -> dict[str, Any]:
         match message["op"]:
@@ -149,7 +156,7 @@ class Supervisor:
             found = spec.rank_environment(self.spec, owner, message["rank"])
         else:
             found = spec.node_environment(self.spec, owner, list(self.nodes).index(message["node"]))
-        return {**found, "MESHWRIGHT_EMULATION_CLUSTER": str(self.folder / "cluster.json")}
+        return {**found, inside.VARIABLE: str(self.folder / "cluster.json")}
 
     def _signals_as_packets(self) -> socket.socket:
         ours, theirs = socket.socketpair()
