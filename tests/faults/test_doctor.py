@@ -13,13 +13,13 @@ pytestmark = pytest.mark.netns
 DOCTOR = [sys.executable, "-m", "meshwright", "doctor", "--json", "--wait", "4s"]
 
 
-def diagnosed(cluster, plant=None, env=None, node=1):
+def diagnosed(cluster, plant=None, *, node=1, wait="4s"):
     """Start the doctor on every node, after the shell commands `plant` on one of them; return findings and exit codes.
 
     What is planted lies in the shell of that node's own doctor: `exec` keeps limits and variables.
     """
-    script = f'if [ "$NODE_RANK" = {node} ]; then {plant or "true"}; fi; exec {shlex.join(DOCTOR)}'
-    job = cluster.start_nodes(["sh", "-ec", script], env=env)
+    script = f'if [ "$NODE_RANK" = {node} ]; then {plant or "true"}; fi; exec {shlex.join(DOCTOR[:-1])} {wait}'
+    job = cluster.start_nodes(["sh", "-ec", script])
     codes = job.wait(timeout_s=30)
     reports = [json.loads(job.stdout(i)) for i in range(cluster.spec.nodes) if job.stdout(i)]
     assert reports, job.stderr(0)
@@ -54,11 +54,11 @@ PLANTED = {
     "gloo-interface, absent": "export GLOO_SOCKET_IFNAME=eth7",
     "gloo-interface, loopback": "export GLOO_SOCKET_IFNAME=lo",
     "gloo-interface, down": "ip link add dummy7 type veth peer name dummy8; export GLOO_SOCKET_IFNAME=dummy7",
-    "gloo-default": "ip addr add 10.9.9.9/32 dev lo; echo 10.9.9.9 node1 > /etc/hosts; unset GLOO_SOCKET_IFNAME",
+    "gloo-default": "ip addr add 10.9.9.9/32 dev lo; echo 10.9.9.9 $(hostname) > /etc/hosts; unset GLOO_SOCKET_IFNAME",
     "nccl-interface": "export NCCL_SOCKET_IFNAME=ib",
     "nccl-interface, left out": "export NCCL_SOCKET_IFNAME=^eth",
     "nccl-interface, loopback": "export NCCL_SOCKET_IFNAME==lo",
-    "host-name": "echo 127.0.1.1 node1 > /etc/hosts",
+    "host-name": "echo 127.0.1.1 $(hostname) > /etc/hosts",
     "host-name, none": "echo 127.0.0.1 localhost > /etc/hosts",
     "mtu": "ip link set eth0 mtu 1400",
     "shared-memory": "mount -o remount,size=64m /dev/shm",
@@ -84,6 +84,22 @@ PLANTED = {
 ALSO = {"nccl-switches": {"same-nccl"}}  # a variable on one node only is two faults
 
 
+def test_all_planted_faults_are_found_at_once_each_on_its_own_node(emulated):
+    cluster = emulated(nodes=1 + len(PLANTED))
+    cases = "".join(f"{number}) {plant};;\n" for number, plant in enumerate(PLANTED.values(), start=1))
+
+    job = cluster.start_nodes(["sh", "-ec", f'case "$NODE_RANK" in\n{cases}esac\nexec {shlex.join(DOCTOR[:-1])} 20s'])
+
+    assert set(job.wait(timeout_s=50)) == {1}
+    found = {(f["check"], f["host"]) for f in json.loads(job.stdout(0))["findings"]}
+    expected = set()
+    for number, fault in enumerate(PLANTED, start=1):
+        check = fault.partition(",")[0]
+        expected |= {(name, f"node{number}") for name in {check} | ALSO.get(check, set())}
+    assert found == expected
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found_where_it_is_and_nothing_else(emulated, fault):
     cluster = emulated(nodes=2)
@@ -117,10 +133,10 @@ def test_a_node_that_is_cut_off_is_named_on_both_sides(emulated):
 def test_a_taken_rendezvous_port_is_found(emulated):
     cluster = emulated(nodes=2)
     taker = "import socket,time;s=socket.create_server(('', 29500));print('taken',flush=True);time.sleep(100)"
-    cluster_port = cluster.start_on(0, [sys.executable, "-c", taker])
-    assert cluster.await_until(lambda: "taken" in cluster_port.stdout(0), 10)
+    job = cluster.start_on(0, [sys.executable, "-c", taker])
+    assert cluster.await_until(lambda: "taken" in job.stdout(0), 10)
 
-    findings, codes = diagnosed(cluster)
+    findings, codes = diagnosed(cluster, wait="0.5s")
 
     assert ("rendezvous-port", "node0") in findings
     assert codes == (1, 1)

@@ -5,7 +5,7 @@ the run's folder or in `flight/` below it), and asks the ranks that still live o
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -106,9 +106,10 @@ def explain(records: Sequence[Record], processes: Sequence[RankProcess] = ()) ->
     """Return who is stuck: by the records of each group, and by the state of the processes."""
     stuck: list[StuckRank] = []
     waiting: dict[str, tuple[int, ...]] = {}
+    lives = {process.rank: process.pid for process in processes}
     for group in dict.fromkeys(record.group for record in records):
         members = [record for record in records if record.group == group]
-        late, front = _late(members, group)
+        late, front = _late(members, group, lives)
         stuck += late
         waiting |= front
     named = {found.rank for found in stuck}
@@ -125,7 +126,9 @@ def explain(records: Sequence[Record], processes: Sequence[RankProcess] = ()) ->
     )
 
 
-def _late(records: Sequence[Record], group: str) -> tuple[list[StuckRank], dict[str, tuple[int, ...]]]:
+def _late(
+    records: Sequence[Record], group: str, lives: Mapping[int, int]
+) -> tuple[list[StuckRank], dict[str, tuple[int, ...]]]:
     """Return who keeps the others of a group waiting, and who waits in what."""
     lasts = {record.rank: record.last for record in records}
     begun = {rank: call for rank, call in lasts.items() if call is not None}
@@ -139,21 +142,22 @@ def _late(records: Sequence[Record], group: str) -> tuple[list[StuckRank], dict[
     expected = Call(front, usual[0], usual[1], ended=False)
     found = []
     for rank in sorted({*begun, *(rank for record in records for rank in record.arrivals)}):
-        why = _why(rank, begun.get(rank), expected, records)
+        why = _why(rank, begun.get(rank), expected, records, lives)
         if why:
             found.append(StuckRank(rank=rank, group=group, why=why))
     named = {stuck.rank for stuck in found}
     return found, {str(expected): tuple(sorted(at_front.keys() - named))}
 
 
-def _why(rank: int, last: Call | None, expected: Call, records: Sequence[Record]) -> str:
+def _why(rank: int, last: Call | None, expected: Call, records: Sequence[Record], lives: Mapping[int, int]) -> str:
     """Return what is wrong with one rank, or "" if it waits like the others."""
     if last is None:
         seen = [record.arrivals for record in records if rank in record.arrivals]
         step, furthest = max(a[rank] for a in seen), max(max(a.values()) for a in seen)
         if step >= furthest:
             return ""
-        return f"has not arrived at {expected} (step {step} of {furthest}) and left no record: it died or stands still"
+        fate = f"pid {lives[rank]} lives" if rank in lives else "it has ended, or runs on another machine"
+        return f"has not arrived at {expected} (step {step} of {furthest}) and left no record: {fate}"
     if last.sequence < expected.sequence:
         doing = f"{last} has ended, the next has not begun" if last.ended else f"it is still in {last}"
         return f"has not arrived at {expected}: {doing}"
