@@ -1,10 +1,13 @@
 """Fixtures that all tests share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from meshwright.bench.pool import RankPool
+from meshwright.cluster.emulation import Emulation, EmulationSpec
+from meshwright.errors import InputError
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,22 @@ def rank_pool(_pools: dict[int, RankPool]) -> Callable[[int], RankPool]:
         return _pools[world_size]
 
     return get
+
+
+@pytest.fixture
+def emulated() -> Iterator[Callable[..., Emulation]]:
+    """Return a function from the fields of an EmulationSpec to a running emulation, taken down after the test.
+
+    Mark the tests that use it `netns`: they are skipped where the kernel refuses namespaces.
+    """
+    with ExitStack() as stack:
+
+        def start(**fields: object) -> Emulation:
+            try:
+                return stack.enter_context(Emulation(EmulationSpec(**fields)))
+            except InputError as error:
+                if "refuses" not in str(error):
+                    raise
+                pytest.skip(str(error))
+
+        yield start

@@ -1,0 +1,67 @@
+"""`meshwright doctor`: why is it slow, why does it hang."""
+
+import os
+from pathlib import Path
+
+import click
+
+from ..cluster.doctor import CHECKS, Finding, examine, gather
+from ..cluster.doctor.exchange import meet, position
+from ..errors import InputError
+from ..files import to_json
+from ..report.stuck import look_at
+from ..units import parse_time
+
+
+@click.command()
+@click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
+@click.option("--wait", default="10s", show_default=True, metavar="TIME", help="How long to wait for other nodes.")
+@click.option("--list", "list_checks", is_flag=True, help="Print the checks, and why each matters.")
+@click.option("--json", "as_json", is_flag=True)
+def command(run_folder: Path | None, wait: str, list_checks: bool, as_json: bool) -> int:
+    """Say what makes distributed training slow or hang here, why it does, and how to mend it.
+
+    Alone it examines this machine. Started on every node of a job, as the job itself is (torchrun's or SLURM's
+    variables), the nodes meet at MASTER_ADDR:MASTER_PORT and are examined together. With --run it reads what the ranks
+    of a hanging run have written down and names the one that is stuck. Exits with 1 if something is wrong.
+    """
+    if list_checks:
+        for check in CHECKS:
+            click.echo(f"{check.name}: {check.reason}")
+        return 0
+    if run_folder is not None:
+        return _explain(run_folder, as_json)
+    if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        return 0  # the first rank of a node speaks for it
+    node, nodes = position(os.environ)
+    mine = gather(node=node, nodes=nodes)
+    findings = examine([mine]) if nodes == 1 else meet(mine, *_rendezvous(), parse_time(wait))
+    if node == 0 or any(finding.check == "rendezvous" for finding in findings):
+        _print(findings, nodes, as_json)
+    return 1 if findings else 0
+
+
+def _rendezvous() -> tuple[str, int]:
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not address or not port.isdecimal():
+        raise InputError(f"MASTER_ADDR={address!r}, MASTER_PORT={port!r}: expected both, to meet the other nodes")
+    return address, int(port)
+
+
+def _print(findings: list[Finding], nodes: int, as_json: bool) -> None:
+    if as_json:
+        names = [check.name for check in CHECKS]
+        click.echo(to_json({"healthy": not findings, "nodes": nodes, "checks": names, "findings": findings}))
+        return
+    for finding in findings:
+        click.echo(f"{finding.host}: {finding.check}: {finding.found}")
+        click.echo(f"    why it matters: {finding.reason}")
+        click.echo(f"    what to do:     {finding.remedy}")
+    if not findings:
+        click.echo(f"nothing wrong on {nodes} node{'s' * (nodes > 1)}: {len(CHECKS)} checks")
+
+
+def _explain(run_folder: Path, as_json: bool) -> int:
+    verdict = look_at(run_folder)
+    click.echo(to_json(verdict) if as_json else str(verdict))
+    return 1 if verdict.stuck else 0

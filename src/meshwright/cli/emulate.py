@@ -1,0 +1,157 @@
+"""`meshwright emulate`: a cluster in a box: run a command in it, break it, look into it."""
+
+import sys
+import time
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from ..cluster.emulation import Emulation, EmulationSpec, state, stream
+from ..cluster.emulation.derive import derived, measure_carry
+from ..cluster.emulation.session import ask, visit
+from ..cluster.graph import Cluster
+from ..errors import InputError
+from ..files import read_struct, to_json
+from ..units import format_network_rate, parse_rate
+
+_SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
+
+
+class _CommandAfterDashes(click.Group):
+    """A group that can also be called as itself: everything after `--` is the command to run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and (not args or args[0] not in self.commands):
+            cut = args.index("--")
+            ctx.meta["argv"] = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            raise InputError(f"emulate: unexpected {args[0]!r}; the command to run comes after `--`")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_CommandAfterDashes, invoke_without_command=True, subcommand_metavar="-- COMMAND")
+@click.option("--nodes", type=int, help="Emulated machines.  [default: 2, or those of --cluster]")
+@click.option(
+    "--ranks-per-node", type=int, help="Copies of COMMAND on each.  [default: 1, or accelerators of --cluster]"
+)
+@click.option(
+    "--cluster", "cluster_file", metavar="FILE", help="Take nodes, topology and ratios of rates from a Cluster."
+)
+@click.option("--carry", metavar="RATE", help="With --cluster: what this machine can move.  [default: measured]")
+@click.option("--nic", metavar="RATE", help="Rate of each NIC, each way, such as 1Gbps.  [default: unlimited]")
+@click.option("--intra", metavar="RATE", help="Rate of a node's loopback.  [default: unlimited]")
+@click.option("--topology", type=click.Choice(["star", "fat-tree"]), help="[default: star]")
+@click.option("--oversubscription", type=float, help="Of a fat-tree's leaves.  [default: 1]")
+@click.option("--nodes-per-leaf", type=int, help="In a fat-tree.  [default: 2]")
+@click.option("--mtu", default=9000, show_default=True)
+@click.option("--per-node", is_flag=True, help="Run COMMAND once a node (torchrun, for instance), not once a rank.")
+@click.option("--stop-after", type=float, metavar="SECONDS", help="Time the others have when one fails.")
+@click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON; output goes to standard error.")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> int:
+    """Build a cluster of network namespaces on this machine and run COMMAND on every rank of it.
+
+    Exits with the worst exit code of the ranks. Everything is taken down at the end, however it comes.
+
+    When a rank fails, the others have 10 seconds before they are ended, and with --per-node all the time they want.
+    """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    argv = ctx.meta.get("argv")
+    if not argv:
+        raise InputError("emulate: no command; expected one after `--`, such as `-- torchrun train.py` with --per-node")
+    return _run(spec_of(options), argv, options)
+
+
+def spec_of(options: dict[str, Any]) -> EmulationSpec:
+    """Return the cluster that the options describe, over what --cluster says, over the defaults."""
+    given: dict[str, Any] = {name: options[name] for name in _SPEC_OPTIONS if options[name] is not None}
+    for option, field in (("nic", "nic_bytes_per_s"), ("intra", "intra_bytes_per_s")):
+        if options[option] is not None:
+            given[field] = parse_rate(options[option])
+    if options["cluster_file"] is None:
+        if options["carry"] is not None:
+            raise InputError("--carry: says how far to scale a cluster; expected together with --cluster")
+        return EmulationSpec(**{"nodes": 2, **given})
+    cluster = read_struct(options["cluster_file"], Cluster)
+    carry = parse_rate(options["carry"]) if options["carry"] else measure_carry()
+    base = derived(cluster, carry_bytes_per_s=carry, nodes=options["nodes"], ranks=options["ranks_per_node"])
+    return replace(base, **given)
+
+
+def _run(wanted: EmulationSpec, argv: list[str], options: dict[str, Any]) -> int:
+    per_node, stop_after_s = options["per_node"], options["stop_after"]
+    if stop_after_s is None and not per_node:
+        stop_after_s = 10.0
+    out = sys.stderr.buffer if options["as_json"] else sys.stdout.buffer
+    began = time.monotonic()
+    with Emulation(wanted) as emulation:
+        setup_s = time.monotonic() - began
+        click.echo(
+            f"meshwright: emulation {emulation.owner_pid} ready in {setup_s:.2f} s: {_sentence(wanted)}", err=True
+        )
+        foreground = stream.Foreground(emulation, out, sys.stderr.buffer)
+        outcome = foreground.run(argv, per_node=per_node, stop_after_s=stop_after_s, setup_s=setup_s)
+    if options["as_json"]:
+        click.echo(to_json({"spec": wanted, "outcome": outcome, "worst": outcome.worst}))
+    return outcome.worst
+
+
+def _sentence(wanted: EmulationSpec) -> str:
+    rate = "unlimited links" if wanted.nic_bytes_per_s is None else format_network_rate(wanted.nic_bytes_per_s)
+    inside = (
+        "" if wanted.intra_bytes_per_s is None else f", {format_network_rate(wanted.intra_bytes_per_s)} inside a node"
+    )
+    return f"{wanted.nodes} nodes x {wanted.ranks_per_node} ranks, {wanted.topology}, {rate} per direction{inside}"
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True)
+def list_running(as_json: bool) -> int:
+    """Print the emulations that run on this machine, and what runs in them."""
+    found = [{"id": entry.owner_pid, **ask(entry.folder, {"op": "status"})} for entry in state.running(state.root())]
+    if as_json:
+        click.echo(to_json(found))
+        return 0
+    for emulation in found:
+        running = [p for p in emulation["programs"] if p["exit_code"] is None]
+        click.echo(f"{emulation['id']}: {emulation['spec']['nodes']} nodes, {len(running)} programs running")
+    return 0
+
+
+@command.command("exec")
+@click.option("--id", "owner_pid", type=int, help="Which emulation, when several run.")
+@click.argument("node", metavar="NODE")
+@click.argument("argv", nargs=-1, required=True, metavar="-- COMMAND")
+def execute(owner_pid: int | None, node: str, argv: tuple[str, ...]) -> int:
+    """Run COMMAND on a node of a running emulation: `meshwright emulate exec node1 -- ip addr`."""
+    return visit(state.find(state.root(), owner_pid).folder, node, argv)
+
+
+@command.command("fault")
+@click.option("--id", "owner_pid", type=int, help="Which emulation, when several run.")
+@click.option("--json", "as_json", is_flag=True)
+@click.argument("words", nargs=-1, required=True, metavar="KIND TARGET [VALUE]")
+def fault(owner_pid: int | None, as_json: bool, words: tuple[str, ...]) -> int:
+    """Break something in a running emulation, or mend it.
+
+    \b
+    cut node1            pull a node's cable (cut leaf0: a leaf's uplink)
+    restore node1        plug it in again, at its first rate
+    slow node1 100Mbps   give it another rate
+    lose node1 5%        drop packets at random
+    delay node1 2ms      hold packets back (where the kernel has netem)
+    pause rank3          stop a rank, or all of a node (resume: let it go on)
+    kill rank3           SIGKILL a rank, or power off a node
+    """
+    entry = state.find(state.root(), owner_pid)
+    done = ask(entry.folder, {"op": "fault", "text": " ".join(words)})["done"]
+    click.echo(to_json({"id": entry.owner_pid, "done": done}) if as_json else done)
+    return 0

@@ -1,0 +1,155 @@
+"""Bring the facts of all nodes of a job together at its own rendezvous, which tests that rendezvous on the way.
+
+Node 0 listens at MASTER_ADDR:MASTER_PORT, the others send their facts as one line of JSON and get the findings back.
+Plain TCP, no torch: it works where the job itself does not start.
+"""
+
+import errno
+import selectors
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ...errors import InputError
+from .checks import Finding, examine
+from .facts import Facts
+
+_MAX_BYTES = 2**20
+_RETRY_S = 0.1
+_ANSWER_S = 1.0  # what node 0 may take longer than we wait ourselves
+_REASON = "every node must reach node 0 at MASTER_ADDR:MASTER_PORT before a job can start"
+
+
+def position(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return this node's number and the number of nodes, from torchrun's, Meshwright's or SLURM's variables."""
+    for rank, count in (("GROUP_RANK", "GROUP_WORLD_SIZE"), ("NODE_RANK", "NNODES"), ("SLURM_NODEID", "SLURM_NNODES")):
+        if environ.get(rank, "").isdecimal() and environ.get(count, "").isdecimal():
+            node, nodes = int(environ[rank]), int(environ[count])
+            if node >= nodes:
+                raise InputError(f"{rank}={node}: expected less than {count}={nodes}")
+            return node, nodes
+    return 0, 1
+
+
+def meet(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+    """Return what is wrong on any node: node 0 examines all, the others get its findings. Blocks up to `wait_s`."""
+    return _host(mine, address, port, wait_s) if mine.node == 0 else _guest(mine, address, port, wait_s)
+
+
+def _host(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+    try:
+        listener = socket.create_server((address, port), backlog=128)
+    except OSError as error:
+        return [*examine([mine]), _cannot_listen(mine, address, port, error)]
+    with listener:
+        guests = _collect(listener, mine.nodes - 1, wait_s)
+        try:
+            facts = sorted([mine, *(f for f, _ in guests)], key=lambda f: f.node)
+            present = {f.node for f in facts}
+            absent = [node for node in range(mine.nodes) if node not in present]
+            findings = [*examine(facts), *(_not_here(mine, node, address, port, wait_s) for node in absent)]
+            answer = msgspec.json.encode(findings) + b"\n"
+            for _, connection in guests:
+                connection.sendall(answer)
+            return findings
+        finally:
+            for _, connection in guests:
+                connection.close()
+
+
+def _collect(listener: socket.socket, wanted: int, wait_s: float) -> list[tuple[Facts, socket.socket]]:
+    """Accept guests until all are here or the time is over; who sends anything but facts is turned away."""
+    end = time.monotonic() + wait_s
+    found: list[tuple[Facts, socket.socket]] = []
+    waiting: dict[socket.socket, bytes] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while len(found) < wanted and (left := end - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                if key.fileobj is listener:
+                    guest, _ = listener.accept()
+                    guest.settimeout(wait_s)
+                    waiting[guest] = b""
+                    selector.register(guest, selectors.EVENT_READ)
+                    continue
+                guest = key.fileobj  # type: ignore[assignment]
+                data = guest.recv(_MAX_BYTES)
+                waiting[guest] += data
+                if data and not waiting[guest].endswith(b"\n") and len(waiting[guest]) < _MAX_BYTES:
+                    continue
+                selector.unregister(guest)
+                facts = _facts(waiting.pop(guest))
+                if facts is None:
+                    guest.close()
+                else:
+                    found.append((facts, guest))
+    for guest in waiting:
+        guest.close()
+    return found
+
+
+def _facts(line: bytes) -> Facts | None:
+    try:
+        return msgspec.json.decode(line, type=Facts)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _guest(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            with socket.create_connection((address, port), timeout=max(0.1, end - time.monotonic())) as connection:
+                connection.settimeout(max(0.0, end - time.monotonic()) + _ANSWER_S)
+                connection.sendall(msgspec.json.encode(mine) + b"\n")
+                answer = _read_line(connection)
+                return msgspec.json.decode(answer, type=list[Finding])
+        except (OSError, msgspec.MsgspecError) as error:
+            if time.monotonic() + _RETRY_S > end:
+                return [*examine([mine]), _cannot_reach(mine, address, port, error)]
+            time.sleep(_RETRY_S)
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = connection.recv(_MAX_BYTES)
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "hung up")
+        line += data
+    return line
+
+
+def _finding(check: str, remedy: str) -> Callable[[Facts, str], Finding]:
+    def make(facts: Facts, found: str) -> Finding:
+        return Finding(check=check, host=facts.host, found=found, reason=_REASON, remedy=remedy)
+
+    return make
+
+
+def _cannot_listen(mine: Facts, address: str, port: int, error: OSError) -> Finding:
+    taken = error.errno == errno.EADDRINUSE
+    make = _finding(
+        "rendezvous-port",
+        "end the process that holds the port (ss -ltnp), or choose another MASTER_PORT on all nodes"
+        if taken
+        else "set MASTER_ADDR to an address of node 0 itself",
+    )
+    return make(mine, f"cannot listen at {address}:{port}: {error.strerror}")
+
+
+def _not_here(mine: Facts, node: int, address: str, port: int, wait_s: float) -> Finding:
+    make = _finding("rendezvous", f"look at node {node}: is it up, is the command running there, is the cable in?")
+    return make(mine, f"node {node} did not report at {address}:{port} within {wait_s:g} s")
+
+
+def _cannot_reach(mine: Facts, address: str, port: int, error: Exception) -> Finding:
+    if isinstance(error, ConnectionRefusedError):
+        remedy = f"start the job on node 0 first; if it runs, open port {port} in its firewall"
+    elif isinstance(error, TimeoutError):
+        remedy = f"packets get lost: look at cables and switches, and open port {port} in the firewalls"
+    else:
+        remedy = f"nothing that understands us answers: check what listens there (ss -ltnp 'sport = :{port}')"
+    return _finding("rendezvous", remedy)(mine, f"cannot reach node 0 at {address}:{port}: {error}")

@@ -1,0 +1,70 @@
+"""The few Linux calls that Python does not offer: namespaces, mounts, and orphans."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x4_0000
+
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(flags: int) -> None:
+    """Move this process (for CLONE_NEWPID: its later children) into new namespaces of the kinds in `flags`."""
+    _check(_libc.unshare(flags), f"unshare({flags:#x})")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Move this process into the namespace behind `fd`, which must be of `kind`."""
+    _check(_libc.setns(fd, kind), f"setns({kind:#x})")
+
+
+def mount(source: str, target: str, *, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """Attach a file system (or, with MS_BIND, a file) to the tree; OSError names the target."""
+    arguments = (source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None)
+    _check(_libc.mount(*arguments), f"mount {kind or source} on {target}")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends (a subreaper), so that they can be waited for here."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+@contextmanager
+def inside(fd: int, home_fd: int, kind: int) -> Iterator[None]:
+    """Run the block in the namespace behind `fd`, then return to the one behind `home_fd`."""
+    setns(fd, kind)
+    try:
+        yield
+    finally:
+        setns(home_fd, kind)
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot, or None if there is none: tells a reused pid apart."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _check(result: int, call: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{call}: {os.strerror(code)}")

@@ -1,0 +1,150 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from meshwright.cluster.doctor.stacks import ask
+from meshwright.errors import InputError
+from meshwright.report.stuck import Call, Record, explain, look_at, read_records
+
+
+def record(rank, sequence, operation="all_reduce", size_bytes=4096, ended=False, arrivals=None, reason=""):
+    """A record whose calls before the last one were all-reduces that ended."""
+    before = tuple(Call(n, "all_reduce", 4096, ended=True) for n in range(max(1, sequence - 3), sequence))
+    last = Call(sequence, operation, size_bytes, ended=ended)
+    return Record(rank=rank, group="world", reason=reason, arrivals=arrivals or {}, flights=(*before, last))
+
+
+def stuck(records):
+    return {found.rank: found.why for found in explain(records).stuck}
+
+
+def test_the_rank_that_has_not_arrived_is_named_with_collective_and_number():
+    verdict = explain([record(0, 12), record(1, 11, ended=True), record(2, 12)])
+
+    assert [(found.rank, found.why) for found in verdict.stuck] == [
+        (1, "has not arrived at all_reduce #12 of 4 KiB: all_reduce #11 of 4 KiB has ended, the next has not begun")
+    ]
+    assert verdict.waiting == {"all_reduce #12 of 4 KiB": (0, 2)}
+
+
+def test_a_rank_that_left_no_record_is_named_from_what_the_others_saw():
+    arrivals = {0: 30, 1: 30, 2: 29}
+
+    found = stuck([record(0, 12, arrivals=arrivals), record(1, 12, arrivals=arrivals)])
+
+    assert list(found) == [2]
+    assert "step 29 of 30" in found[2]
+
+
+def test_a_rank_that_stays_in_an_older_collective_is_named():
+    assert "still in all_reduce #11" in stuck([record(0, 12), record(1, 11)])[1]
+
+
+def test_a_rank_that_calls_something_else_is_named():
+    records = [record(0, 12), record(1, 12, operation="broadcast"), record(2, 12)]
+
+    assert stuck(records) == {
+        1: "is in broadcast #12 of 4 KiB, where the others are in all_reduce #12 of 4 KiB: "
+        "the ranks do not make the same calls"
+    }
+
+
+def test_a_rank_with_another_size_is_named():
+    assert list(stuck([record(0, 12), record(1, 12), record(2, 12, size_bytes=8)])) == [2]
+
+
+@pytest.mark.parametrize("late", [0, 1, 2, 3])
+def test_whichever_rank_is_late_it_alone_is_named(late):
+    records = [record(rank, 7 if rank == late else 8, ended=rank == late) for rank in range(4)]
+
+    assert list(stuck(records)) == [late]
+
+
+def test_nobody_is_stuck_when_all_wait_in_the_same_collective():
+    arrivals = {0: 5, 1: 5}
+
+    assert stuck([record(0, 5, arrivals=arrivals), record(1, 5, arrivals=arrivals)]) == {}
+
+
+def test_nobody_is_stuck_when_all_calls_have_ended():
+    assert stuck([record(0, 5, ended=True), record(1, 4, ended=True)]) == {}
+
+
+def test_groups_are_examined_apart():
+    other = Record(rank=0, group="tp", flights=(Call(99, "broadcast", 1, ended=True),))
+
+    assert list(stuck([record(0, 12), record(1, 11, ended=True), other])) == [1]
+
+
+def test_records_are_read_from_the_run_folder_and_below(tmp_path):
+    (tmp_path / "flight").mkdir()
+    data = {
+        "rank": 3,
+        "pid": 4711,
+        "group": "world",
+        "reason": "rank 1 did not arrive",
+        "written_s": 1.0,
+        "arrivals": {"0": 4, "3": 5},
+        "flights": [
+            {"group": "world", "sequence": 5, "operation": "barrier", "size_bytes": 0, "started_s": 0.5, "ended": False}
+        ],
+    }
+    (tmp_path / "flight" / "flight-3.json").write_text(json.dumps(data))
+
+    (found,) = read_records(tmp_path)
+
+    assert (found.rank, found.reason, found.arrivals) == (3, "rank 1 did not arrive", {0: 4, 3: 5})
+    assert str(found.last) == "barrier #5 of 0 B"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rank": "x", "group": "g"}'])
+def test_a_broken_record_is_named(tmp_path, text):
+    (tmp_path / "flight-0.json").write_text(text)
+
+    with pytest.raises(InputError, match=r"flight-0\.json"):
+        read_records(tmp_path)
+
+
+def test_a_folder_without_records_or_ranks_says_what_was_expected(tmp_path):
+    with pytest.raises(InputError, match="no flight record and no live rank"):
+        look_at(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        look_at(tmp_path / "absent")
+
+
+RANK = """
+import sys, threading
+from pathlib import Path
+from meshwright.cluster.doctor import stacks
+def waits_for_ever():
+    threading.Event().wait()
+stacks.listen(Path(sys.argv[1]), int(sys.argv[2]))
+print("up", flush=True)
+waits_for_ever()
+"""
+
+
+def test_live_ranks_answer_with_their_stacks_and_a_stopped_one_is_named(tmp_path):
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)], stdout=subprocess.PIPE)
+        for rank in range(3)
+    ]
+    try:
+        for rank in ranks:
+            assert rank.stdout.readline() == b"up\n"
+        found = ask(tmp_path)
+        ranks[2].send_signal(19)  # SIGSTOP
+        verdict = look_at(tmp_path)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+    assert [(process.rank, process.pid) for process in found] == [(i, rank.pid) for i, rank in enumerate(ranks)]
+    assert all("waits_for_ever" in process.stack for process in found)
+    assert [(rank.rank, rank.why) for rank in verdict.stuck] == [
+        (2, f"pid {ranks[2].pid} is stopped (SIGSTOP, or a debugger)")
+    ]
+    assert "waits_for_ever" in str(verdict)
