@@ -24,7 +24,7 @@ Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
 
 
-@click.command("bench")
+@click.command("bench", epilog="Example: meshwright bench all_reduce --backend meshwright --ranks 2 --max 25M")
 @click.argument("what", nargs=-1)
 @click.option("--backend", default="gloo", show_default=True, help="gloo, meshwright, nccl or mpi.")
 @click.option("--ranks", default=2, show_default=True, help="Ranks to start here (under torchrun: its own).")

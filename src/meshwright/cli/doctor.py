@@ -13,7 +13,7 @@ from ..report.stuck import look_at
 from ..units import parse_time
 
 
-@click.command()
+@click.command(epilog="Example: meshwright doctor --run runs/20260101-120000")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
 @click.option("--wait", default="10s", show_default=True, metavar="TIME", help="How long to wait for other nodes.")
 @click.option("--list", "list_checks", is_flag=True, help="Print the checks, and why each matters.")

@@ -36,7 +36,12 @@ class _CommandAfterDashes(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_CommandAfterDashes, invoke_without_command=True, subcommand_metavar="-- COMMAND")
+@click.group(
+    cls=_CommandAfterDashes,
+    invoke_without_command=True,
+    subcommand_metavar="-- COMMAND",
+    epilog="Example: meshwright emulate --nodes 2 --ranks-per-node 4 --nic 1Gbps -- python train.py",
+)
 @click.option("--nodes", type=int, help="Emulated machines.  [default: 2, or those of --cluster]")
 @click.option(
     "--ranks-per-node", type=int, help="Copies of COMMAND on each.  [default: 1, or accelerators of --cluster]"

@@ -87,7 +87,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ranks: int = 0  # processes on this machine; 0: the planner chooses
     min_ranks: int = 2  # the fewest that the planner may choose, where there are so many cores or GPUs
     layout: str = ""  # such as "dp=2,mbs=4"; what is left out is chosen by the planner
-    backend: Backend = "auto"  # auto: nccl on GPUs, gloo on CPUs
+    backend: Backend = "auto"  # auto: nccl on GPUs, meshwright on CPUs
     port: int = 0  # of the rendezvous; 0: a free one
     timeout_s: float = 600.0  # how long a rank waits for another
 

@@ -104,13 +104,13 @@ def _leave_with(launcher_pid: int) -> None:
 
 
 def choose_backend(asked: str, ranks_on_host: int) -> str:
-    """Return the backend of a job: what was asked for, or NCCL where each rank has a GPU, and Gloo on CPUs.
+    """Return the backend of a job: what was asked for, or NCCL where each rank has a GPU, and our own on CPUs.
 
     Raises InputError where it cannot be had.
     """
     gpus = torch.cuda.device_count()
     if asked == "auto":
-        return "nccl" if gpus >= ranks_on_host else "gloo"
+        return "nccl" if gpus >= ranks_on_host else "meshwright"
     if asked == "nccl" and gpus < ranks_on_host:
         raise InputError(f"--backend nccl: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo")
     if asked not in dist.Backend.backend_list:
