@@ -24,7 +24,7 @@ Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
 
 
-@click.command("bench")
+@click.command("bench", epilog="Example: meshwright bench all_reduce --ranks 4 --max 64M --save cluster.json")
 @click.argument("what", nargs=-1)
 @click.option("--backend", default="gloo", show_default=True, help="gloo, meshwright, nccl or mpi.")
 @click.option("--ranks", default=2, show_default=True, help="Ranks to start here (under torchrun: its own).")
@@ -101,9 +101,9 @@ def _loaded(path: str) -> Tables:
 
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:
-    """Return the fit, None where a table holds one size only or rows of several rank counts (peaks)."""
+    """Return the fit; None for fewer than two sizes (glitches left out) or rows of several rank counts (peaks)."""
     kinds = {(row.collective, row.backend, row.ranks) for row in rows}
-    if len(kinds) != 1 or len({row.bytes for row in rows if row.bytes}) < 2:
+    if len(kinds) != 1 or len(set(clean_sweep([row for row in rows if row.bytes]).sizes_bytes)) < 2:
         return None
     return fit_sweep(rows, busy_share=busy_share)
 
