@@ -190,6 +190,7 @@ def test_the_other_measurements_print_objects_and_a_verdict(what, capsys):
         ["p2p", "--ranks", "1"],
         ["p2p", "all_reduce"],
         ["memory", "--save", "cluster.json"],
+        ["--min", "1K", "--max", "1K", "--time", "0.02", "--save", "cluster.json"],
         ["--from", "/no/such/table"],
         ["--node", "dgx-h10", "--from", "/no/such/table"],
     ],

@@ -90,8 +90,11 @@ def command(
         specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) or measured.spec for _, rows, _ in tables]
     notes = _notes(tables, specs)
     _write(tables, notes, plot, html)
+    fits = [fit for _, _, fit in tables if fit is not None]
+    if save and not fits:
+        raise InputError("--save: no table has the two sizes or more that a fit needs")
     if save:
-        save_fits(save, cluster, [fit for _, _, fit in tables if fit is not None])
+        save_fits(save, cluster, fits)
     _print(tables, notes, as_csv, as_json)
     return 1 if any(row.wrong for _, rows, _ in tables for row in rows) else 0
 
