@@ -157,7 +157,10 @@ def test_pairs_are_saved_as_alpha_and_beta_of_a_message(tmp_path, capsys):
 def test_a_second_bench_adds_to_the_file(tmp_path):
     path = tmp_path / "cluster.json"
     for name in ("all_reduce", "all_gather"):
-        assert run(["bench", name, "--min", "1K", "--max", "2K", "--time", "0.02", "--save", str(path)]) == 0
+        assert (
+            run(["bench", name, "--min", "1K", "--max", "1M", "--factor", "32", "--time", "0.02", "--save", str(path)])
+            == 0
+        )
 
     assert len(read_struct(path, Cluster).measured.collectives) == 2
 
@@ -187,6 +190,7 @@ def test_the_other_measurements_print_objects_and_a_verdict(what, capsys):
         ["p2p", "--ranks", "1"],
         ["p2p", "all_reduce"],
         ["memory", "--save", "cluster.json"],
+        ["--min", "1K", "--max", "1K", "--time", "0.02", "--save", "cluster.json"],
         ["--from", "/no/such/table"],
         ["--node", "dgx-h10", "--from", "/no/such/table"],
     ],

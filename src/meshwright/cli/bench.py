@@ -24,7 +24,7 @@ Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
 
 
-@click.command("bench", epilog="Example: meshwright bench all_reduce --backend meshwright --ranks 2 --max 25M")
+@click.command("bench", epilog="Example: meshwright bench all_reduce --ranks 4 --max 64M --save cluster.json")
 @click.argument("what", nargs=-1)
 @click.option("--backend", default="gloo", show_default=True, help="gloo, meshwright, nccl or mpi.")
 @click.option("--ranks", default=2, show_default=True, help="Ranks to start here (under torchrun: its own).")
@@ -90,8 +90,11 @@ def command(
         specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) or measured.spec for _, rows, _ in tables]
     notes = _notes(tables, specs)
     _write(tables, notes, plot, html)
+    fits = [fit for _, _, fit in tables if fit is not None]
+    if save and not fits:
+        raise InputError("--save: no table has the two sizes or more that a fit needs")
     if save:
-        save_fits(save, cluster, [fit for _, _, fit in tables if fit is not None])
+        save_fits(save, cluster, fits)
     _print(tables, notes, as_csv, as_json)
     return 1 if any(row.wrong for _, rows, _ in tables for row in rows) else 0
 
@@ -101,9 +104,9 @@ def _loaded(path: str) -> Tables:
 
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:
-    """Return the fit, None where a table holds one size only or rows of several rank counts (peaks)."""
+    """Return the fit; None for fewer than two sizes (glitches left out) or rows of several rank counts (peaks)."""
     kinds = {(row.collective, row.backend, row.ranks) for row in rows}
-    if len(kinds) != 1 or len({row.bytes for row in rows if row.bytes}) < 2:
+    if len(kinds) != 1 or len(set(clean_sweep([row for row in rows if row.bytes]).sizes_bytes)) < 2:
         return None
     return fit_sweep(rows, busy_share=busy_share)
 

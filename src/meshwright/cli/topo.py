@@ -22,7 +22,7 @@ from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, Entry, compared, entries, find
 
 
-@click.command("topo", epilog="Example: meshwright topo --from topo.txt --gpu h100 --svg topo.svg")
+@click.command("topo", epilog="Example: meshwright topo --from nvidia-smi.txt --gpu h100 --svg topology.svg")
 @click.argument("words", nargs=-1)
 @click.option("--from", "dump", metavar="FILE", help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM.")
 @click.option("--gpu", metavar="NAME", help="Which accelerator it is, where a dump leaves a rate open.")
