@@ -147,3 +147,25 @@ def test_nothing_is_left_when_the_launcher_is_killed():
 
         with open(watch, "rb"):
             assert select.select([watch], [], [], 10)[0]  # the supervisor has seen it and is gone, with all it owned
+
+
+def test_topo_inside_finds_the_emulated_host_and_its_rate(emulated):
+    cluster = emulated(nodes=2, nic_bytes_per_s=500 * MEGABIT)
+
+    seen = cluster.run_on(1, [sys.executable, "-m", "meshwright", "topo"]).splitlines()
+
+    assert seen[0].startswith("node1:")
+    assert [line.split()[-2:] for line in seen if "eth0" in line] == [["0.5", "Gb/s"]]
+
+
+@pytest.mark.slow
+def test_bench_inside_measures_the_rate_that_was_asked(emulated):
+    rate = 500 * MEGABIT
+    cluster = emulated(nodes=2, nic_bytes_per_s=rate)
+    bench = [sys.executable, "-m", "meshwright", "bench", "all_reduce", "--backend", "gloo", "--json"]
+
+    job = cluster.start_ranks([*bench, "--min", "16M", "--max", "16M"])
+
+    assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
+    (row,) = map(json.loads, job.stdout(0).splitlines())
+    assert row["busbw_GBps"] * 1e9 == pytest.approx(rate, rel=0.1)

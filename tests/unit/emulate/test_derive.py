@@ -1,10 +1,13 @@
 import pytest
 
+from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.emulation import EmulationSpec
 from meshwright.cluster.emulation.derive import derived, measure_carry
 from meshwright.cluster.emulation.spec import cluster_of
+from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.errors import InputError
+from meshwright.hardware import load
 
 CARRY = 3.6e9
 
@@ -43,6 +46,17 @@ def test_a_fat_tree_keeps_its_leaves_and_its_oversubscription():
     found = derived(dgx_a100(4, leaf=2, uplink=2 * 8 * 25e9 / 4), carry_bytes_per_s=CARRY)
 
     assert (found.topology, found.nodes_per_leaf, found.oversubscription) == ("fat-tree", 2, 4.0)
+
+
+@pytest.mark.parametrize(("node_type", "ratio"), [("dgx-a100-80g", 300 / 25), ("dgx-h100", 450 / 50)])
+def test_clusters_of_the_catalogue_keep_the_ratio_of_their_links(node_type, ratio):
+    flat = catalogue_cluster(load(), node_type, nodes=2)
+    tree = catalogue_cluster(load(), node_type, nodes=4, fabric="fat-tree", nodes_per_leaf=2, oversubscription=2)
+
+    for cluster in (flat, tree):
+        found = derived(expanded(cluster), carry_bytes_per_s=CARRY)
+        assert found.intra_bytes_per_s / found.nic_bytes_per_s == pytest.approx(ratio)
+    assert (found.topology, found.nodes_per_leaf, found.oversubscription) == ("fat-tree", 2, 2.0)
 
 
 def test_fewer_nodes_and_ranks_can_be_taken():
