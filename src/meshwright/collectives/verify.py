@@ -4,6 +4,7 @@ What is tracked for each slot of each rank is which chunk it holds and the set o
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ EMPTY, DOUBLED, MIXED = -1, -2, -3
 _FAULT = {EMPTY: "nothing", DOUBLED: "a contribution twice", MIXED: "a mixture of different chunks"}
 
 Slots = list[list[int]]
+Payloads = tuple[tuple[tuple[int, ...], ...], ...]  # of each transfer of each round, the chunks that it carries
 
 
 class ScheduleError(MeshwrightError):
@@ -44,7 +46,7 @@ def verify(schedule: Schedule) -> Proof:
     fault = check_chunk_count(schedule)
     if fault:
         raise _error(schedule, fault)
-    slots, origins = replay(schedule)
+    slots, origins, _ = replay(schedule)
     for rank, slot, chunk, contributors in after(schedule):
         if slots[rank][slot] != (chunk << schedule.ranks) | contributors:
             raise _error(schedule, _wrong(schedule, rank, slot, slots[rank][slot], contributors, origins))
@@ -60,10 +62,40 @@ def verify(schedule: Schedule) -> Proof:
     return Proof(schedule.collective, schedule.name, schedule.ranks, schedule.root, len(schedule.rounds), transfers)
 
 
-def replay(schedule: Schedule) -> tuple[Slots, dict[tuple[int, int], str]]:
-    """Return what every slot of every rank holds at the end, and where slots went bad; ScheduleError on a race."""
+class Replay(NamedTuple):
+    """What a symbolic run of a schedule shows."""
+
+    slots: Slots  # what every slot of every rank holds at the end
+    origins: dict[tuple[int, int], str]  # (rank, slot): the step that made its content bad
+    taken: list[list[list[int]]]  # what each transfer of each round carries
+
+
+def payloads(schedule: Schedule) -> Payloads:
+    """Return which chunks each transfer of each round carries; -1 stands for nothing that is part of a chunk."""
+    shift = schedule.ranks
+    return tuple(
+        tuple(tuple(value >> shift if value >= 0 else -1 for value in values) for values in transfers)
+        for transfers in replay(schedule).taken
+    )
+
+
+def carries_only_whole_chunks(schedule: Schedule) -> bool:
+    """Return whether what is copied between ranks is always final: one rank's own data or all ranks' reduction."""
+    everyone = (1 << schedule.ranks) - 1
+    for transfers, carried in zip(schedule.rounds, replay(schedule).taken, strict=True):
+        for t, values in zip(transfers, carried, strict=True):
+            if not t.reduce and not t.is_local:
+                for value in values:
+                    if value >= 0 and value & everyone != everyone and (value & everyone).bit_count() > 1:
+                        return False
+    return True
+
+
+def replay(schedule: Schedule) -> Replay:
+    """Run a schedule symbolically; ScheduleError on a race."""
     slots: Slots = [[EMPTY] * schedule.slots for _ in range(schedule.ranks)]
     origins: dict[tuple[int, int], str] = {}
+    history: list[list[list[int]]] = []
     for rank, slot, chunk, contributors in before(schedule):
         slots[rank][slot] = (chunk << schedule.ranks) | contributors
     for number, transfers in enumerate(schedule.rounds):
@@ -72,6 +104,7 @@ def replay(schedule: Schedule) -> tuple[Slots, dict[tuple[int, int], str]]:
             if fault:
                 raise _error(schedule, f"round {number}: {fault}")
         taken = [[slots[t.src][c] for c in t.chunks] for t in transfers]
+        history.append(taken)
         for t, values in zip(transfers, taken, strict=True):
             held = slots[t.dst]
             if not t.reduce:
@@ -82,7 +115,7 @@ def replay(schedule: Schedule) -> tuple[Slots, dict[tuple[int, int], str]]:
                 held[slot] = total = _reduced(held[slot], value, schedule.ranks)
                 if total < 0:
                     origins.setdefault((t.dst, slot), f"round {number}, {t}")
-    return slots, origins
+    return Replay(slots, origins, history)
 
 
 def find_race(transfers: tuple[Transfer, ...], slots: int) -> str | None:

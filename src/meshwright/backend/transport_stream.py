@@ -1,0 +1,122 @@
+"""What transports over byte streams share: the state of each message, and the loop that moves all of them.
+
+A message is a header of 16 bytes (its size, and a check word) and its elements. Each peer has a queue of messages to
+send and one of messages to receive; a transport moves bytes of the first of each whenever it can, so that an exchange
+needs no thread, and reductions run while later bytes are on their way.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+
+import torch
+from torch import Tensor
+
+from .transport import Incoming, Outgoing, TransportError, check_size, late
+
+HEADER = Struct("<QQ")
+CHECK = 0x4D57_4D53_4721_0001  # of each header; a stream that is out of step is noticed
+
+
+class OutgoingState:
+    """A message on its way out: `data` is what is left of it."""
+
+    __slots__ = ("data", "header", "sent")
+
+    def __init__(self, message: Outgoing) -> None:
+        self.data = bytes_of(message.data)
+        self.header = HEADER.pack(self.data.nbytes, CHECK)
+        self.sent = 0  # bytes, header included
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message with its header."""
+        return HEADER.size + self.data.nbytes
+
+
+class IncomingState:
+    """A message on its way in: `got` counts its bytes, header included."""
+
+    __slots__ = ("after", "done", "element", "got", "header", "message", "size", "view")
+
+    def __init__(self, message: Incoming, after: Sequence["IncomingState"]) -> None:
+        self.message = message
+        self.after = after
+        self.header = bytearray(HEADER.size)
+        self.got = 0
+        self.element = message.dtype.itemsize
+        self.size = HEADER.size + message.data.numel() * self.element
+        self.done = False
+        is_stored = message.combine is None and message.dtype == message.data.dtype
+        self.view = bytes_of(message.data) if is_stored else None  # where it is stored as it comes in
+
+    @property
+    def ready(self) -> bool:
+        """Whether the messages that must be applied before this one have been."""
+        return all(other.done for other in self.after)
+
+    def check_header(self, rank: int) -> None:
+        """Raise TransportError if the header is not that of the message that is expected."""
+        size, check = HEADER.unpack(self.header)
+        if check != CHECK:
+            raise TransportError(f"rank {rank}: the stream from rank {self.message.peer} is out of step")
+        check_size(rank, self.message, size)
+
+
+class Exchange:
+    """The messages of one exchange by peer; a transport's loop empties it."""
+
+    def __init__(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+        self.out: dict[int, deque[OutgoingState]] = {}
+        self.inn: dict[int, deque[IncomingState]] = {}
+        states: list[IncomingState] = []
+        for send in sends:
+            self.out.setdefault(send.peer, deque()).append(OutgoingState(send))
+        for receive in receives:
+            states.append(IncomingState(receive, [states[i] for i in receive.after]))
+            self.inn.setdefault(receive.peer, deque()).append(states[-1])
+
+    def finish_send(self, peer: int) -> None:
+        """Take the first message to a peer off its queue."""
+        self.out[peer].popleft()
+        if not self.out[peer]:
+            del self.out[peer]
+
+    def finish_receive(self, peer: int) -> None:
+        """Take the first message from a peer off its queue."""
+        self.inn[peer].popleft().done = True
+        if not self.inn[peer]:
+            del self.inn[peer]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to send or to receive."""
+        return not self.out and not self.inn
+
+    def lateness(self, rank: int, timeout_s: float) -> TransportError:
+        """Return the error for the first peer that is waited for."""
+        if self.inn:
+            return late(rank, next(iter(self.inn)), "send", timeout_s)
+        return late(rank, next(iter(self.out)), "receive", timeout_s)
+
+
+class Deadline:
+    """The end of the time that an exchange may take, from the last progress on."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end = time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, not below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return the memory of a contiguous CPU tensor."""
+    if not tensor.numel():
+        return memoryview(b"")
+    memory: memoryview = tensor.view(torch.uint8).numpy().data
+    return memory

@@ -1,0 +1,193 @@
+"""Transport over TCP: one connection between each two ranks, non-blocking, moved by the thread that waits.
+
+Ranks meet through a torch.distributed store: each listens on an unused port of one address (the loopback one unless
+told otherwise) and writes it there. A connection is accepted only with the random word that rank 0 put in the store.
+"""
+
+import contextlib
+import hmac
+import secrets
+import select
+import socket
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import torch
+
+from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
+from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
+
+GREETING = Struct("<32sI")  # the random word, the rank
+STAGE_BYTES = 256 * 1024  # received before it is reduced; fits a core's cache with its target
+CONNECT_TIMEOUT_S = 300.0
+
+
+class TcpTransport:
+    """Ranks of any hosts; `store` and `prefix` are the same on all of them, and `prefix` is not used again."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        ranks: int,
+        *,
+        prefix: str = "meshwright",
+        address: str = "127.0.0.1",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self.rank = rank
+        self.ranks = ranks
+        self.timeout_s = timeout_s
+        self._stages: dict[int, torch.Tensor] = {}
+        self._sockets: dict[int, socket.socket] = {}
+        try:
+            self._connect(store, prefix, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, store: Any, prefix: str, address: str) -> None:
+        deadline = Deadline(min(self.timeout_s, CONNECT_TIMEOUT_S))
+        if self.rank == 0:
+            store.set(f"{prefix}/word", secrets.token_hex(16))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.create_server((address, 0), family=family, backlog=max(self.ranks, 16)) as server:
+            store.set(f"{prefix}/{self.rank}", f"{address} {server.getsockname()[1]}")
+            word = store.get(f"{prefix}/word")
+            for peer in range(self.rank):
+                host, _, port = store.get(f"{prefix}/{peer}").decode().rpartition(" ")
+                connection = socket.create_connection((host, int(port)), timeout=deadline.left_s)
+                self._sockets[peer] = connection
+                connection.sendall(GREETING.pack(word, self.rank))
+            while len(self._sockets) < self.ranks - 1:
+                self._accept(server, word, deadline)
+        for connection in self._sockets.values():
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setblocking(False)
+
+    def _accept(self, server: socket.socket, word: bytes, deadline: Deadline) -> None:
+        server.settimeout(deadline.left_s)
+        try:
+            connection, _ = server.accept()
+        except TimeoutError:
+            missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self._sockets)
+            raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time") from None
+        connection.settimeout(min(5.0, deadline.left_s))
+        greeting = b""
+        with contextlib.suppress(OSError):
+            while len(greeting) < GREETING.size and (more := connection.recv(GREETING.size - len(greeting))):
+                greeting += more
+        peer = -1
+        if len(greeting) == GREETING.size:
+            theirs, peer = GREETING.unpack(greeting)
+            if not hmac.compare_digest(theirs, word) or not self.rank < peer < self.ranks or peer in self._sockets:
+                peer = -1
+        if peer < 0:
+            connection.close()  # a stranger
+        else:
+            self._sockets[peer] = connection
+
+    def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+        """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
+        exchange = Exchange(sends, receives)
+        deadline = Deadline(self.timeout_s)
+        while not exchange.is_over:
+            moved = False
+            for peer in list(exchange.out):
+                moved |= self._send(exchange, peer)
+            for peer in list(exchange.inn):
+                moved |= self._receive(exchange, peer)
+            if moved:
+                deadline = Deadline(self.timeout_s)
+            elif not exchange.is_over:
+                self._wait(exchange, deadline)
+
+    def _send(self, exchange: Exchange, peer: int) -> bool:
+        """Send what the kernel takes; return whether it took anything."""
+        message = exchange.out[peer][0]
+        before = message.sent
+        try:
+            if message.sent < HEADER.size:
+                message.sent += self._sockets[peer].sendmsg((message.header[message.sent :], message.data))
+            else:
+                message.sent += self._sockets[peer].send(message.data[message.sent - HEADER.size :])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._lost(peer, error.strerror) from None
+        if message.sent == message.size:
+            exchange.finish_send(peer)
+        return message.sent > before
+
+    def _receive(self, exchange: Exchange, peer: int) -> bool:
+        """Receive what is there and apply it; return whether there was anything."""
+        message = exchange.inn[peer][0]
+        if not message.ready:
+            return False
+        try:
+            count = self._receive_header(message) if message.got < HEADER.size else self._receive_data(message)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._lost(peer, error.strerror) from None
+        if count == 0:
+            raise self._lost(peer, "connection closed")
+        if message.got == message.size:
+            exchange.finish_receive(peer)
+        return True
+
+    def _receive_header(self, message: IncomingState) -> int:
+        """Receive the header, and the elements after it where they are stored as they come."""
+        rest = memoryview(message.header)[message.got :]
+        places = (rest, message.view) if message.view else (rest,)
+        count = self._sockets[message.message.peer].recvmsg_into(places)[0]
+        reached = message.got + count
+        if message.got < HEADER.size <= reached:
+            message.check_header(self.rank)
+        message.got = reached
+        return count
+
+    def _receive_data(self, message: IncomingState) -> int:
+        connection, at = self._sockets[message.message.peer], message.got - HEADER.size
+        if message.view is not None:
+            count = connection.recv_into(message.view[at:])
+            message.got += count
+            return count
+        return self._receive_staged(connection, message, at)
+
+    def _receive_staged(self, connection: socket.socket, message: IncomingState, at: int) -> int:
+        """Receive into the stage and apply the elements that are complete; a torn one stays there for its rest."""
+        peer, element = message.message.peer, message.element
+        stage = self._stages.get(peer)
+        if stage is None:
+            stage = self._stages[peer] = torch.empty(STAGE_BYTES, dtype=torch.uint8)
+        torn = at % element
+        memory = bytes_of(stage)
+        count = connection.recv_into(memory[torn : torn + min(STAGE_BYTES - element, message.size - message.got)])
+        whole = (torn + count) // element * element
+        if whole:
+            message.message.apply(at // element, stage[:whole].view(message.message.dtype))
+            memory[: torn + count - whole] = memory[whole : torn + count]
+        message.got += count
+        return count
+
+    def _wait(self, exchange: Exchange, deadline: Deadline) -> None:
+        """Sleep until a peer can be sent to or received from."""
+        poll = select.poll()
+        for peer in exchange.out.keys() | exchange.inn.keys():
+            events = select.POLLOUT if peer in exchange.out else 0
+            if peer in exchange.inn and exchange.inn[peer][0].ready:
+                events |= select.POLLIN
+            poll.register(self._sockets[peer], events)
+        if not poll.poll(deadline.left_s * 1000):
+            raise exchange.lateness(self.rank, self.timeout_s)
+
+    def _lost(self, peer: int, reason: str | None) -> TransportError:
+        return TransportError(f"rank {self.rank} lost rank {peer}: {reason}")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._sockets.values():
+            connection.close()
+        self._sockets.clear()

@@ -1,0 +1,283 @@
+"""What live ranks run in the tests of the executor, and the plain reference that each result is compared with.
+
+Every rank makes everyone's input from the same seed, so it can compute the reference by itself, with NumPy.
+"""
+
+import itertools
+import random
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from meshwright.backend.executor import Executor
+from meshwright.backend.executor_reduce import OPERATORS
+from meshwright.backend.transport_shm import SharedMemoryTransport
+from meshwright.backend.transport_tcp import TcpTransport
+from meshwright.backend.transport_torch import TorchTransport
+from meshwright.collectives.algorithms import build, names
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 1e-5, torch.float64: 1e-13}
+
+
+def open_transport(kind, store, rank, ranks, timeout_s=20.0):
+    if kind == "torch":
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+        return TorchTransport()
+    make = {"tcp": TcpTransport, "shm": SharedMemoryTransport}[kind]
+    return make(store, rank, ranks, prefix=kind, timeout_s=timeout_s)
+
+
+def inputs(ranks, elements, dtype, seed=0):
+    """Return one tensor for each rank, in a range where float products stay small and integer ones wrap."""
+    generator = torch.Generator().manual_seed(seed + elements)
+    if dtype == torch.bool:
+        return [torch.randint(0, 2, (elements,), generator=generator).bool() for _ in range(ranks)]
+    if dtype.is_floating_point:
+        values = [torch.rand(elements, generator=generator, dtype=torch.float64) + 0.5 for _ in range(ranks)]
+        return [(v * (1 - 2 * (torch.arange(elements) % 3 == 0))).to(dtype) for v in values]
+    low, high = torch.iinfo(dtype).min, min(torch.iinfo(dtype).max, 2**62)
+    return [torch.randint(max(low, -(2**62)), high, (elements,), generator=generator).to(dtype) for _ in range(ranks)]
+
+
+def reduced(tensors, op, dtype):
+    """Reduce tensors with NumPy, one after another: floats in float64, integers wrapping in their own type."""
+    wide = [t.double().numpy() if dtype.is_floating_point else t.numpy() for t in tensors]
+    functions = {
+        "sum": np.logical_or if dtype == torch.bool else np.add,
+        "avg": np.add,
+        "product": np.logical_and if dtype == torch.bool else np.multiply,
+        "min": np.minimum,
+        "max": np.maximum,
+        "band": np.bitwise_and,
+        "bor": np.bitwise_or,
+        "bxor": np.bitwise_xor,
+    }
+    total = wide[0].copy()
+    for value in wide[1:]:
+        total = functions[op](total, value)
+    if op == "avg" and dtype.is_floating_point:
+        total = total / len(tensors)
+    elif op == "avg":
+        exact = [int(v) for v in total]
+        total = np.array([abs(v) // len(tensors) * (1 if v >= 0 else -1) for v in exact], dtype=total.dtype)
+    return torch.from_numpy(np.asarray(total))
+
+
+def check_equal(got, wanted, dtype, what):
+    if dtype.is_floating_point:
+        torch.testing.assert_close(
+            got.double(), wanted.double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], msg=what
+        )
+    else:
+        assert torch.equal(got.view(torch.uint8), wanted.to(dtype).view(torch.uint8)), what
+
+
+def allowed(op, dtype):
+    if dtype.is_floating_point:
+        return op not in {"band", "bor", "bxor"}
+    return not (dtype == torch.bool and op == "avg")
+
+
+def all_algorithms(rank, ranks, store, kind, elements):
+    """Run every algorithm of every collective on odd sizes, with integers, and compare exactly."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    try:
+        for n in elements:
+            everyone = inputs(ranks, n, torch.int64)
+            parts = [inputs(ranks, ranks * n, torch.int64, seed=7)[r] for r in range(ranks)]
+            for name in names("all_reduce"):
+                got = everyone[rank].clone()
+                executor.all_reduce(got, build("all_reduce", name, ranks))
+                assert torch.equal(got, sum(everyone)), (name, n)
+            for root in {0, ranks // 2, ranks - 1}:
+                rooted(executor, rank, ranks, n, root, everyone, parts)
+            for name in names("all_gather"):
+                got = torch.empty(ranks * n, dtype=torch.int64)
+                executor.all_gather(got, everyone[rank], build("all_gather", name, ranks))
+                assert torch.equal(got, torch.cat(everyone)), (name, n)
+            for name in names("reduce_scatter"):
+                got = torch.empty(n, dtype=torch.int64)
+                executor.reduce_scatter(got, parts[rank], build("reduce_scatter", name, ranks))
+                assert torch.equal(got, sum(parts)[rank * n : (rank + 1) * n]), (name, n)
+            for name in names("all_to_all"):
+                got = torch.empty(ranks * n, dtype=torch.int64)
+                executor.all_to_all(got, parts[rank], build("all_to_all", name, ranks))
+                assert torch.equal(got, torch.cat([p[rank * n : (rank + 1) * n] for p in parts])), (name, n)
+    finally:
+        executor.transport.close()
+
+
+def rooted(executor, rank, ranks, n, root, everyone, parts):
+    is_root = rank == root
+    for name in names("broadcast"):
+        got = everyone[rank].clone()
+        executor.broadcast(got, build("broadcast", name, ranks, root=root))
+        assert torch.equal(got, everyone[root]), (name, n, root)
+    for name in names("reduce"):
+        got = everyone[rank].clone()
+        executor.reduce(got, build("reduce", name, ranks, root=root))
+        assert torch.equal(got, sum(everyone) if is_root else everyone[rank]), (name, n, root)
+    for name in names("scatter"):
+        got = torch.empty(n, dtype=torch.int64)
+        executor.scatter(got, parts[root].clone() if is_root else None, build("scatter", name, ranks, root=root))
+        assert torch.equal(got, parts[root][rank * n : (rank + 1) * n]), (name, n, root)
+    for name in names("gather"):
+        got = torch.empty(ranks * n, dtype=torch.int64) if is_root else None
+        executor.gather(got, everyone[rank], build("gather", name, ranks, root=root))
+        assert got is None or torch.equal(got, torch.cat(everyone)), (name, n, root)
+    target = (root + 1) % ranks
+    got = everyone[rank].clone()
+    executor.send(got, build("send", "direct", ranks, root=root, target=target))
+    assert torch.equal(got, everyone[root] if rank == target else everyone[rank])
+
+
+def all_types(rank, ranks, store, kind, algorithms, elements):
+    """Run every operator on every type, over some algorithms."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    try:
+        schedules = [build("all_reduce", name, ranks) for name in algorithms]
+        for dtype, op in itertools.product((*INTEGERS, *FLOATS, torch.bool), OPERATORS):
+            if not allowed(op, dtype):
+                continue
+            everyone = inputs(ranks, elements, dtype)
+            wanted = reduced(everyone, op, dtype)
+            for schedule in schedules:
+                got = everyone[rank].clone()
+                executor.all_reduce(got, schedule, op)
+                check_equal(got, wanted, dtype, f"{dtype} {op} {schedule.name}")
+    finally:
+        executor.transport.close()
+
+
+def shapes(rank, ranks, store, kind):
+    """Run on tensors that are empty, transposed, strided, of no dimension, and larger than a transport's buffers."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    schedule = build("all_reduce", "ring", ranks)
+    try:
+        for cut in (
+            lambda base: base.t(),
+            lambda base: base[:, ::3],
+            lambda base: base[1:4, 2:9],
+            lambda base: base.view(-1)[5::7],
+            lambda base: base[:0],
+            lambda base: base.view(1, 5, 3, 4).permute(0, 3, 1, 2),
+        ):
+            base = torch.arange(60.0).view(5, 12) + rank
+            executor.all_reduce(cut(base), schedule)
+            wanted = torch.arange(60.0).view(5, 12) + rank
+            cut(wanted).copy_(cut(torch.arange(60.0).view(5, 12) * ranks + sum(range(ranks))))
+            assert torch.equal(base, wanted)  # and what is not part of the tensor is as it was
+        large = torch.arange(3_000_001) % 977 + rank
+        executor.all_reduce(large, schedule)
+        assert torch.equal(large, ranks * (torch.arange(3_000_001) % 977) + sum(range(ranks)))
+        scalar = torch.tensor(float(rank))
+        executor.all_reduce(scalar, schedule, "max")
+        assert scalar.item() == ranks - 1
+    finally:
+        executor.transport.close()
+
+
+def uneven(rank, ranks, store, kind):
+    """Run all-to-all, all-gather, reduce-scatter, gather and scatter with a different size for each rank."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    try:
+        counts = [[(3 * i + 2 * j) % 5 for j in range(ranks)] for i in range(ranks)]
+        given = [torch.arange(sum(counts[r])) + 1000 * r for r in range(ranks)]
+        wanted = torch.cat([given[i].split(counts[i])[rank] for i in range(ranks)])
+        for name in names("all_to_all"):
+            got = torch.empty(wanted.numel(), dtype=torch.int64)
+            executor.all_to_all(got, given[rank], build("all_to_all", name, ranks), counts=counts)
+            assert torch.equal(got, wanted), name
+        sizes = [(r * 5 + 1) % 4 for r in range(ranks)]
+        parts = [torch.arange(sizes[r]) + 100 * r for r in range(ranks)]
+        for name in names("all_gather"):
+            got = torch.empty(sum(sizes), dtype=torch.int64)
+            executor.all_gather(got, parts[rank], build("all_gather", name, ranks), counts=sizes)
+            assert torch.equal(got, torch.cat(parts)), name
+        for name in names("reduce_scatter"):
+            got = torch.empty(sizes[rank], dtype=torch.int64)
+            source = torch.arange(sum(sizes)) + rank
+            executor.reduce_scatter(got, source, build("reduce_scatter", name, ranks), counts=sizes)
+            total = ranks * torch.arange(sum(sizes)) + sum(range(ranks))
+            assert torch.equal(got, total.split(sizes)[rank]), name
+    finally:
+        executor.transport.close()
+
+
+def barriers(rank, ranks, store, kind, name, seed):
+    """Enter a barrier after a random delay, three times; return when this rank entered and left, on one clock."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    schedule = build("barrier", name, ranks)
+    rng = random.Random(seed * 100 + rank)
+    times = []
+    try:
+        for _ in range(3):
+            time.sleep(rng.random() * 0.03)  # the delay under test
+            entered = time.monotonic()
+            executor.barrier(schedule)
+            times.append((entered, time.monotonic()))
+        return times
+    finally:
+        executor.transport.close()
+
+
+def ping_pong(rank, ranks, store, kind):
+    """Signal to and fro between ranks 0 and 1 under random delays; return the order in which this rank saw things."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    there, back = (build("signal", "direct", ranks, root=a, target=b) for a, b in ((0, 1), (1, 0)))
+    rng, events = random.Random(rank), []
+    try:
+        for turn in range(5):
+            for schedule in (there, back):
+                time.sleep(rng.random() * 0.01)  # the delay under test
+                if rank == schedule.root:
+                    events.append((time.monotonic(), f"signal {turn}"))
+                executor.signal(schedule)
+                if rank == schedule.target:
+                    events.append((time.monotonic(), f"wait {turn}"))
+        return events
+    finally:
+        executor.transport.close()
+
+
+def mismatch(rank, ranks, store, kind):
+    """Send more than the other side expects; return the message of the error."""
+    executor = Executor(open_transport(kind, store, rank, ranks, timeout_s=2.0))
+    try:
+        executor.broadcast(torch.zeros(100 if rank == 0 else 90), build("broadcast", "linear", ranks))
+    except Exception as error:
+        return str(error)
+    finally:
+        executor.transport.close()
+    return "no error"
+
+
+def lost_peer(rank, ranks, store, kind):
+    """Leave rank 0 alone in a collective; return the message of its error."""
+    transport = open_transport(kind, store, rank, ranks, timeout_s=0.5)
+    try:
+        if rank:
+            return None
+        Executor(transport).all_reduce(torch.zeros(10), build("all_reduce", "parameter_server", ranks))
+    except Exception as error:
+        return str(error)
+    finally:
+        transport.close()
+    return "no error"
+
+
+def wire_types(rank, ranks, store, kind):
+    """All-reduce float32 with bfloat16 on the wire: close to the exact sum, and the same on every rank."""
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    everyone = [t.abs() for t in inputs(ranks, 1001, torch.float32)]
+    got = everyone[rank].clone()
+    try:
+        executor.all_reduce(got, build("all_reduce", "ring", ranks), wire=torch.bfloat16)
+    finally:
+        executor.transport.close()
+    torch.testing.assert_close(got, sum(everyone), rtol=2**-8 * ranks, atol=0)
+    return got.tolist()

@@ -1,0 +1,96 @@
+"""Every algorithm, executed on live ranks over each transport, equals a plain reference."""
+
+import pytest
+import torch
+from tests.multiproc import executor_cases as cases
+
+from meshwright.collectives.algorithms import names
+
+KINDS = ("shm", "tcp", "torch")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_algorithm_gives_the_exact_result(rank_pool, ranks, kind):
+    rank_pool(ranks).run(cases.all_algorithms, kind, (1, 13))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_every_algorithm_gives_the_exact_result_on_up_to_8_ranks(rank_pool, ranks, kind):
+    rank_pool(ranks).run(cases.all_algorithms, kind, (0, 1, 7, 1021))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_and_operator(rank_pool, kind):
+    rank_pool(3).run(cases.all_types, kind, ("ring", "partitioned"), 37)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [2, 4, 5, 8])
+def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
+    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_of_any_shape_and_stride(rank_pool, kind):
+    rank_pool(3).run(cases.shapes, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_uneven_parts(rank_pool, ranks, kind):
+    rank_pool(ranks).run(cases.uneven, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", names("barrier"))
+def test_nobody_leaves_a_barrier_before_all_have_entered(rank_pool, name, kind):
+    times = rank_pool(4).run(cases.barriers, kind, name, 1)
+
+    for entered_and_left in zip(*times, strict=True):
+        assert max(entered for entered, _ in entered_and_left) <= min(left for _, left in entered_and_left)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signals_go_to_and_fro(rank_pool, kind):
+    events = sorted(event for rank in rank_pool(2).run(cases.ping_pong, kind) for event in rank)
+
+    words = [word for _, word in events]
+    assert words == [f"{what} {turn}" for turn in range(5) for what in ("signal", "wait", "signal", "wait")]
+
+
+@pytest.mark.parametrize("kind", ["shm", "tcp"])
+def test_a_message_of_another_size_is_an_error_that_names_both_ranks(rank_pool, kind):
+    messages = rank_pool(2).run(cases.mismatch, kind)
+
+    assert messages[1] == "rank 0 sent 400 bytes where rank 1 expects 360"
+
+
+@pytest.mark.parametrize("kind", ["shm", "tcp"])
+def test_a_missing_peer_is_an_error_that_names_it(rank_pool, kind):
+    message = rank_pool(3).run(cases.lost_peer, kind)[0]
+
+    assert message.startswith(("rank 0 waited 0.5 s for rank 1 to send", "rank 0 lost rank"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_narrow_wire_leaves_all_ranks_with_the_same_result(rank_pool, kind):
+    results = rank_pool(4).run(cases.wire_types, kind)
+
+    assert all(result == results[0] for result in results)
+
+
+def test_half_precision_sums_are_rounded_once(rank_pool):
+    """256 + 1 + 1 + 1 is 256 in bfloat16 when every addition rounds, and 259 -> 260 when only the last one does."""
+    assert rank_pool(4).run(half_sum, "shm") == [260.0] * 4
+
+
+def half_sum(rank, ranks, store, kind):
+    executor = cases.Executor(cases.open_transport(kind, store, rank, ranks))
+    value = torch.tensor([256.0 if rank == 0 else 1.0], dtype=torch.bfloat16)
+    executor.all_reduce(value, cases.build("all_reduce", "ring", ranks))
+    executor.transport.close()
+    return value.item()
