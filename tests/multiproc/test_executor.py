@@ -28,8 +28,8 @@ def test_every_type_and_operator(rank_pool, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [2, 4, 5, 8])
+@pytest.mark.parametrize("kind", ["shm", "tcp"])
+@pytest.mark.parametrize("ranks", [2, 5, 8])
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
     rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37)
 
