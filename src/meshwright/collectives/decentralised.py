@@ -27,4 +27,6 @@ def _give(src: int, dst: int) -> Transfer:
 def _collected(name: str, ranks: int, rounds: Iterator[Round]) -> Schedule:
     first = [tuple(Transfer(r, r, OWN, to=SUM) for r in range(ranks))]
     last = [tuple(Transfer(r, r, SUM, to=OWN) for r in range(ranks))]
-    return make("all_reduce", name, ranks, chain(first, rounds, last) if ranks > 1 else (), chunks=1, scratch=1)
+    if ranks == 1:
+        return make("all_reduce", name, ranks, (), chunks=1)
+    return make("all_reduce", name, ranks, chain(first, rounds, last), chunks=1, scratch=1)

@@ -54,7 +54,8 @@ def mutated(rng, schedule):
     elif kind == "lose chunk":
         rounds[at][i] = replaced(t, chunks=t.chunks[1:], to=t.to[1:])
     else:
-        rounds[at][i] = replaced(t, to=(rng.randrange(schedule.slots), *t.targets[1:]))
+        to = (rng.randrange(schedule.slots), *t.targets[1:])
+        rounds[at][i] = replaced(t, to=() if to == t.chunks else to)
     try:
         return replaced(schedule, rounds=tuple(map(tuple, rounds)))
     except ValueError:

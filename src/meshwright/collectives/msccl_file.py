@@ -1,0 +1,229 @@
+"""MSCCL XML as plain data: read strictly, with a line for every fault; no entities, no document types.
+
+An `algo` has a `gpu` for each rank, that has thread blocks `tb`, each with one peer to send to and one to receive from,
+and `step`s that it takes one after another: s (send), r (receive), c (copy), r before c (reduce) in their combinations
+r, s, rcs, rrc, rrs, rrcs, and the local ones cpy, re (reduce) and nop. A step may wait for one step of another block.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..files import read_text
+
+MAX_FILE_BYTES = 64 * 2**20
+MAX_NUMBER = 2**24
+BUFFERS = ("i", "o", "s")  # input, output, scratch
+STEPS = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
+_PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of a thread block; `tag` is what our own export adds: the round and the place in it."""
+
+    line: int
+    type: str
+    src: tuple[str, int]  # buffer and offset in chunks
+    dst: tuple[str, int]
+    count: int
+    wait_for: tuple[int, int] | None  # thread block and step
+    tag: tuple[int, int] | None
+
+    @property
+    def receives(self) -> bool:
+        """Whether a message comes in."""
+        return self.type.startswith("r") and self.type != "re"
+
+    @property
+    def sends(self) -> bool:
+        """Whether a message goes out."""
+        return self.type.endswith("s")
+
+    @property
+    def reduces(self) -> bool:
+        """Whether what comes in is reduced with what is there."""
+        return self.type.startswith("rr")
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One thread block."""
+
+    line: int
+    send: int | None
+    receive: int | None
+    channel: int
+    steps: tuple[Step, ...]
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One rank; `sizes` are the chunks of its three buffers, `slots` what slots its scratch chunks stand for."""
+
+    line: int
+    sizes: dict[str, int]
+    blocks: tuple[Block, ...]
+    slots: tuple[int, ...] | None
+
+
+class Algo(msgspec.Struct, frozen=True):
+    """A whole file."""
+
+    name: str
+    collective: str
+    in_place: bool
+    gpus: tuple[Gpu, ...]
+    chunks: int | None
+    root: int
+    target: int
+
+
+class _Node:
+    def __init__(self, tag: str, attributes: dict[str, str], line: int) -> None:
+        self.tag, self.attributes, self.line = tag, attributes, line
+        self.children: list[_Node] = []
+
+
+def read_file(path: str | os.PathLike[str]) -> Algo:
+    """Read an MSCCL XML file; every fault is an InputError naming file and line."""
+    return read_algo(read_text(Path(path), max_bytes=MAX_FILE_BYTES), where=str(path))
+
+
+def read_algo(text: str, *, where: str = "MSCCL XML") -> Algo:
+    """Return the algorithm that a text describes."""
+    return _Reader(where).algo(_parse(text, where))
+
+
+def _parse(text: str, where: str) -> _Node:
+    """Return the tree of elements; only the four that exist, each in its place."""
+    parser = expat.ParserCreate()
+    stack: list[_Node] = []
+    roots: list[_Node] = []
+
+    def fail(reason: str) -> InputError:
+        return InputError(f"{where}:{parser.CurrentLineNumber}: {reason}")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        parent = stack[-1].tag if stack else None
+        if tag not in _PARENTS or _PARENTS[tag] != parent:
+            raise fail(f"<{tag[:40]}> {f'in <{parent}>' if parent else 'at the top'}; expected algo > gpu > tb > step")
+        node = _Node(tag, attributes, parser.CurrentLineNumber)
+        (stack[-1].children if stack else roots).append(node)
+        stack.append(node)
+
+    def end(_tag: str) -> None:
+        stack.pop()
+
+    def characters(data: str) -> None:
+        if data.strip():
+            raise fail(f"text {data.strip()[:40]!r}; expected elements only")
+
+    def refuse(*_: Any) -> None:
+        raise fail("document types and entities are not accepted")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        raise InputError(f"{where}:{error.lineno}: not XML: {expat.ErrorString(error.code)}") from None
+    return roots[0]
+
+
+class _Reader:
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def algo(self, node: _Node) -> Algo:
+        gpus = self._numbered(node, "id", self._gpu)
+        declared = self._number(node, "ngpus", 1, default=len(gpus))
+        if declared != len(gpus) or not gpus:
+            raise self._fault(node, f"ngpus is {declared}, but there are {len(gpus)} gpus")
+        return Algo(
+            name=node.attributes.get("name") or "msccl",
+            collective=self._text(node, "coll"),
+            in_place=bool(self._number(node, "inplace", 0, 1, default=0)),
+            gpus=gpus,
+            chunks=self._number(node, "nchunksperloop", 1, default=0) or None,
+            root=self._number(node, "root", 0, len(gpus) - 1, default=0),
+            target=self._number(node, "target", 0, len(gpus) - 1, default=0),
+        )
+
+    def _gpu(self, node: _Node) -> Gpu:
+        sizes = {buffer: self._number(node, f"{buffer}_chunks", 0) for buffer in BUFFERS}
+        text = node.attributes.get("s_slots")
+        slots = None if text is None else tuple(self._integer(node, "s_slots", word) for word in text.split())
+        if slots is not None and (len(slots) != sizes["s"] or min(slots, default=0) < 0):
+            raise self._fault(node, f"s_slots: expected {sizes['s']} slots")
+        return Gpu(node.line, sizes, self._numbered(node, "id", self._block), slots)
+
+    def _block(self, node: _Node) -> Block:
+        ends = [self._number(node, key, -1) for key in ("send", "recv")]
+        send, receive = (end if end >= 0 else None for end in ends)
+        steps = self._numbered(node, "s", self._step)
+        for step in steps:
+            if (step.sends and send is None) or (step.receives and receive is None):
+                raise InputError(f"{self._where}:{step.line}: step {step.type} in a block without that peer")
+        return Block(node.line, send, receive, self._number(node, "chan", 0, default=0), steps)
+
+    def _step(self, node: _Node) -> Step:
+        kind = self._text(node, "type")
+        if kind not in STEPS:
+            raise self._fault(node, f"step type {kind[:20]!r}: unknown ({nearest(kind, STEPS)})")
+        block, step = (self._number(node, key, -1, default=-1) for key in ("depid", "deps"))
+        tag = None
+        if "round" in node.attributes:
+            words = node.attributes["round"].split(".")
+            if len(words) != 2:
+                raise self._fault(node, "round: expected ROUND.PLACE")
+            tag = (self._integer(node, "round", words[0]), self._integer(node, "round", words[1]))
+        return Step(
+            line=node.line,
+            type=kind,
+            src=self._place(node, "src", kind),
+            dst=self._place(node, "dst", kind),
+            count=self._number(node, "cnt", 0 if kind == "nop" else 1),
+            wait_for=(block, step) if block >= 0 else None,
+            tag=tag,
+        )
+
+    def _place(self, node: _Node, end: str, kind: str) -> tuple[str, int]:
+        buffer = self._text(node, f"{end}buf")
+        if buffer not in BUFFERS:
+            raise self._fault(node, f"{end}buf {buffer[:20]!r}: expected i, o or s")
+        return buffer, self._number(node, f"{end}off", -1 if kind == "nop" else 0)
+
+    def _numbered(self, node: _Node, key: str, read: Callable[[_Node], Any]) -> tuple[Any, ...]:
+        """Read the children, whose numbers must be 0, 1, 2 and on."""
+        for index, child in enumerate(node.children):
+            if self._number(child, key, 0) != index:
+                raise self._fault(child, f"{child.tag} {key}: expected {index}, got {child.attributes[key]}")
+        return tuple(read(child) for child in node.children)
+
+    def _number(self, node: _Node, key: str, least: int, most: int = MAX_NUMBER, default: int | None = None) -> int:
+        if default is not None and key not in node.attributes:
+            return default
+        value = self._integer(node, key, self._text(node, key))
+        if not least <= value <= most:
+            raise self._fault(node, f"{key}: expected {least} to {most}, got {value}")
+        return value
+
+    def _integer(self, node: _Node, key: str, text: str) -> int:
+        try:
+            return int(text) if len(text) < 10 else int("x")
+        except ValueError:
+            raise self._fault(node, f"{key}: expected a number, got {text[:20]!r}") from None
+
+    def _text(self, node: _Node, key: str) -> str:
+        if key not in node.attributes:
+            raise self._fault(node, f"<{node.tag}> without {key}")
+        return node.attributes[key]
+
+    def _fault(self, node: _Node, reason: str) -> InputError:
+        return InputError(f"{self._where}:{node.line}: {reason}")

@@ -1,0 +1,138 @@
+"""The order that an MSCCL program puts its steps in, and what it leaves unordered.
+
+Each step is one or two events: what comes in, then what goes out. An event comes after the one before it in its thread
+block, after the step that its step waits for, and after the send that it receives. Sends are buffered, as NCCL's are.
+"""
+
+import heapq
+from collections import defaultdict
+from typing import NamedTuple
+
+from ..errors import InputError
+from .msccl_file import Algo, Step
+from .verify import ScheduleError
+
+MAX_EVENTS = 20_000
+
+
+class Event(NamedTuple):
+    """Half of a step: `incoming` for what it receives or does by itself, not for what it sends."""
+
+    gpu: int
+    block: int
+    number: int
+    step: Step
+    incoming: bool
+
+    def __str__(self) -> str:
+        return f"line {self.step.line} (gpu {self.gpu}, block {self.block}, step {self.number}, {self.step.type})"
+
+
+class Order(NamedTuple):
+    """The events in an order that respects all waits; what each comes after; the send of each receive."""
+
+    events: list[Event]
+    before: list[int]  # bit sets of the events that each event comes after, by place in `events`
+    sender: dict[int, int]  # place of a receiving event: place of the event that sends to it
+
+
+def order(algo: Algo, where: str) -> Order:
+    """Put all events in order; InputError for steps that do not fit, ScheduleError where they wait in a circle."""
+    events, first, last = _events(algo)
+    if len(events) > MAX_EVENTS:
+        raise InputError(f"{where}: more than {MAX_EVENTS} steps, refused")
+    after: dict[int, set[int]] = defaultdict(set)  # event: those that must come before it
+    for i, event in enumerate(events):
+        if i and events[i - 1][:2] == event[:2]:
+            after[i].add(i - 1)
+        if event.step.wait_for and first[event[:3]] == i:
+            block, number = event.step.wait_for
+            key = (event.gpu, block, number)
+            if key not in last:
+                raise InputError(
+                    f"{where}:{event.step.line}: waits for block {block} step {number}, which is not there"
+                )
+            after[i].add(last[key])
+    pairs = _matched(events, algo, where)
+    for receive, send in pairs.items():
+        after[receive].add(send)
+    places = _sorted(events, after)
+    where_is = {i: place for place, i in enumerate(places)}
+    before = [0] * len(events)
+    for place, i in enumerate(places):
+        for earlier in after[i]:
+            before[place] |= before[where_is[earlier]] | 1 << where_is[earlier]
+    return Order(
+        [events[i] for i in places], before, {where_is[receive]: where_is[send] for receive, send in pairs.items()}
+    )
+
+
+def _events(algo: Algo) -> tuple[list[Event], dict[tuple[int, int, int], int], dict[tuple[int, int, int], int]]:
+    events: list[Event] = []
+    first: dict[tuple[int, int, int], int] = {}
+    last: dict[tuple[int, int, int], int] = {}
+    for gpu, description in enumerate(algo.gpus):
+        for block, steps in enumerate(description.blocks):
+            for number, step in enumerate(steps.steps):
+                first[gpu, block, number] = len(events)
+                if step.receives or not step.sends:
+                    events.append(Event(gpu, block, number, step, True))
+                if step.sends:
+                    events.append(Event(gpu, block, number, step, False))
+                last[gpu, block, number] = len(events) - 1
+    return events, first, last
+
+
+def _matched(events: list[Event], algo: Algo, where: str) -> dict[int, int]:
+    """Return the send of each receive: the first one of a connection belongs to its first receive, and so on."""
+    sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    receives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    owners: dict[tuple[tuple[int, int, int], bool], int] = {}
+    for i, event in enumerate(events):
+        block = algo.gpus[event.gpu].blocks[event.block]
+        if event.incoming and not event.step.receives:
+            continue
+        peer = block.receive if event.incoming else block.send
+        if peer is None or not 0 <= peer < len(algo.gpus) or peer == event.gpu:
+            raise InputError(f"{where}:{block.line}: peer {peer} of gpu {event.gpu}: no such other gpu")
+        key = (peer, event.gpu, block.channel) if event.incoming else (event.gpu, peer, block.channel)
+        if owners.setdefault((key, event.incoming), event.block) != event.block:
+            raise InputError(
+                f"{where}:{event.step.line}: two blocks of gpu {event.gpu} use the connection {key[0]}>{key[1]} "
+                f"of channel {key[2]}"
+            )
+        (receives if event.incoming else sends)[key].append(i)
+    pairs = {}
+    for key in sends.keys() | receives.keys():
+        if len(sends[key]) != len(receives[key]):
+            raise ScheduleError(
+                f"{where}: {len(sends[key])} sends but {len(receives[key])} receives from gpu {key[0]} to gpu {key[1]} "
+                f"on channel {key[2]}"
+            )
+        for send, receive in zip(sends[key], receives[key], strict=True):
+            if events[send].step.count != events[receive].step.count:
+                raise ScheduleError(f"{where}: {events[send]} and {events[receive]} differ in their number of chunks")
+            pairs[receive] = send
+    return pairs
+
+
+def _sorted(events: list[Event], after: dict[int, set[int]]) -> list[int]:
+    """Sort topologically, the earliest in the file first where there is a choice."""
+    missing = {i: len(after[i]) for i in range(len(events))}
+    followers: dict[int, list[int]] = defaultdict(list)
+    for i, earlier in after.items():
+        for j in earlier:
+            followers[j].append(i)
+    ready = [i for i, count in missing.items() if not count]
+    places = []
+    while ready:
+        i = heapq.heappop(ready)
+        places.append(i)
+        for follower in followers[i]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, follower)
+    if len(places) < len(events):
+        stuck = min(set(range(len(events))) - set(places))
+        raise ScheduleError(f"deadlock: steps wait for each other in a circle, among them {events[stuck]}")
+    return places

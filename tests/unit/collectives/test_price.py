@@ -1,0 +1,173 @@
+"""Prices and figures of schedules: the closed formulas of the field, contention, and clusters of links."""
+
+from fractions import Fraction
+from math import log2
+
+import pytest
+
+from meshwright.cluster.graph import Cluster, Device, Link
+from meshwright.collectives.algorithms import build, hierarchical_of
+from meshwright.collectives.figures import figures
+from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
+from meshwright.collectives.network import HostsNetwork, Wire, network_of, uniform
+from meshwright.collectives.price import PricedSchedule, bus_factor, cheapest, price
+from meshwright.errors import InputError
+
+ALPHA, RATE, N = 5e-6, 1e9, 10**8
+BETA = 1 / RATE
+
+
+def time_s(name, ranks, network, collective="all_reduce", size=N, **keys):
+    return price(build(collective, name, ranks, **keys), network, size).time_s
+
+
+@pytest.mark.parametrize("name", names_with_formula())
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 31, 32, 64])
+def test_schedules_have_the_figures_of_the_closed_formulas(name, ranks):
+    counted, formula = figures(build("all_reduce", name, ranks)), closed_formula(name, ranks)
+
+    assert counted.rounds == formula.rounds
+    if formula.exact:
+        assert counted.sent_most == formula.sent_most
+        assert counted.received_at_once == formula.received_at_once
+        assert counted.fan_in == formula.fan_in
+    else:
+        assert counted.sent_most <= formula.sent_most
+        assert counted.received_at_once <= formula.received_at_once
+        assert counted.fan_in <= formula.fan_in
+
+
+def test_the_rows_of_the_table_that_the_formulas_leave_out():
+    assert figures(build("all_reduce", "parameter_server", 9)).sent_least == 1
+    assert figures(build("all_reduce", "partitioned", 9)).largest_message == Fraction(1, 9)
+    for nodes, per_node in ((2, 4), (3, 4), (8, 8)):
+        for inner in ("ring", "partitioned", "halving_doubling"):
+            schedule = hierarchical_of("all_reduce", nodes * per_node, per_node, inner=inner, outer="ring")
+            assert figures(schedule, per_node).between_nodes_most == between_nodes(nodes)
+    assert figures(build("all_reduce", "ring", 8), 4).between_nodes_most == Fraction(14, 8)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name", "rounds", "sent"),
+    [
+        ("broadcast", "binomial", 4, 4),
+        ("broadcast", "linear", 1, 15),
+        ("reduce", "binomial", 4, 1),
+        ("scatter", "binomial", 4, Fraction(15, 16)),
+        ("gather", "binomial", 4, Fraction(1, 2)),
+        ("all_gather", "ring", 15, Fraction(15, 16)),
+        ("all_gather", "dissemination", 4, Fraction(15, 16)),
+        ("reduce_scatter", "halving", 4, Fraction(15, 16)),
+        ("all_to_all", "pairwise", 15, Fraction(15, 16)),
+        ("all_to_all", "bruck", 4, 2),
+        ("barrier", "dissemination", 4, 0),
+        ("barrier", "central", 2, 0),
+    ],
+)
+def test_figures_of_the_other_collectives_on_16_ranks(collective, name, rounds, sent):
+    counted = figures(build(collective, name, 16))
+
+    assert (counted.rounds, counted.sent_most) == (rounds, sent)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 16])
+def test_prices_on_equal_links_are_the_textbook_times(p):
+    net = uniform(p, ALPHA, RATE)
+    steps = 2 * (p - 1)
+
+    assert time_s("ring", p, net) == pytest.approx(steps * ALPHA + steps / p * N * BETA)
+    assert time_s("halving_doubling", p, net) == pytest.approx(2 * log2(p) * ALPHA + steps / p * N * BETA)
+    assert time_s("recursive_doubling", p, net) == pytest.approx(log2(p) * (ALPHA + N * BETA))
+    assert time_s("parameter_server", p, net) == pytest.approx(2 * ALPHA + 2 * (p - 1) * N * BETA)
+    assert time_s("naive", p, net) == pytest.approx(p * (p - 1) * (ALPHA + N * BETA))
+    assert time_s("staggered", p, net) == pytest.approx((p - 1) * (ALPHA + N * BETA))
+    assert time_s("partitioned", p, net) == pytest.approx(2 * ALPHA + steps / p * N * BETA)
+    assert time_s("ring", p, net, "all_gather") == pytest.approx((p - 1) * (ALPHA + N * BETA / p))
+    assert time_s("binomial", p, net, "broadcast") == pytest.approx(log2(p) * (ALPHA + N * BETA))
+    assert time_s("pairwise", p, net, "all_to_all") == pytest.approx((p - 1) * (ALPHA + N * BETA / p))
+    if p >= 4:
+        assert time_s("tree", p, net) == pytest.approx(2 * log2(p) * ALPHA + (2 * log2(p) - 1) * N * BETA)
+
+
+def test_the_server_s_time_grows_with_the_ranks_and_the_ring_s_hardly():
+    server, ring = ([time_s(name, p, uniform(p, 0.0, RATE)) for p in (8, 64)] for name in ("parameter_server", "ring"))
+
+    assert server[1] / server[0] == pytest.approx(9)
+    assert ring[1] / ring[0] == pytest.approx((2 * 63 / 64) / (2 * 7 / 8))
+
+
+def test_the_golden_parameter_server_of_the_reference():
+    """256 workers x 3 iterations/s x 97.5 MB at one server: 74.88 GB/s, or, read as MiB, 73.1 GiB/s = 78.5 GB/s."""
+    received = figures(build("all_reduce", "parameter_server", 257)).received_at_once
+
+    assert received * 3 * Fraction("97.5e6") == Fraction("74.88e9")
+    assert float(received * 3 * Fraction("97.5")) * 2**20 == pytest.approx(78.5e9, rel=1e-3)
+    assert float(received * 3 * Fraction("97.5")) / 2**10 == pytest.approx(73.1, rel=1e-3)
+    assert 74.88e9 > 400e9 / 8
+
+
+def test_bus_bandwidth_factors():
+    assert bus_factor("all_reduce", 2) == 1
+    assert bus_factor("all_reduce", 8) == 1.75
+    assert bus_factor("all_gather", 8) == 0.875
+
+
+def test_ranks_that_share_a_nic_share_its_rate():
+    inside, between = Wire(0.0, 100e9), Wire(0.0, 1e9)
+    one, four = (HostsNetwork(8, 4, inside, between, nics=nics) for nics in (1, 4))
+    flat = time_s("halving_doubling", 8, one)  # 4 ranks of a host cross at once, in the rounds at distance 4
+
+    assert flat == pytest.approx(2 * 4 * N / 2 / 1e9 + 2 * (N / 4 + N / 8) / 100e9)
+    assert time_s("halving_doubling", 8, four) == pytest.approx(2 * N / 2 / 1e9 + 2 * (N / 4 + N / 8) / 100e9)
+    best = time_s("hierarchical:partitioned/ring:4", 8, one)
+    assert best == pytest.approx(N / 1e9 + 2 * 3 / 4 * N / 100e9)  # N leaves each host: the least that is possible
+
+
+def test_reductions_and_many_messages_cost_what_the_network_says():
+    net = uniform(4, ALPHA, RATE, message_s=1e-6, reduce_bytes_per_s=RATE)
+
+    assert time_s("ring", 4, net) == pytest.approx(6 * ALPHA + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
+    assert time_s("partitioned", 4, net) == pytest.approx(2 * (ALPHA + 2e-6) + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
+
+
+def test_the_crossover_from_tree_to_ring_is_where_their_times_are_equal():
+    net = uniform(8, 20e-6, 1e9)
+    ring, tree = build("all_reduce", "ring", 8), build("all_reduce", "tree", 8)
+    # 14 a + 14/8 N b = 6 a + 5 N b
+    crossover = 8 * 20e-6 / ((5 - 14 / 8) * 1e-9)
+
+    assert cheapest([ring, tree], net, [int(crossover * 0.99), int(crossover * 1.01)]) == [tree, ring]
+    times = [PricedSchedule(s, net).times_s([1024, 2**26]) for s in (ring, tree)]
+    assert times[0][0] > times[1][0]
+    assert times[0][1] < times[1][1]
+
+
+def graph(latency_s=1e-6):
+    gpus = [Device(id=f"GPU{i}", kind="gpu") for i in range(4)]
+    switches = [Device(id=f"S{i}", kind="switch") for i in range(2)]
+    links = [
+        Link(a=f"GPU{i}", b=f"S{i // 2}", kind="x", bandwidth_bytes_per_s=10e9, latency_s=latency_s) for i in range(4)
+    ]
+    links.append(Link(a="S0", b="S1", kind="x", bandwidth_bytes_per_s=5e9, latency_s=latency_s))
+    return Cluster(name="two switches", devices=(*gpus, *switches), links=tuple(links))
+
+
+def test_a_cluster_s_links_are_shared_by_what_crosses_them():
+    net = network_of(graph(), 4)
+
+    assert time_s("ring", 4, net) == pytest.approx(6 * (3e-6 + N / 4 / 5e9))  # one message each way over the trunk
+    pairwise = time_s("pairwise", 4, net, "all_to_all", size=4000)
+    # distance 1: one message crosses each way; distance 2: two do; distance 3: one again
+    assert pairwise == pytest.approx(3 * 3e-6 + (1000 + 2000 + 1000) / 5e9)
+
+
+def test_a_link_without_a_figure_is_named():
+    with pytest.raises(InputError, match=r"link GPU0-S0 has no latency_s.*--alpha"):
+        price(build("all_reduce", "ring", 4), network_of(graph(None), 4), N)
+    with pytest.raises(InputError, match="has 4 devices for ranks, 5 are asked for"):
+        network_of(graph(), 5)
+    lonely = Cluster(name="x", devices=graph().devices, links=graph().links[:4])
+    with pytest.raises(InputError, match="no way from GPU1 to GPU2"):
+        price(build("all_reduce", "ring", 4), network_of(lonely, 4), N)
+
+    assert time_s("ring", 4, network_of(graph(None), 4, latency_s=2e-6), size=0) == pytest.approx(12e-6)
