@@ -12,6 +12,7 @@ from ..errors import InputError, MeshwrightError
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
+    "collectives": "List, verify, draw, price, export and import collective schedules.",
 }
 
 

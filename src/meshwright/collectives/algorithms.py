@@ -112,6 +112,19 @@ def names(collective: str) -> list[str]:
     return [*table, *(["hierarchical"] if collective in HIERARCHICAL else [])]
 
 
+def describe(collective: str, name: str) -> str:
+    """Return what an algorithm does, in a line."""
+    if name == "hierarchical":
+        inner, outer = HIERARCHICAL[collective]
+        return f"Any two, inside nodes and between them: hierarchical:INNER/OUTER; plain: {inner}/{outer}."
+    table: dict[str, Callable[..., Schedule]] = {
+        **FLAT.get(collective, {}),
+        **ROOTED_BY_NAME.get(collective, {}),
+        **DIRECTED.get(collective, {}),
+    }
+    return (table[name].__doc__ or "").strip().splitlines()[0]
+
+
 def build(
     collective: str,
     name: str,

@@ -54,9 +54,9 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __str__(self) -> str:
         """Return "c0-2:3>4" (copied), "c0:3>+4" (reduced), "c0->c5:3>4" (into another slot) or "sig:3>4"."""
-        slots = f"c{_spans(self.chunks)}" if self.chunks else "sig"
+        slots = f"c{format_slots(self.chunks)}" if self.chunks else "sig"
         if self.to:
-            slots += f"->c{_spans(self.to)}"
+            slots += f"->c{format_slots(self.to)}"
         return f"{slots}:{self.src}>{'+' if self.reduce else ''}{self.dst}"
 
     @classmethod
@@ -170,7 +170,7 @@ def parallel(*parts: Sequence[Sequence[Transfer]]) -> Iterator[Round]:
         yield tuple(itertools.chain.from_iterable(transfers))
 
 
-def _spans(slots: Sequence[int]) -> str:
+def format_slots(slots: Sequence[int]) -> str:
     """Print slot numbers in their order, runs shortened: (0, 1, 2, 7) is "0-2,7"."""
     runs: list[list[int]] = []
     for slot in slots:

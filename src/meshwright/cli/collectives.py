@@ -1,0 +1,265 @@
+"""`meshwright collectives`: list, show, verify, price, draw, export and import schedules."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from ..collectives.algorithms import build, describe, names
+from ..collectives.draw import draw_svg, draw_text
+from ..collectives.figures import figures
+from ..collectives.msccl_export import to_msccl_xml
+from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
+from ..collectives.price import price
+from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
+from ..collectives.sources import named_schedule, read_schedule
+from ..collectives.verify import verify
+from ..errors import InputError
+from ..files import read_struct, to_json, write_atomic
+from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
+
+F = TypeVar("F", bound=Callable[..., Any])
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+COLLECTIVE = click.option("--collective", type=click.Choice(COLLECTIVES), help="Default: all_reduce.")
+
+
+def one_schedule(function: F) -> F:
+    """Add the options that name one schedule."""
+    for option in reversed(
+        (
+            click.argument("name", required=False),
+            click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks."),
+            COLLECTIVE,
+            click.option("--root", type=int, default=0, show_default=True, help="Root, or sender."),
+            click.option("--target", type=int, help="Receiver of a send or signal."),
+            click.option("--ranks-per-node", type=click.IntRange(min=1), help="For hierarchical algorithms."),
+            click.option("--xml", type=click.Path(path_type=Path), help="An MSCCL XML file instead of NAME."),
+            click.option("--file", type=click.Path(path_type=Path), help="A schedule as text or .json, instead."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(name="collectives")
+def command() -> None:
+    """Work with collective algorithms as data. NAME is an algorithm (see `list`) or FILE.py:FUNCTION."""
+
+
+@command.command("list")
+@COLLECTIVE
+@JSON
+def list_(collective: str | None, as_json: bool) -> int:
+    """List the algorithms of every collective."""
+    rows = [
+        {"collective": kind, "name": name, "description": describe(kind, name)}
+        for kind in ([collective] if collective else COLLECTIVES)
+        for name in names(kind)
+    ]
+    if as_json:
+        click.echo(to_json(rows))
+    else:
+        for row in rows:
+            click.echo(f"{row['collective']:<15}{row['name']:<23}{row['description']}")
+    return 0
+
+
+@command.command()
+@one_schedule
+@JSON
+def show(as_json: bool, **source: Any) -> int:
+    """Print a schedule, round by round, and what it costs in itself."""
+    schedule = _schedule(**source)
+    if as_json:
+        click.echo(to_json(schedule))
+        return 0
+    counted = figures(schedule, source["ranks_per_node"])
+    click.echo(str(schedule), nl=False)
+    shares = {key: getattr(counted, key) for key in counted.__struct_fields__}
+    click.echo(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shares.items() if value))
+    return 0
+
+
+@command.command("verify")
+@one_schedule
+@click.option("--all", "everything", is_flag=True, help="Every algorithm, every root, 1 to --max-ranks ranks.")
+@click.option("--max-ranks", type=click.IntRange(min=1), default=64, show_default=True, help="With --all.")
+@JSON
+def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> int:
+    """Prove a schedule: exit 0 if it is proved, 1 with the first fault if it is not."""
+    if everything:
+        return _verify_all(max_ranks, as_json)
+    proof = verify(_schedule(**source))
+    if as_json:
+        click.echo(to_json({"proved": True} | msgspec.to_builtins(proof)))
+    else:
+        click.echo(
+            f"proved: {proof.collective} {proof.name} on {proof.ranks} ranks, "
+            f"{proof.rounds} rounds, {proof.transfers} transfers"
+        )
+    return 0
+
+
+@command.command("price")
+@one_schedule
+@click.option("--bytes", "sizes", required=True, help="Payload, such as 25MiB; several with commas.")
+@click.option("--cluster", type=click.Path(path_type=Path), help="A cluster file: its links are priced.")
+@click.option("--rate", help="Bandwidth between any two ranks (inside a node), such as 10GB/s.")
+@click.option("--alpha", help="Latency of a message, such as 5us.")
+@click.option("--inter", help="Bandwidth of each NIC of a node, such as 400Gbps; needs --ranks-per-node.")
+@click.option("--inter-alpha", help="Latency of a message between nodes. Default: --alpha.")
+@click.option("--nics", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
+@JSON
+def price_(
+    sizes: str, cluster: Path | None, rate: str | None, alpha: str | None, inter: str | None, inter_alpha: str | None,
+    nics: int, as_json: bool, **source: Any,
+) -> int:  # fmt: skip
+    """Predict times on a cluster's links, or on equal ones; without NAME, of every algorithm of the collective."""
+    if any(source[key] for key in ("name", "xml", "file")):
+        schedules = [_schedule(**source)]
+    else:
+        kind = source["collective"] or "all_reduce"
+        keys = {key: source[key] for key in ("root", "target", "ranks_per_node")}
+        schedules = [build(kind, name, _ranks(source["ranks"]), **keys) for name in names(kind)]
+    ranks = schedules[0].ranks
+    network = _network(ranks, source["ranks_per_node"], cluster, rate, alpha, inter, inter_alpha, nics)
+    prices = [price(s, network, parse_bytes(size)) for size in sizes.split(",") for s in schedules]
+    if as_json:
+        click.echo(to_json(prices))
+        return 0
+    for p in sorted(prices, key=lambda p: (p.bytes, p.time_s)):
+        click.echo(
+            f"{p.collective:<15}{p.algorithm:<31}{p.bytes:>12} B{format_time(p.time_s):>12}"
+            f"{format_rate(p.busbw_bytes_per_s):>14} busbw"
+        )
+    return 0
+
+
+@command.command()
+@one_schedule
+@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this file instead.")
+@JSON
+def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
+    """Draw a schedule: rounds by ranks, in the terminal or as SVG."""
+    schedule = _schedule(**source)
+    if svg is not None:
+        _write(svg, draw_svg(schedule))
+    if as_json:
+        click.echo(to_json({"text": draw_text(schedule), "svg": None if svg is None else str(svg)}))
+    elif svg is None:
+        click.echo(draw_text(schedule), nl=False)
+    return 0
+
+
+@command.command()
+@one_schedule
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
+@JSON
+def export(output: Path | None, as_json: bool, **source: Any) -> int:
+    """Write a schedule as MSCCL XML (with --json: as our own JSON)."""
+    schedule = _schedule(**source)
+    verify(schedule)
+    text = to_json(schedule) + "\n" if as_json else to_msccl_xml(schedule)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(output, text)
+    return 0
+
+
+@command.command("import")
+@click.argument("xml", type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
+@JSON
+def import_(xml: Path, output: Path | None, as_json: bool) -> int:
+    """Read MSCCL XML, prove it, and print it as a schedule (the text form, or JSON)."""
+    schedule = read_schedule(xml)
+    verify(schedule)
+    text = to_json(schedule) + "\n" if as_json else str(schedule)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(output, text)
+    return 0
+
+
+def _schedule(
+    name: str | None, ranks: int | None, collective: str | None, root: int, target: int | None,
+    ranks_per_node: int | None, xml: Path | None, file: Path | None,
+) -> Schedule:  # fmt: skip
+    if sum(source is not None for source in (name, xml, file)) != 1:
+        raise InputError("expected one of NAME, --xml FILE and --file FILE")
+    path = xml or file
+    if path is None:
+        assert name is not None
+        keys = {"root": root, "target": target, "ranks_per_node": ranks_per_node}
+        return named_schedule(name, _ranks(ranks), collective=collective, **keys)
+    schedule = read_schedule(path)
+    if ranks is not None and ranks != schedule.ranks:
+        raise InputError(f"{path}: is for {schedule.ranks} ranks, --ranks says {ranks}")
+    return schedule
+
+
+def _ranks(ranks: int | None) -> int:
+    if ranks is None:
+        raise InputError("--ranks: how many? expected a number")
+    return ranks
+
+
+def _verify_all(max_ranks: int, as_json: bool) -> int:
+    rows, start = [], time.perf_counter()
+    for collective in COLLECTIVES:
+        for name in names(collective):
+            begun, count = time.perf_counter(), 0
+            for ranks in range(1, max_ranks + 1):
+                for root in range(ranks) if collective in ROOTED else (0,):
+                    verify(build(collective, name, ranks, root=root))
+                    count += 1
+            row = {
+                "collective": collective,
+                "name": name,
+                "proved": count,
+                "time_s": round(time.perf_counter() - begun, 3),
+            }
+            rows.append(row)
+            if not as_json:
+                click.echo(f"{collective:<15}{name:<23}{count:>6} proved{row['time_s']:>9} s")
+    total = sum(int(str(row["proved"])) for row in rows)
+    elapsed = time.perf_counter() - start
+    if as_json:
+        click.echo(to_json({"proved": total, "time_s": round(elapsed, 3), "algorithms": rows}))
+    else:
+        click.echo(f"{total} schedules proved, 1 to {max_ranks} ranks and every root, in {format_time(elapsed)}")
+    return 0
+
+
+def _network(
+    ranks: int, ranks_per_node: int | None, cluster: Path | None, rate: str | None, alpha: str | None,
+    inter: str | None, inter_alpha: str | None, nics: int,
+) -> Network:  # fmt: skip
+    if (cluster is None) == (rate is None):
+        raise InputError("expected one of --cluster FILE and --rate RATE")
+    latency_s = None if alpha is None else parse_time(alpha)
+    if cluster is not None:
+        from ..cluster.graph import Cluster
+
+        return network_of(read_struct(cluster, Cluster), ranks, latency_s=latency_s)
+    if latency_s is None:
+        raise InputError("--alpha: expected a latency such as 5us beside --rate")
+    bandwidth = parse_rate(str(rate))
+    if inter is None:
+        return uniform(ranks, latency_s, bandwidth)
+    if ranks_per_node is None:
+        raise InputError("--inter: expected --ranks-per-node too")
+    between = Wire(latency_s if inter_alpha is None else parse_time(inter_alpha), parse_rate(inter))
+    return HostsNetwork(ranks, ranks_per_node, Wire(latency_s, bandwidth), between, nics)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None

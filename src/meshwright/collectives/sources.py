@@ -1,0 +1,62 @@
+"""Where a schedule comes from: a name, a file (text, JSON, MSCCL XML), or a function in a Python file of the user."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, nearest
+from ..files import read_struct, read_text
+from .algorithms import build, names
+from .msccl_import import load_msccl_xml
+from .schedule import COLLECTIVES, Schedule
+
+
+def read_schedule(path: Path) -> Schedule:
+    """Read a file by its suffix: `.xml` MSCCL, `.json` the struct, anything else the text form."""
+    if path.suffix == ".xml":
+        return load_msccl_xml(path)
+    if path.suffix == ".json":
+        return read_struct(path, Schedule)
+    return Schedule.parse(read_text(path), where=str(path))
+
+
+def named_schedule(name: str, ranks: int, *, collective: str | None = None, **keys: Any) -> Schedule:
+    """Return the schedule of an algorithm: one of ours by name, or "FILE.py:FUNCTION", which is called with `ranks`.
+
+    Without `collective`, a name means all-reduce if there is one of that name, else the only collective that has it.
+    """
+    if ".py:" in name:
+        return _from_python(name, ranks)
+    return build(collective or _collective_of(name), name, ranks, **keys)
+
+
+def _collective_of(name: str) -> str:
+    kind = name.partition(":")[0]
+    having = [collective for collective in COLLECTIVES if kind in names(collective)]
+    if "all_reduce" in having or len(having) == 1:
+        return "all_reduce" if "all_reduce" in having else having[0]
+    if having:
+        raise InputError(f"algorithm {name!r}: of several collectives; say which: --collective {' or '.join(having)}")
+    known = {known for collective in COLLECTIVES for known in names(collective)}
+    raise InputError(f"algorithm {name!r}: unknown ({nearest(kind, known)}); or a function as FILE.py:FUNCTION")
+
+
+def _from_python(name: str, ranks: int) -> Schedule:
+    """Run the user's file and call the user's function."""
+    path, _, function = name.rpartition(":")
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        schedule = getattr(module, function)(ranks)
+    except AttributeError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:
+        raise InputError(f"{name}: {type(error).__name__}: {error}") from None
+    if not isinstance(schedule, Schedule):
+        raise InputError(f"{name}: expected a function from ranks to a Schedule, it returned {type(schedule).__name__}")
+    return schedule
