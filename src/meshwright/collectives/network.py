@@ -35,6 +35,14 @@ class Network(Protocol):
         """Seconds that each message of a round costs a rank beyond its first one in each direction."""
 
     @property
+    def crowding_s(self) -> float:
+        """Seconds that each message of a round costs all others of it, for ranks that share a machine's cores."""
+
+    @property
+    def burst_s(self) -> float:
+        """Seconds of its rate that a resource lets pass at once after a pause, as token buckets of shaped links do."""
+
+    @property
     def reduce_bytes_per_s(self) -> float | None:
         """Bytes per second that a rank reduces or copies inside its memory; None: at no cost."""
 
@@ -63,6 +71,8 @@ class HostsNetwork:
     between: Wire
     nics: int = 1
     message_s: float = 0.0
+    crowding_s: float = 0.0
+    burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
     shared_bytes_per_s: float | None = None
 
@@ -101,13 +111,13 @@ class HostsNetwork:
         return host * self.nics + place * self.nics // self.ranks_per_host
 
 
-def uniform(
-    ranks: int, latency_s: float, bandwidth_bytes_per_s: float, *, message_s: float = 0.0,
-    reduce_bytes_per_s: float | None = None,
-) -> HostsNetwork:  # fmt: skip
-    """Return a network where any two ranks are joined alike, and each sends and receives at once at full rate."""
+def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: float) -> HostsNetwork:
+    """Return a network where any two ranks are joined alike, and each sends and receives at once at full rate.
+
+    `more`: message_s, crowding_s, burst_s, reduce_bytes_per_s, as in HostsNetwork.
+    """
     wire = Wire(latency_s, bandwidth_bytes_per_s)
-    return HostsNetwork(ranks, ranks, wire, wire, message_s=message_s, reduce_bytes_per_s=reduce_bytes_per_s)
+    return HostsNetwork(ranks, ranks, wire, wire, **more)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +133,8 @@ class GraphNetwork:
     ends: frozenset[str] = frozenset()  # devices that pass nothing on, such as GPUs
     latency_s: float | None = None  # of a message, for links that do not say
     message_s: float = 0.0
+    crowding_s: float = 0.0
+    burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
     _around: dict[str, list[tuple[str, int]]] = field(init=False, default_factory=dict, repr=False)
     _routes: dict[tuple[int, int], Route] = field(init=False, default_factory=dict, repr=False)
@@ -186,7 +198,9 @@ def network_of(
         raise InputError(f"cluster {cluster.name}: has {len(places)} devices for ranks, {ranks} are asked for")
     devices = tuple(device.id for device in places[:ranks])
     gpus = frozenset(device.id for device in cluster.of_kind("gpu"))
-    return GraphNetwork(devices, cluster.links, gpus, latency_s, message_s, reduce_bytes_per_s)
+    return GraphNetwork(
+        devices, cluster.links, gpus, latency_s, message_s=message_s, reduce_bytes_per_s=reduce_bytes_per_s
+    )
 
 
 def _bandwidth(link: Link) -> float:

@@ -1,11 +1,16 @@
 """Price a schedule on a network: seconds from latencies, rates, and messages that share a resource.
 
-Rounds follow each other; a round ends with its slowest message. A message takes its latency, and the time in which the
-busiest resource on its way carries all that the round puts on it; then what it brings is reduced. So a round costs
-max over its messages of a + b N, and a schedule is priced once, for any N.
+The messages of a round that share a resource share its rate, so each takes its latency, and then the time in which the
+busiest resource on its way carries all that the round puts on it; what it brings is reduced after that. A message costs
+the network's `message_s` more for each further one of its round out of its sender or into its receiver, and its
+`crowding_s` for each other one of the round. Two models:
+
+as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
+              when both its ends are in its round and the resources on its way are done with earlier rounds.
+in lockstep   Rounds follow each other; a round ends with its slowest message. The model of textbooks.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +20,11 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .figures import chunk_share
-from .network import Network
-from .schedule import Schedule
+from .network import Network, Route
+from .schedule import Round, Schedule
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,18 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     busbw_bytes_per_s: float  # as nccl-tests define it
 
 
+class _Round(msgspec.Struct, frozen=True):
+    """The messages of a round as arrays, in seconds at no bytes and in seconds per byte of payload."""
+
+    src: Ints
+    dst: Ints
+    latency_s: Floats
+    memory_s_per_byte: Floats  # all that the destination reduces or copies in this round
+    user: Ints  # of each use of a resource: the message,
+    resource: Ints  # the resource,
+    load_s_per_byte: Floats  # and all that the round puts on it
+
+
 class PricedSchedule:
     """A schedule on a network, ready to be priced for any number of sizes at once."""
 
@@ -42,50 +60,61 @@ class PricedSchedule:
         self.schedule = schedule
         self.network = network
         self._capacities = network.capacities
-        self._rounds = [rates for rates in (self._rates(r) for r in schedule.rounds) if len(rates)]
+        self._rounds = [self._round(transfers) for transfers in schedule.rounds if transfers]
 
-    def times_s(self, sizes_bytes: Sequence[int] | NDArray[Any]) -> Floats:
+    def times_s(self, sizes_bytes: Sequence[int] | NDArray[Any], *, lockstep: bool = False) -> Floats:
         """Return the seconds for each size."""
         sizes = np.asarray(sizes_bytes, dtype=np.float64)
-        total = np.zeros_like(sizes)
-        for rates in self._rounds:
-            total += (rates[:, :1] + rates[:, 1:] * sizes).max(axis=0)
-        return total
+        clock = np.zeros((self.schedule.ranks, len(sizes)))
+        free = np.full((len(self._capacities), len(sizes)), -self.network.burst_s)
+        for r in self._rounds:
+            end = np.maximum(clock[r.src], clock[r.dst]) + r.latency_s[:, None]
+            # a token bucket: it may have run ahead of time by its burst, but no further
+            done = np.maximum(free[r.resource], end[r.user] - self.network.burst_s)
+            done += r.load_s_per_byte[:, None] * sizes
+            np.maximum.at(free, r.resource, done)
+            np.maximum.at(end, r.user, done)
+            np.maximum.at(clock, r.src, end)
+            np.maximum.at(clock, r.dst, end + r.memory_s_per_byte[:, None] * sizes)
+            if lockstep:
+                clock[:] = clock.max(axis=0)
+        return np.asarray(clock.max(axis=0))
 
-    def _rates(self, transfers: Sequence[Any]) -> Floats:
-        """Return for each different message of a round its seconds at 0 bytes, and its seconds for each byte of N."""
+    def _round(self, transfers: Round) -> _Round:
         share = float(chunk_share(self.schedule))
-        load: Counter[int] = Counter()
-        out: Counter[int] = Counter()
-        into: Counter[int] = Counter()
-        memory: Counter[int] = Counter()  # chunks that a rank reduces, or copies inside
+        memory_rate = self.network.reduce_bytes_per_s or float("inf")
+        out = Counter(t.src for t in transfers if not t.is_local)
+        into = Counter(t.dst for t in transfers if not t.is_local)
+        load: defaultdict[int, float] = defaultdict(float)
+        memory: defaultdict[int, float] = defaultdict(float)
         routes = []
         for t in transfers:
+            route = Route(0.0, ()) if t.is_local else self.network.route(t.src, t.dst)
+            routes.append(route)
+            for r in route.resources:
+                load[r] += share * len(t.chunks) / self._capacities[r]
             if t.reduce or t.is_local:
-                memory[t.dst] += len(t.chunks)
-            if t.is_local:
-                continue
-            route = self.network.route(t.src, t.dst)
-            routes.append((t, route))
-            load.update(dict.fromkeys(route.resources, len(t.chunks)))
-            out[t.src] += 1
-            into[t.dst] += 1
-        memory_s = share / self.network.reduce_bytes_per_s if self.network.reduce_bytes_per_s else 0.0
-        rates = {
-            (
-                route.latency_s + self.network.message_s * (max(out[t.src], into[t.dst]) - 1),
-                share * max(load[r] / self._capacities[r] for r in route.resources) + memory_s * memory[t.dst],
-            )
-            for t, route in routes
-        }
-        if memory_s:
-            rates |= {(0.0, memory_s * chunks) for chunks in memory.values()}
-        return np.array(sorted(rates), dtype=np.float64).reshape(len(rates), 2)
+                memory[t.dst] += share * len(t.chunks) / memory_rate
+        crowd_s = self.network.crowding_s * (out.total() - 1)
+        more_s = [
+            0.0 if t.is_local else crowd_s + self.network.message_s * (max(out[t.src], into[t.dst]) - 1)
+            for t in transfers
+        ]
+        uses = [(i, r) for i, route in enumerate(routes) for r in route.resources]
+        return _Round(
+            src=np.array([t.src for t in transfers], dtype=np.int64),
+            dst=np.array([t.dst for t in transfers], dtype=np.int64),
+            latency_s=np.array([route.latency_s + more for route, more in zip(routes, more_s, strict=True)]),
+            memory_s_per_byte=np.array([memory[t.dst] for t in transfers]),
+            user=np.array([i for i, _ in uses], dtype=np.int64),
+            resource=np.array([r for _, r in uses], dtype=np.int64),
+            load_s_per_byte=np.array([load[r] for _, r in uses]),
+        )
 
 
-def price(schedule: Schedule, network: Network, size_bytes: int) -> Price:
+def price(schedule: Schedule, network: Network, size_bytes: int, *, lockstep: bool = False) -> Price:
     """Predict the time of a schedule for a payload of `size_bytes` (see `figures` for what the payload is)."""
-    time_s = float(PricedSchedule(schedule, network).times_s([size_bytes])[0])
+    time_s = float(PricedSchedule(schedule, network).times_s([size_bytes], lockstep=lockstep)[0])
     algbw = size_bytes / time_s if time_s else 0.0
     return Price(
         collective=schedule.collective,

@@ -6,7 +6,7 @@ from math import log2
 import pytest
 
 from meshwright.cluster.graph import Cluster, Device, Link
-from meshwright.collectives.algorithms import build, hierarchical_of
+from meshwright.collectives.algorithms import build, hierarchical_of, names
 from meshwright.collectives.figures import figures
 from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
 from meshwright.collectives.network import HostsNetwork, Wire, network_of, uniform
@@ -17,8 +17,8 @@ ALPHA, RATE, N = 5e-6, 1e9, 10**8
 BETA = 1 / RATE
 
 
-def time_s(name, ranks, network, collective="all_reduce", size=N, **keys):
-    return price(build(collective, name, ranks, **keys), network, size).time_s
+def time_s(name, ranks, network, collective="all_reduce", size=N, lockstep=True, **keys):
+    return price(build(collective, name, ranks, **keys), network, size, lockstep=lockstep).time_s
 
 
 @pytest.mark.parametrize("name", names_with_formula())
@@ -132,14 +132,41 @@ def test_reductions_and_many_messages_cost_what_the_network_says():
 
 def test_the_crossover_from_tree_to_ring_is_where_their_times_are_equal():
     net = uniform(8, 20e-6, 1e9)
-    ring, tree = build("all_reduce", "ring", 8), build("all_reduce", "tree", 8)
+    ring, tree = (PricedSchedule(build("all_reduce", name, 8), net) for name in ("ring", "tree"))
     # 14 a + 14/8 N b = 6 a + 5 N b
     crossover = 8 * 20e-6 / ((5 - 14 / 8) * 1e-9)
+    sizes = [int(crossover * 0.99), int(crossover * 1.01)]
 
-    assert cheapest([ring, tree], net, [int(crossover * 0.99), int(crossover * 1.01)]) == [tree, ring]
-    times = [PricedSchedule(s, net).times_s([1024, 2**26]) for s in (ring, tree)]
-    assert times[0][0] > times[1][0]
-    assert times[0][1] < times[1][1]
+    assert list(tree.times_s(sizes, lockstep=True) < ring.times_s(sizes, lockstep=True)) == [True, False]
+
+
+def test_cheapest_changes_from_few_rounds_to_few_bytes():
+    schedules = [build("all_reduce", name, 8) for name in ("ring", "tree", "one_shot", "naive")]
+
+    assert [s.name for s in cheapest(schedules, uniform(8, 20e-6, 1e9), [8, 2**26])] == ["one_shot", "ring"]
+
+
+@pytest.mark.parametrize("name", names("all_reduce"))
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_going_on_at_once_is_never_slower_than_lockstep(name, ranks):
+    net = uniform(ranks, ALPHA, RATE, message_s=1e-6)
+
+    assert time_s(name, ranks, net, lockstep=False) <= time_s(name, ranks, net) * (1 + 1e-9)
+
+
+def test_where_all_ranks_are_alike_going_on_at_once_gains_nothing():
+    net = uniform(8, ALPHA, RATE, reduce_bytes_per_s=3e9)
+
+    for name in ("ring", "halving_doubling", "recursive_doubling", "partitioned_staggered", "staggered"):
+        assert time_s(name, 8, net, lockstep=False) == pytest.approx(time_s(name, 8, net))
+
+
+def test_the_naive_way_overlaps_where_links_are_free():
+    """0>1, 0>2 while 1 waits; then 1>2 when 2 has received: worked out by hand for 4 ranks, 9 messages in a row."""
+    net = uniform(4, 0.0, RATE)
+
+    assert time_s("naive", 4, net) == pytest.approx(12 * N / RATE)
+    assert time_s("naive", 4, net, lockstep=False) == pytest.approx(9 * N / RATE)
 
 
 def graph(latency_s=1e-6):
