@@ -17,6 +17,7 @@ from meshwright.backend.transport_shm import SharedMemoryTransport
 from meshwright.backend.transport_tcp import TcpTransport
 from meshwright.backend.transport_torch import TorchTransport
 from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.msccl_import import load_msccl_xml
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -204,6 +205,28 @@ def uneven(rank, ranks, store, kind):
             executor.reduce_scatter(got, source, build("reduce_scatter", name, ranks), counts=sizes)
             total = ranks * torch.arange(sum(sizes)) + sum(range(ranks))
             assert torch.equal(got, total.split(sizes)[rank]), name
+    finally:
+        executor.transport.close()
+
+
+def msccl_file(rank, ranks, store, kind, path):
+    """Run a program of msccl-tools and compare with the plain reference."""
+    schedule = load_msccl_xml(path)
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    parts = [torch.arange(ranks * 13) + 1000 * r for r in range(ranks)]
+    try:
+        if schedule.collective == "all_reduce":
+            got = parts[rank].clone()
+            executor.all_reduce(got, schedule)
+            assert torch.equal(got, sum(parts))
+        elif schedule.collective == "all_gather":
+            got = torch.empty(ranks * parts[0].numel(), dtype=torch.int64)
+            executor.all_gather(got, parts[rank], schedule)
+            assert torch.equal(got, torch.cat(parts))
+        else:
+            got = torch.empty_like(parts[rank])
+            executor.all_to_all(got, parts[rank], schedule)
+            assert torch.equal(got, torch.cat([p.chunk(ranks)[rank] for p in parts]))
     finally:
         executor.transport.close()
 

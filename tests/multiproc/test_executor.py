@@ -1,12 +1,16 @@
 """Every algorithm, executed on live ranks over each transport, equals a plain reference."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.multiproc import executor_cases as cases
 
 from meshwright.collectives.algorithms import names
+from meshwright.collectives.msccl_import import load_msccl_xml
 
 KINDS = ("shm", "tcp", "torch")
+MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -32,6 +36,12 @@ def test_every_type_and_operator(rank_pool, kind):
 @pytest.mark.parametrize("ranks", [2, 5, 8])
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
     rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", MSCCL, ids=lambda path: path.stem)
+def test_programs_of_msccl_tools_run(rank_pool, path, kind):
+    rank_pool(load_msccl_xml(path).ranks).run(cases.msccl_file, kind, str(path))
 
 
 @pytest.mark.parametrize("kind", KINDS)
