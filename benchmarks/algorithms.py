@@ -1,0 +1,253 @@
+"""All-reduce algorithms in a cluster in a box: measured times beside the priced ones.
+
+Each rank is a node of its own behind a NIC of `--nic` (default 1Gbps); messages go over TCP. The network of the price
+is measured in the same run with plain messages, never with an all-reduce: latency (ping-pong of two ranks), what
+messages of all ranks at once cost the machine that emulates them, rate (large messages from each rank to the next), and
+the rate of a reduction.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Result
+
+WAYS = ("parameter_server", "naive", "staggered", "partitioned", "ring", "halving_doubling", "tree", "hierarchical")
+SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
+CLEARLY = 1.15  # two priced or measured times that differ by more are ordered
+
+
+def run(arguments: list[str]) -> Result:
+    """Run every way at every size and rank count; return measured and priced times."""
+    options = _options(arguments)
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for ranks in options.ranks:
+        report = _emulated(ranks, options)
+        rows += _rows(ranks, report)
+        network = {key: float(f"{value:.3g}") for key, value in report["network"].items()}
+        notes.append(f"{ranks} ranks, measured with plain messages: {network}")
+    notes += _judged(rows)
+    if options.plot:
+        from benchmarks.plots import log_log_svg
+
+        Path(options.plot).write_text(_plotted(rows, max(options.ranks), log_log_svg))
+        notes.append(f"plot: {options.plot}")
+    return Result(f"all-reduce over TCP, every rank a node with a NIC of {options.nic}", rows, notes)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks algorithms", description=__doc__)
+    parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[2, 4, 8])
+    parser.add_argument("--nic", default="1Gbps")
+    parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=1.0, help="spent on each way and size, at least one call")
+    parser.add_argument("--plot", help="file for the picture (SVG)")
+    return parser.parse_args(arguments)
+
+
+def _emulated(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Run `work` on every rank of an emulated cluster; return what rank 0 reports."""
+    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", options.nic, "--"]
+    words += [sys.executable, "-m", "benchmarks.algorithms", json.dumps([options.sizes, options.seconds])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
+    if done.returncode or not reports:
+        raise SystemExit(f"the emulated ranks failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    report: dict[str, Any] = json.loads(reports[0])
+    return report
+
+
+def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
+    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.network import uniform
+    from meshwright.collectives.price import PricedSchedule
+
+    network = uniform(ranks, **report["network"])
+    rows = []
+    for name in WAYS:
+        sizes = sorted(int(size) for size in report["times_s"][name])
+        priced = PricedSchedule(build("all_reduce", name, ranks), network).times_s(sizes)
+        for size, priced_s in zip(sizes, priced, strict=True):
+            measured_s = report["times_s"][name][str(size)]
+            rows.append(
+                {
+                    "ranks": ranks, "bytes": size, "algorithm": name, "measured_ms": measured_s * 1e3,
+                    "priced_ms": float(priced_s) * 1e3, "error_percent": 100 * (float(priced_s) / measured_s - 1),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _judged(rows: list[dict[str, Any]]) -> list[str]:
+    """Return how good the prices are: errors, and pairs of ways in the right order."""
+    errors = sorted(abs(row["error_percent"]) for row in rows)
+    within = sum(error < 20 for error in errors) / len(errors)
+    right, wrong = 0, []
+    for row in rows:
+        for other in rows:
+            same = (row["ranks"], row["bytes"]) == (other["ranks"], other["bytes"])
+            if same and other["measured_ms"] > CLEARLY * row["measured_ms"]:
+                if other["priced_ms"] > row["priced_ms"]:
+                    right += 1
+                else:
+                    wrong.append(f"{row['algorithm']} before {other['algorithm']} ({row['ranks']} x {row['bytes']} B)")
+    return [
+        f"error of the price: median {statistics.median(errors):.0f} %, worst {errors[-1]:.0f} %, "
+        f"{100 * within:.0f} % of the rows under 20 %",
+        f"pairs that differ by over {100 * (CLEARLY - 1):.0f} %: {right} ordered right, {len(wrong)} wrong"
+        + (f": {'; '.join(wrong[:6])}" if wrong else ""),
+    ]
+
+
+def _plotted(rows: list[dict[str, Any]], ranks: int, draw: Any) -> str:
+    lines = {}
+    for name in WAYS:
+        mine = [row for row in rows if row["ranks"] == ranks and row["algorithm"] == name]
+        lines[name] = [(row["bytes"], row["measured_ms"], row["priced_ms"]) for row in mine]
+    svg: str = draw(f"all-reduce on {ranks} ranks: measured (dots) and priced (lines)", "bytes", "ms", lines)
+    return svg
+
+
+def work(sizes: list[int], seconds: float) -> None:
+    """Measure on one rank of the emulated cluster; rank 0 prints the report."""
+    import torch
+    import torch.distributed as dist
+
+    from meshwright.backend.executor import Executor
+    from meshwright.backend.transport_tcp import TcpTransport
+
+    torch.set_num_threads(1)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    master = os.environ["MASTER_ADDR"]
+    store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
+    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
+    bench = _Bench(executor)
+    network = bench.network()
+    times = {name: {size: bench.all_reduce(name, size, seconds) for size in sizes} for name in WAYS}
+    if rank == 0:
+        print("REPORT " + json.dumps({"network": network, "times_s": times}), flush=True)
+    bench.barrier()
+    executor.transport.close()
+
+
+def _own_address(master: str) -> str:
+    """Return the address of this node on the network that reaches the master; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, 9))
+        address: str = probe.getsockname()[0]
+        return address
+
+
+class _Bench:
+    """Timed operations of one rank; every rank calls the same ones."""
+
+    def __init__(self, executor: Any) -> None:
+        from meshwright.collectives.algorithms import build
+
+        self._executor = executor
+        self._rank, self._ranks = executor.rank, executor.ranks
+        self._build = build
+        self._barrier = build("barrier", "dissemination", self._ranks)
+        self._agree = build("all_reduce", "recursive_doubling", self._ranks)
+
+    def barrier(self) -> None:
+        self._executor.barrier(self._barrier)
+
+    def slowest(self, value: float) -> float:
+        """Return the largest value of all ranks."""
+        import torch
+
+        tensor = torch.tensor([value], dtype=torch.float64)
+        self._executor.all_reduce(tensor, self._agree, "max")
+        return float(tensor)
+
+    def timed(self, operation: Any, seconds: float, batch: int = 1) -> float:
+        """Return the median seconds of an operation, of its slowest rank.
+
+        It is called `batch` times in a row, so that leaving the barrier at different times does not count much, and
+        that as often as fits in `seconds`, 3 to 15 times (once, if it takes longer than `seconds`).
+        """
+        samples: list[float] = []
+        while len(samples) < 15 and (not samples or sum(samples) * batch < seconds):
+            self.barrier()
+            begun = time.perf_counter()
+            for _ in range(batch):
+                operation()
+            samples.append(self.slowest(time.perf_counter() - begun) / batch)
+        return statistics.median(samples)
+
+    def network(self) -> dict[str, float]:
+        """Measure the network with plain messages."""
+        large = 2**20
+        self.timed(lambda: self._shift(16 * large, distances=1), 3.0)  # until the connections have found their rate
+        latency_s = self._ping_pong(4, batch=30)
+        together_s = self.timed(lambda: self._shift(4, distances=1), 0.5, batch=30)
+        many = min(self._ranks - 1, 4)
+        more_s = self.timed(lambda: self._shift(4, distances=many), 0.5, batch=30)
+        rate = large / self.timed(lambda: self._shift(large, distances=1), 2.0, batch=20)
+        single_s = self.timed(lambda: self._shift(large, distances=1), 1.0)
+        return {
+            "latency_s": latency_s,
+            "bandwidth_bytes_per_s": rate,
+            "crowding_s": max(0.0, more_s - latency_s) / (self._ranks * many - 1),
+            "burst_s": max(0.0, large / rate + together_s - single_s),  # what a message after a pause gains
+            "reduce_bytes_per_s": self._reduce_rate(),
+        }
+
+    def _ping_pong(self, size: int, batch: int) -> float:
+        """Return the seconds of a message from rank 0 to rank 1, as half of there and back."""
+        import torch
+
+        there, back = (self._build("send", "direct", self._ranks, root=a, target=b) for a, b in ((0, 1), (1, 0)))
+        data = torch.zeros(size // 4)
+
+        def both_ways() -> None:
+            self._executor.send(data, there)
+            self._executor.send(data, back)
+
+        return self.timed(both_ways, 0.5, batch) / 2
+
+    def _shift(self, size: int, *, distances: int) -> None:
+        """Send to the next ranks and receive from the ones before, all ranks at once."""
+        import torch
+
+        from meshwright.backend.transport import Incoming, Outgoing
+
+        data = torch.zeros(size // 4)
+        steps = range(1, distances + 1)
+        self._executor.transport.exchange(
+            [Outgoing((self._rank + step) % self._ranks, data) for step in steps],
+            [Incoming((self._rank - step) % self._ranks, torch.empty_like(data)) for step in steps],
+        )
+
+    def _reduce_rate(self) -> float:
+        """Return the bytes per second of a sum of two vectors, with all ranks at it."""
+        import torch
+
+        a, b = torch.zeros(2**20), torch.zeros(2**20)
+        return 4 * 2**20 / self.timed(lambda: a.add_(b), 0.2, batch=5)
+
+    def all_reduce(self, name: str, size: int, seconds: float) -> float:
+        """Return the median seconds of an all-reduce, after a check of its result where that is quick."""
+        import torch
+
+        schedule = self._build("all_reduce", name, self._ranks)
+        data = torch.full((size // 4,), float(self._rank + 1))
+        if size <= 2**22:
+            self._executor.all_reduce(data, schedule)
+            if not bool((data == self._ranks * (self._ranks + 1) / 2).all()):
+                raise SystemExit(f"{name}: wrong result")
+        batch = 20 if size <= 2**14 else 1
+        return self.timed(lambda: self._executor.all_reduce(data, schedule), seconds, batch)
+
+
+if __name__ == "__main__":
+    work(*json.loads(sys.argv[1]))
