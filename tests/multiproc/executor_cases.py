@@ -182,6 +182,25 @@ def shapes(rank, ranks, store, kind):
         executor.transport.close()
 
 
+def beyond_2_gib(rank, ranks, store, kind):
+    """Sum and broadcast a tensor of more than 2**31 bytes; look at its ends and at one element in each MiB."""
+    executor = Executor(open_transport(kind, store, rank, ranks, timeout_s=60.0))
+    size = 2**31 + 12_345
+    try:
+        data = torch.full((size,), rank + 1, dtype=torch.uint8)
+        data[-1] = 7
+        executor.all_reduce(data, build("all_reduce", "ring", ranks))
+        assert data[-1] == 7 * ranks
+        assert bool((data[: -1 : 2**20] == ranks * (ranks + 1) // 2).all())
+        if rank == 0:
+            data.fill_(9)
+        executor.broadcast(data, build("broadcast", "linear", ranks))
+        assert bool((data[:: 2**20] == 9).all())
+        assert data[-1] == 9
+    finally:
+        executor.transport.close()
+
+
 def uneven(rank, ranks, store, kind):
     """Run all-to-all, all-gather, reduce-scatter, gather and scatter with a different size for each rank."""
     executor = Executor(open_transport(kind, store, rank, ranks))

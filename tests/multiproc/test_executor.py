@@ -49,6 +49,12 @@ def test_tensors_of_any_shape_and_stride(rank_pool, kind):
     rank_pool(3).run(cases.shapes, kind)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_beyond_2_gib(rank_pool, kind):
+    rank_pool(2).run(cases.beyond_2_gib, kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_uneven_parts(rank_pool, ranks, kind):

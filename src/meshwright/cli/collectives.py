@@ -162,11 +162,7 @@ def export(output: Path | None, as_json: bool, **source: Any) -> int:
     """Write a schedule as MSCCL XML (with --json: as our own JSON)."""
     schedule = _schedule(**source)
     verify(schedule)
-    text = to_json(schedule) + "\n" if as_json else to_msccl_xml(schedule)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
+    _write(output, to_json(schedule) + "\n" if as_json else to_msccl_xml(schedule))
     return 0
 
 
@@ -178,11 +174,7 @@ def import_(xml: Path, output: Path | None, as_json: bool) -> int:
     """Read MSCCL XML, prove it, and print it as a schedule (the text form, or JSON)."""
     schedule = read_schedule(xml)
     verify(schedule)
-    text = to_json(schedule) + "\n" if as_json else str(schedule)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
+    _write(output, to_json(schedule) + "\n" if as_json else str(schedule))
     return 0
 
 
@@ -258,7 +250,11 @@ def _network(
     return HostsNetwork(ranks, ranks_per_node, Wire(latency_s, bandwidth), between, nics)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path | None, text: str) -> None:
+    """Write to a file, or to standard output where none is given."""
+    if path is None:
+        click.echo(text, nl=False)
+        return
     try:
         write_atomic(path, text.encode())
     except OSError as error:
