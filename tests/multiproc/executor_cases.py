@@ -268,17 +268,25 @@ def barriers(rank, ranks, store, kind, name, seed):
 
 
 def ping_pong(rank, ranks, store, kind):
-    """Signal to and fro between ranks 0 and 1 under random delays; return the order in which this rank saw things."""
+    """Signal to and fro between ranks 0 and 1 under random delays; return when this rank signalled and was signalled.
+
+    Even turns call `signal` and `wait`, odd ones run the schedule that does the same.
+    """
     executor = Executor(open_transport(kind, store, rank, ranks))
-    there, back = (build("signal", "direct", ranks, root=a, target=b) for a, b in ((0, 1), (1, 0)))
+    schedules = [build("signal", "direct", ranks, root=a, target=b) for a, b in ((0, 1), (1, 0))]
     rng, events = random.Random(rank), []
     try:
-        for turn in range(5):
-            for schedule in (there, back):
+        for turn in range(6):
+            for schedule in schedules:
                 time.sleep(rng.random() * 0.01)  # the delay under test
                 if rank == schedule.root:
                     events.append((time.monotonic(), f"signal {turn}"))
-                executor.signal(schedule)
+                if turn % 2:
+                    executor.run_signal(schedule)
+                elif rank == schedule.root:
+                    executor.signal(schedule.target)
+                else:
+                    executor.wait(schedule.root)
                 if rank == schedule.target:
                     events.append((time.monotonic(), f"wait {turn}"))
         return events

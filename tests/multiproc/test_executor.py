@@ -75,7 +75,7 @@ def test_signals_go_to_and_fro(rank_pool, kind):
     events = sorted(event for rank in rank_pool(2).run(cases.ping_pong, kind) for event in rank)
 
     words = [word for _, word in events]
-    assert words == [f"{what} {turn}" for turn in range(5) for what in ("signal", "wait", "signal", "wait")]
+    assert words == [f"{what} {turn}" for turn in range(6) for what in ("signal", "wait", "signal", "wait")]
 
 
 @pytest.mark.parametrize("kind", ["shm", "tcp"])

@@ -142,10 +142,18 @@ class Executor:
         self._expect(schedule, "barrier")
         self._run(schedule, shared_layout(0, 0), [torch.empty(0)])
 
-    def signal(self, schedule: Schedule) -> None:
-        """Signal from the root, wait at the target, until both have called; the other ranks do nothing."""
+    def run_signal(self, schedule: Schedule) -> None:
+        """Signal from the root, wait at the target; the other ranks do nothing."""
         self._expect(schedule, "signal")
         self._run(schedule, shared_layout(0, 0), [torch.empty(0)])
+
+    def signal(self, rank: int) -> None:
+        """Let a call of `wait` at another rank return; signals that nobody waits for yet are kept, and counted."""
+        self.transport.exchange([Outgoing(rank, torch.zeros(1, dtype=torch.uint8))], [])
+
+    def wait(self, rank: int) -> None:
+        """Return when another rank has signalled this one."""
+        self.transport.exchange([], [Incoming(rank, torch.empty(1, dtype=torch.uint8))])
 
     def _gather(self, output: Tensor, source: Tensor, schedule: Schedule, counts: Sequence[int] | None) -> None:
         layout = owned_layout(schedule.chunks, self._counts(source, counts))
