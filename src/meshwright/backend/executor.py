@@ -148,7 +148,7 @@ class Executor:
         self._run(schedule, shared_layout(0, 0), [torch.empty(0)])
 
     def signal(self, rank: int) -> None:
-        """Let a call of `wait` at another rank return; signals that nobody waits for yet are kept, and counted."""
+        """Let one call of `wait` at another rank return; may itself take until that call is made."""
         self.transport.exchange([Outgoing(rank, torch.zeros(1, dtype=torch.uint8))], [])
 
     def wait(self, rank: int) -> None:
