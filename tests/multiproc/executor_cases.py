@@ -4,8 +4,10 @@ Every rank makes everyone's input from the same seed, so it can compute the refe
 """
 
 import itertools
+import os
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ import torch.distributed as dist
 
 from meshwright.backend.executor import Executor
 from meshwright.backend.executor_reduce import OPERATORS
+from meshwright.backend.transport import TransportError
 from meshwright.backend.transport_shm import SharedMemoryTransport
 from meshwright.backend.transport_tcp import TcpTransport
 from meshwright.backend.transport_torch import TorchTransport
@@ -318,6 +321,18 @@ def lost_peer(rank, ranks, store, kind):
     finally:
         transport.close()
     return "no error"
+
+
+def die(rank, ranks, store, kind, path):
+    """End the process of rank 1 while rank 0 waits for it; rank 0 writes what it is told, and after how long."""
+    transport = open_transport(kind, store, rank, ranks, timeout_s=20.0)
+    if rank == 1:
+        os._exit(1)
+    begun = time.monotonic()
+    try:
+        Executor(transport).all_reduce(torch.zeros(10), build("all_reduce", "ring", ranks))
+    except TransportError as error:
+        Path(path).write_text(f"{time.monotonic() - begun:.3f} {error}")
 
 
 def wire_types(rank, ranks, store, kind):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.multiproc import executor_cases as cases
 
+from meshwright.bench.pool import RankPool
 from meshwright.collectives.algorithms import names
 from meshwright.collectives.msccl_import import load_msccl_xml
 
@@ -90,6 +91,18 @@ def test_a_missing_peer_is_an_error_that_names_it(rank_pool, kind):
     message = rank_pool(3).run(cases.lost_peer, kind)[0]
 
     assert message.startswith(("rank 0 waited 0.5 s for rank 1 to send", "rank 0 lost rank"))
+
+
+@pytest.mark.parametrize("kind", ["shm", "tcp"])
+def test_a_peer_whose_process_ends_is_named_within_2_s(tmp_path, kind):
+    pool = RankPool(2)
+    with pytest.raises((EOFError, ConnectionResetError)):  # rank 1 has left the pool too
+        pool.run(cases.die, kind, str(tmp_path / "told"))
+    pool.close()
+    seconds, _, message = (tmp_path / "told").read_text().partition(" ")
+
+    assert message.startswith("rank 0 lost rank 1: ")
+    assert float(seconds) < 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

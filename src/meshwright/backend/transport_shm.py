@@ -10,6 +10,7 @@ this transport refuses to start.
 import mmap
 import os
 import platform
+import select
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,7 @@ PIECE_BYTES = RING_BYTES // 4  # moved at once, so that both sides work at the s
 TORCH_COPY_BYTES = 32 * 1024  # from here on torch copies, without holding Python's lock
 YIELDS_BEFORE_SLEEP = 2000
 SLEEP_S = 50e-6
+SLEEPS_BEFORE_LOOK = 200  # at whether the peers' processes live: about every 10 ms
 
 
 class SharedMemoryTransport:
@@ -45,9 +47,11 @@ class SharedMemoryTransport:
         own = os.memfd_create(f"meshwright-{rank}", os.MFD_CLOEXEC)
         self._files.append(own)
         os.posix_fallocate(own, 0, size)  # too little memory is an error here, not a signal later
-        store.set(f"{prefix}/{rank}", f"/proc/{os.getpid()}/fd/{own}")
+        store.set(f"{prefix}/{rank}", f"{os.getpid()} {own}")
         self._into: dict[int, _Ring] = {}
         self._from: dict[int, _Ring] = {}
+        self._alive: dict[int, int] = {}  # by file that becomes readable when a peer's process ends: the peer
+        self._watch = select.poll()
         mine = mmap.mmap(own, size)
         for peer in range(ranks):
             if peer != rank:
@@ -61,9 +65,13 @@ class SharedMemoryTransport:
             time.sleep(0.001)
         self._close_files()
 
-    def _open(self, path: str, peer: int, size: int) -> "_Ring":
+    def _open(self, place: str, peer: int, size: int) -> "_Ring":
+        pid, number = map(int, place.split())
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            process = os.pidfd_open(pid)
+            self._alive[process] = peer
+            self._watch.register(process, select.POLLIN)
+            handle = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise TransportError(f"rank {self.rank}: no shared memory with rank {peer}: {error.strerror}") from None
         try:
@@ -98,8 +106,16 @@ class SharedMemoryTransport:
                 os.sched_yield()
             elif deadline.left_s:
                 time.sleep(SLEEP_S)
+                if idle % SLEEPS_BEFORE_LOOK == 0:
+                    self._refuse_the_dead(exchange)
             else:
                 raise exchange.lateness(self.rank, self.timeout_s)
+
+    def _refuse_the_dead(self, exchange: Exchange) -> None:
+        """Raise TransportError if the process of a peer that is waited for has ended."""
+        for peer in (self._alive[process] for process, _ in self._watch.poll(0)):
+            if peer in exchange.out or peer in exchange.inn:
+                raise TransportError(f"rank {self.rank} lost rank {peer}: its process has ended")
 
     def _close_files(self) -> None:
         while self._files:
@@ -108,6 +124,9 @@ class SharedMemoryTransport:
     def close(self) -> None:
         """Let go of the rings; peers that still use them keep them."""
         self._close_files()
+        for process in self._alive:
+            os.close(process)
+        self._alive.clear()
         self._into.clear()
         self._from.clear()
 

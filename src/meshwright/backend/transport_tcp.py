@@ -57,7 +57,12 @@ class TcpTransport:
             word = store.get(f"{prefix}/word")
             for peer in range(self.rank):
                 host, _, port = store.get(f"{prefix}/{peer}").decode().rpartition(" ")
-                connection = socket.create_connection((host, int(port)), timeout=deadline.left_s)
+                try:
+                    connection = socket.create_connection((host, int(port)), timeout=deadline.left_s)
+                except OSError as error:
+                    raise TransportError(
+                        f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}"
+                    ) from None
                 self._sockets[peer] = connection
                 connection.sendall(GREETING.pack(word, self.rank))
             while len(self._sockets) < self.ranks - 1:
