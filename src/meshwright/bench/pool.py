@@ -11,18 +11,39 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
 from ..errors import MeshwrightError
 
 PRELOAD = ("torch", "torch.distributed", "meshwright.bench.pool")
+
+
+def start_fork_server(*modules: str) -> None:
+    """Start the server that ranks are forked from, with torch and `modules` loaded, if there is none yet.
+
+    It ignores Ctrl-C, and so do the processes that it forks unless they say otherwise: whoever asked for them ends
+    them, without a traceback from each.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOAD, *modules])
+    if threading.current_thread() is not threading.main_thread():  # no signal handler can be set here
+        ensure_running()
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 class RankFailedError(MeshwrightError):
@@ -34,7 +55,7 @@ class RankPool:
 
     def __init__(self, world_size: int) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(PRELOAD))
+        start_fork_server()
         self.world_size = world_size
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []

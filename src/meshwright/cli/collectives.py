@@ -44,7 +44,7 @@ def one_schedule(function: F) -> F:
     return function
 
 
-@click.group(name="collectives", epilog="Example: meshwright collectives verify ring --ranks 8")
+@click.group(name="collectives", epilog="Example: meshwright collectives draw hierarchical --ranks 8 --svg picture.svg")
 def command() -> None:
     """Work with collective algorithms as data. NAME is an algorithm (see `list`) or FILE.py:FUNCTION."""
 

@@ -1,7 +1,6 @@
 """Starting the ranks of a run on this machine through torchrun's own API."""
 
 import logging
-import multiprocessing
 import os
 import tempfile
 from pathlib import Path
@@ -11,7 +10,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ..bench.pool import PRELOAD
+from ..bench.pool import start_fork_server
 from ..errors import InputError, MeshwrightError
 from .checkpoint import latest_checkpoint
 from .run_folder import RunFolder
@@ -28,7 +27,7 @@ def launch(run_dir: str, *, ranks: int, port: int) -> str:
     # A rank that is killed must not leave the others in a store that lives in the agent (see torch's elastic notes).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, "meshwright.train.worker"])
+    start_fork_server("meshwright.train.worker")
     with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
         config = LaunchConfig(
             min_nodes=1,

@@ -24,6 +24,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self.ranks = path / "ranks"
+        self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
 

@@ -19,9 +19,12 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from ..backend.flight import FLIGHT_VARIABLE
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
-from ..cluster.local import threads_per_rank
+from ..cluster.binding import bind, binding
+from ..cluster.doctor.stacks import listen
+from ..cluster.local import local_cluster, threads_per_rank
 from ..errors import InputError
 from ..layout import Plan
 from ..timeline import Span, Timeline, summarize
@@ -60,6 +63,7 @@ def main(run_dir: str, launcher_pid: int) -> None:
     """
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
+    os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     with joined(folder.config()) as member:
         stopped = work(folder, member)
     if stopped:  # a rank that returned would wait for the launcher, which is leaving
@@ -70,6 +74,7 @@ def main(run_dir: str, launcher_pid: int) -> None:
 def joined(config: JobConfig) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
+    _bind(here)
     backend = choose_backend(config.launch.backend, here.local_world_size)
     device = torch.device("cuda", here.local_rank) if backend == "nccl" else torch.device("cpu")
     prepare_process(threads_per_rank(here.local_world_size))
@@ -82,6 +87,13 @@ def joined(config: JobConfig) -> Iterator[Member]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _bind(here: Place) -> None:
+    """Bind this rank to the NUMA node of its device, where there is a choice."""
+    where = binding(local_cluster(), here.local_rank, here.local_world_size)
+    if where is not None:
+        bind(where)
 
 
 def work(folder: RunFolder, member: Member) -> str:
@@ -138,6 +150,7 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
+    listen(folder.path, rank)
     folder.write_rank(rank)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, trainer.request_stop)

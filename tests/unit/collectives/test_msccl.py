@@ -99,7 +99,7 @@ def damaged(rng, text):
 
 def test_what_is_proved_of_a_damaged_file_holds_in_every_run_of_a_plain_interpreter():
     rng, proved, refused = random.Random(9), 0, 0
-    for _ in range(300):
+    for _ in range(150):
         text = damaged(rng, rng.choice(FILES).read_text())
         try:
             verify(from_msccl_xml(text))
@@ -109,8 +109,8 @@ def test_what_is_proved_of_a_damaged_file_holds_in_every_run_of_a_plain_interpre
         proved += 1
         assert all(msccl_machine.is_right(text, random.Random(seed)) for seed in range(4)), text
 
-    assert proved > 40
-    assert refused > 40
+    assert proved > 20
+    assert refused > 20
 
 
 def test_a_program_that_fails_in_some_run_of_a_plain_interpreter_is_refused():

@@ -77,14 +77,14 @@ def test_50000_more_mutants_are_judged_as_the_plain_replay_judges_them():
 
 def test_damaged_programs_are_judged_as_an_exhaustive_search_judges_them():
     rng, fine = random.Random(22), 0
-    for _ in range(1_500):
+    for _ in range(600):
         damaged = mutants.mutated_programs(rng, programs(mutants.random_schedule(rng, max_ranks=4)))
         expected = brute_force.programs_end(damaged)
         fine += expected
         fault = check_rendezvous(damaged)
         assert (fault is None) == expected, (fault, damaged)
 
-    assert 50 < fine < 1_300
+    assert 20 < fine < 550
 
 
 def test_sends_in_a_circle_that_wait_for_each_other_are_a_deadlock():
