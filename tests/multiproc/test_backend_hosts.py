@@ -13,7 +13,7 @@ import meshwright  # noqa: F401  (registers the backend)
 from meshwright.errors import MeshwrightError
 
 SLOW = pytest.mark.slow
-SHAPES = [(2, 1), (4, 2), (3, 2), pytest.param(6, 2, marks=SLOW), pytest.param(5, 3, marks=SLOW)]  # ranks, a host
+SHAPES = [(2, 1), (4, 2), *(pytest.param(*shape, marks=SLOW) for shape in ((3, 2), (6, 2), (5, 3)))]  # ranks, a host
 
 
 @pytest.mark.parametrize(("ranks", "per_host"), SHAPES)
@@ -50,6 +50,21 @@ def messages(rank, world_size, store, per_host):
 @pytest.mark.parametrize(("ranks", "per_host"), [(2, 1), (4, 2), (3, 2)])
 def test_messages_cross_hosts_in_any_order(rank_pool, ranks, per_host):
     rank_pool(ranks).run(messages, per_host)
+
+
+def large(rank, world_size, store, per_host):
+    """Sum more than one segment, with odd sizes, and go on with a small one."""
+    with group(rank, world_size, store, per_host=per_host):
+        for count in (3_000_001, 5_000_003, 7):
+            tensor = (torch.arange(count) % 97 + rank).float()
+            dist.all_reduce(tensor)
+            want = (torch.arange(count) % 97).float() * world_size + sum(range(world_size))
+            assert torch.equal(tensor, want)
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(4, 2), (3, 2)])
+def test_large_sums_overlap_network_and_memory_and_come_out_right(rank_pool, ranks, per_host):
+    rank_pool(ranks).run(large, per_host)
 
 
 def chosen(rank, world_size, store, name, wire):

@@ -12,6 +12,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ from .transport_tcp import TcpTransport
 
 WIRE_VARIABLE = "MESHWRIGHT_WIRE"
 BLAME_KEY = "blame"
+MAX_SEGMENTS = 6
+SEGMENT_BYTES = 2 * 2**20  # at least; smaller ones cost more in round trips than they hide
 SMALL_BYTES = 64 * 1024  # up to here one rank of each host speaks for all of them
 
 
@@ -86,6 +90,7 @@ class HostsEngine:
         self._column: Executor | None = None
         if self._place < self._columns:
             self._column = Executor(Among(self._network, [ranks[self._place] for ranks in self._hosts]))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
         self._wire = wire_type()
         self._links = self._measured()
@@ -113,18 +118,37 @@ class HostsEngine:
                 self._reduce_column(address, count, base)
             self._local.broadcast(address, count * kind.item_bytes, 0)
         else:
-            local = self._local.group.size
-            bounds = piece_bounds(count, self._columns, kind.item_bytes)
-            bounds += [count] * (local - self._columns)
-            starts = [address + start * kind.item_bytes for start in bounds]
-            counts = [bounds[i + 1] - bounds[i] for i in range(local)]
-            own = starts[self._place]
-            self._local.reduce_scatter(starts[:local], own, counts, base)
-            if counts[self._place]:
-                self._reduce_column(own, counts[self._place], base)
-            self._local.all_gather(own, starts[:local], [n * kind.item_bytes for n in counts])
+            self._in_segments(address, count, base)
         if kind.operator == "avg":
             kind.divide(kind.at(address, count), len(self.members))
+
+    def _in_segments(self, address: int, count: int, kind: Reduction) -> None:
+        """Reduce segment by segment, the network on its own thread, so that it hardly waits for the shared memory.
+
+        Every rank does the same in the same order: all first steps, then all third steps, each once the network has
+        brought its segment; the second steps follow each other on the network's thread.
+        """
+        segments = min(MAX_SEGMENTS, max(1, count * kind.item_bytes // SEGMENT_BYTES))
+        edges = piece_bounds(count, segments, kind.item_bytes)
+        under_way = []
+        for first, last in pairwise(edges):
+            starts, counts = self._pieces(address, first, last, kind)
+            own, length = starts[self._place], counts[self._place]
+            self._local.reduce_scatter(starts, own, counts, kind)
+            future = self._thread.submit(self._reduce_column, own, length, kind) if length else None
+            under_way.append((starts, [n * kind.item_bytes for n in counts], future))
+        for starts, sizes, future in under_way:
+            if future is not None:
+                future.result()
+            self._local.all_gather(starts[self._place], starts, sizes)
+
+    def _pieces(self, address: int, first: int, last: int, kind: Reduction) -> tuple[list[int], list[int]]:
+        """Return address and element count of the piece of a segment that each rank of this host reduces."""
+        local = self._local.group.size
+        bounds = piece_bounds(last - first, self._columns, kind.item_bytes)
+        bounds += [last - first] * (local - self._columns)
+        starts = [address + (first + start) * kind.item_bytes for start in bounds[:local]]
+        return starts, [bounds[i + 1] - bounds[i] for i in range(local)]
 
     def _reduce_column(self, address: int, count: int, kind: Reduction) -> None:
         assert self._column is not None
@@ -304,6 +328,7 @@ class HostsEngine:
     def close(self) -> None:
         """Leave the group."""
         self.mailbox.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._local.close()
         self._network.close()
 
