@@ -169,16 +169,18 @@ class Mailbox:
             for i, early in enumerate(self._early[peer]):
                 if early.tag == letter.parcel.tag:
                     del self._early[peer][i]
-                    letter.source = peer
-                    if early.size_bytes != letter.parcel.size_bytes:
-                        letter.complete(self._wrong_size(letter, peer, early.size_bytes))
-                        return
-                    memmove(
-                        letter.parcel.address, (c_char * early.size_bytes).from_buffer(early.data), early.size_bytes
-                    )
-                    letter.complete()
+                    self._hand_over(letter, peer, early)
                     return
         self._waiting.append(letter)
+
+    def _hand_over(self, letter: Letter, peer: int, early: Early) -> None:
+        """Give a message from the box to the letter that wants it."""
+        letter.source = peer
+        if early.size_bytes != letter.parcel.size_bytes:
+            letter.complete(self._wrong_size(letter, peer, early.size_bytes))
+            return
+        memmove(letter.parcel.address, (c_char * early.size_bytes).from_buffer(early.data), early.size_bytes)
+        letter.complete()
 
     def _progress(self) -> bool:
         moved = False
@@ -221,7 +223,7 @@ class Mailbox:
         if isinstance(place, Early):
             finished = len(place.data) == place.size_bytes
             if finished:
-                self._early[peer].append(place)
+                self._box(peer, place)
         else:
             finished = place.is_done
             if finished and owner is not None:
@@ -232,6 +234,15 @@ class Mailbox:
         else:
             self._coming[peer] = (place, owner)
         return moved
+
+    def _box(self, peer: int, early: Early) -> None:
+        """Keep a message that has come early, unless a letter has asked for it while it came."""
+        for letter in self._waiting:
+            if letter.parcel.tag == early.tag and letter.peer in (None, peer):
+                self._waiting.remove(letter)
+                self._hand_over(letter, peer, early)
+                return
+        self._early[peer].append(early)
 
     def _taker(self, peer: int, tag: int, size_bytes: int) -> Letter | None:
         """Return the first letter that wants a message that begins, if there is one."""
