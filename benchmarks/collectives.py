@@ -2,7 +2,8 @@
 
 Every rank holds all contestants at once and runs them one after the other, round after round, so that a change of the
 machine's mood meets all of them. `copy` is every rank copying the payload once in its own memory at the same time.
-Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes docs/collectives.html).
+Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes
+docs/backend-speed.html and .md).
 MPI takes part where `pip install 'meshwright[mpi]'` was done.
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result
+from benchmarks.result import Result, describe_machine
 from meshwright.units import format_bytes, parse_bytes
 
 KI, MI = 2**10, 2**20
@@ -43,7 +44,7 @@ def run(arguments: list[str]) -> Result:
     if not _has_mpi():
         notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
     if options.plot:
-        notes.append(f"plot: {_plot(rows)}")
+        notes += [f"plot: {_plot(rows)}", f"table: {_table(rows)}"]
     return Result("collectives on one host", rows, notes)
 
 
@@ -198,6 +199,26 @@ def _row(name: str, ranks: int, size_bytes: int, times_s: dict[str, float]) -> d
     return row
 
 
+def _table(rows: list[dict[str, Any]]) -> Path:
+    """Write the rows as a table into docs/."""
+    machine = describe_machine()
+    columns = [name for name in rows[0] if name != "bytes"]
+    lines = [
+        "# Collectives on one host",
+        "",
+        "Written by `python -m benchmarks collectives --plot`: medians in microseconds, in turns, in one run.",
+        f"{machine['cpu']}, {machine['cores']} cores, kernel {machine['kernel']}, torch {machine['torch']}, commit "
+        f"{machine['commit']}. `copy`: every rank copies the payload once in its own memory, at the same time.",
+        "",
+        f"| {' | '.join(columns)} |",
+        f"|{'---|' * len(columns)}",
+    ]
+    lines += [f"| {' | '.join('' if row[name] is None else str(row[name]) for name in columns)} |" for row in rows]
+    path = DOCS / "backend-speed.md"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def _plot(rows: list[dict[str, Any]]) -> Path:
     """Draw time over size, log-log, one panel for each collective and rank count, with the copy as the limit."""
     import plotly.graph_objects as go
@@ -222,7 +243,7 @@ def _plot(rows: list[dict[str, Any]]) -> Path:
     figure.update_yaxes(type="log", title="µs")
     figure.update_layout(height=320 * lines, width=480 * columns, title="collectives on one host (copy: the limit)")
     DOCS.mkdir(exist_ok=True)
-    path = DOCS / "collectives.html"
+    path = DOCS / "backend-speed.html"
     figure.write_html(path, include_plotlyjs="cdn")
     return path
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 
-SLOT, HELPER = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER"
+SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool),
@@ -19,8 +19,10 @@ SIZES = [1, 2, 7, 63, 1000, 2049, 5003]  # slots of 4096 bytes: up to ten slots 
 
 
 @contextlib.contextmanager
-def group(rank, world_size, store, slot_bytes=None, helper="1"):
-    """Make the default group; `helper` "mixed" uses the C helper on odd ranks only."""
+def group(rank, world_size, store, slot_bytes=None, helper="1", per_host=None):
+    """Make the default group; `helper` "mixed" uses the C helper on odd ranks only; `per_host` pretends hosts."""
+    if per_host:
+        os.environ[HOST] = f"host{rank // per_host}"
     if slot_bytes:
         os.environ[SLOT] = str(slot_bytes)
     os.environ[HELPER] = str(rank % 2) if helper == "mixed" else helper
@@ -30,6 +32,7 @@ def group(rank, world_size, store, slot_bytes=None, helper="1"):
     finally:
         os.environ.pop(SLOT, None)
         os.environ.pop(HELPER, None)
+        os.environ.pop(HOST, None)
 
 
 def values(rank, count, dtype, seed=0):
@@ -69,15 +72,16 @@ def equal(a, b):
     return a.dtype == b.dtype and torch.equal(a.to(torch.float64), b.to(torch.float64))
 
 
-def reductions_of_every_type(rank, world_size, store, helper):
+def reductions_of_every_type(rank, world_size, store, helper, per_host=None):
     ops = dist.ReduceOp
     plain = [ops.SUM, ops.PRODUCT, ops.MIN, ops.MAX, ops.AVG]
     wrong = []
-    with group(rank, world_size, store, slot_bytes=4096, helper=helper):
-        for dtype in DTYPES:
+    types = [t for t in DTYPES if not per_host or t != torch.float8_e5m2]  # schedules do not reduce float8
+    with group(rank, world_size, store, slot_bytes=4096, helper=helper, per_host=per_host):
+        for dtype in types:
             bits = [] if dtype.is_floating_point else [ops.BAND, ops.BOR, ops.BXOR]
             for op in [*(o for o in plain if not (o == ops.AVG and dtype == torch.bool)), *bits]:
-                for count in (5, 5003):
+                for count in (5, 5003, 40_000) if per_host else (5, 5003):
                     inputs = [values(r, count, dtype) for r in range(world_size)]
                     want = expected(inputs, op)
                     tensor = inputs[rank].clone()
@@ -96,14 +100,14 @@ def reductions_of_every_type(rank, world_size, store, helper):
     return wrong
 
 
-def moves_of_every_size(rank, world_size, store, helper):
+def moves_of_every_size(rank, world_size, store, helper, per_host=None):
     wrong = []
 
     def check(name, count, got, want):
         if not torch.equal(got, want):
             wrong.append((name, count))
 
-    with group(rank, world_size, store, slot_bytes=4096, helper=helper):
+    with group(rank, world_size, store, slot_bytes=4096, helper=helper, per_host=per_host):
         for count in SIZES:
             mine = [values(r, count, torch.float32, seed=r * r) for r in range(world_size)]
             for root in range(world_size):

@@ -36,14 +36,15 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
         pipe.send((type(error).__name__, str(error), time.monotonic() - start))
 
 
-def launch(function, world_size, tmp_path, *arguments, silent=None, **environment):
+def launch(function, world_size, tmp_path, *arguments, silent=None, per_host=None, **environment):
     """Run `function` on fresh ranks; return for each what it sent, or None if it died or is the `silent` one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
     processes, pipes = [], []
     for rank in range(world_size):
         ours, theirs = context.Pipe(duplex=False)
-        target = (function, rank, world_size, str(tmp_path / "store"), theirs, environment, arguments)
+        settings = environment | ({"MESHWRIGHT_HOST": f"host{rank // per_host}"} if per_host else {})
+        target = (function, rank, world_size, str(tmp_path / "store"), theirs, settings, arguments)
         process = context.Process(target=rank_main, args=target, daemon=True)
         process.start()
         theirs.close()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from . import local_move, local_reduce
-from .failures import CollectiveError
+from .failures import CollectiveError, RankFailure
 from .flight import FlightRecord
 from .hosts import KeyValueStore, Member
+from .lines import SharedLine
 from .local import LocalGroup
 from .mailbox import Mailbox
 from .reductions import Reduction
@@ -56,6 +57,9 @@ class Engine(Protocol):
     def barrier(self) -> None:
         """Wait for all ranks."""
 
+    def stopped(self, error: BaseException) -> None:
+        """Hear of the error that ended a collective."""
+
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""
 
@@ -69,11 +73,19 @@ class Engine(Protocol):
 class LocalEngine:
     """All ranks on one host: everything goes through shared memory."""
 
-    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
-        group = self.group = LocalGroup(store, members, me, timeout_s)
+    def __init__(
+        self,
+        store: KeyValueStore,
+        members: Sequence[Member],
+        me: Member,
+        timeout_s: float,
+        everyone: Sequence[Member] | None = None,
+    ) -> None:
+        group = self.group = LocalGroup(store, members, me, timeout_s, everyone)
         self.members = group.members
         self.flight = group.flight
-        self.mailbox = Mailbox(group)
+        lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
+        self.mailbox = Mailbox(me, group.members, lines, self._doubt)
         self.inline = group.crowded
         self.all_reduce = _bind(local_reduce.all_reduce, group)
         self.reduce = _bind(local_reduce.reduce, group)
@@ -85,10 +97,22 @@ class LocalEngine:
         self.all_to_all = _bind(local_move.all_to_all, group)
         self.barrier = _bind(local_move.barrier, group)
 
+    def _doubt(
+        self,
+        late: Sequence[int],
+        waited_s: float,
+        call: tuple[str, int, int],
+        arrived: Callable[[int], bool],
+    ) -> RankFailure | None:
+        return self.group.doubt(late, waited_s, self.group.timeout_s, call, arrived)
+
     @property
     def broken(self) -> CollectiveError | None:
         """Why no further collective can run, if so."""
         return self.group.broken
+
+    def stopped(self, error: BaseException) -> None:
+        """Do nothing: the shared memory has told the others."""
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""

@@ -14,6 +14,7 @@ class RankFailure(CollectiveError):
     """A rank died, left or did not arrive in time."""
 
     def __init__(self, message: str, *, rank: int, host: str, operation: str, sequence: int, size_bytes: int) -> None:
+        self.what = message
         self.rank = rank
         self.host = host
         self.operation = operation

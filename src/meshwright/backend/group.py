@@ -83,7 +83,9 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _stopped(self, name: str, error: BaseException) -> None:
         """Tell the other ranks when this one stops in the middle of a collective for a reason of its own."""
-        if not isinstance(error, CollectiveError):
+        if isinstance(error, CollectiveError):
+            self._engine.stopped(error)
+        else:
             self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
 
     def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
+from ..errors import InputError
+
+INTERFACE_VARIABLE = "MESHWRIGHT_INTERFACE"
 HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
 
 
@@ -79,3 +84,26 @@ def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
 def _member(rank: int, text: bytes) -> Member:
     host, identity, pid, cores = json.loads(text)
     return Member(rank=rank, host=host, identity=identity, pid=pid, cores=tuple(cores))
+
+
+def network_address() -> str:
+    """Return the address on which this rank listens for ranks of other hosts: one interface, never all.
+
+    `MESHWRIGHT_INTERFACE` (or `GLOO_SOCKET_IFNAME`) names the interface; otherwise it is the one that leads to the
+    launcher's `MASTER_ADDR`, and the loopback one if there is none.
+    """
+    name = os.environ.get(INTERFACE_VARIABLE) or os.environ.get("GLOO_SOCKET_IFNAME")
+    if name:
+        found = [a.address for a in psutil.net_if_addrs().get(name, []) if a.family == socket.AF_INET]
+        if not found:
+            raise InputError(f"{INTERFACE_VARIABLE}={name}: no such interface with an IPv4 address")
+        return str(found[0])
+    master = os.environ.get("MASTER_ADDR")
+    if not master:
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent: the kernel picks the route
+        try:
+            probe.connect((master, 9))
+        except OSError as error:
+            raise InputError(f"MASTER_ADDR={master}: no way there ({error.strerror})") from None
+        return str(probe.getsockname()[0])

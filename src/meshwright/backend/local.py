@@ -33,8 +33,16 @@ class LocalGroup:
     `rank` and `size` count within the host; `members` are in that order.
     """
 
-    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        members: Sequence[Member],
+        me: Member,
+        timeout_s: float,
+        everyone: Sequence[Member] | None = None,
+    ) -> None:
         self.members = tuple(members)
+        self._everyone = tuple(everyone or members)  # members of other hosts too, who may be to blame
         self.size = len(members)
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
@@ -175,7 +183,7 @@ class LocalGroup:
 
     def member(self, rank: int) -> Member:
         """Return the member with a rank of the whole group, or this one."""
-        return next((member for member in self.members if member.rank == rank), self.members[self.rank])
+        return next((member for member in self._everyone if member.rank == rank), self.members[self.rank])
 
     def _failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
         name, sequence, size_bytes = call

@@ -15,7 +15,8 @@ from torch.distributed import AllreduceOptions, ReduceOp, Work
 from ..errors import InputError
 from .failures import CollectiveError
 from .group import DONE, GroupBase
-from .mailbox import Letter, LetterWork
+from .lines import Parcel
+from .mailbox import Letter
 from .reductions import Reduction
 from .sparse import all_reduce_sparse, check_sparse
 from .tensors import (
@@ -325,9 +326,10 @@ class MeshwrightGroup(GroupBase):
         """Send a tensor to one rank."""
         source = dense(_one(tensors))
         check_tensors([source], "send")
-        work = LetterWork(self._engine.mailbox, f"send to rank {dst}", self._next_letter(), [source])
-        self._engine.mailbox.send(Letter(dst, tag, source.data_ptr(), size_bytes(source), work))
-        return work
+        mailbox, parcel = self._engine.mailbox, Parcel(tag, source.data_ptr(), size_bytes(source))
+        letter = Letter(mailbox, f"send to rank {dst}", self._next_letter(), dst, parcel, [source])
+        mailbox.send(letter)
+        return letter
 
     def recv(self, tensors: Any, src: int | None, tag: int = 0) -> Work:
         """Receive a tensor from one rank, or from any if `src` is None."""
@@ -335,9 +337,10 @@ class MeshwrightGroup(GroupBase):
         check_tensors([tensor], "recv")
         landing = Outputs([tensor])
         name = f"recv from rank {src}" if src is not None else "recv from any rank"
-        work = LetterWork(self._engine.mailbox, name, self._next_letter(), [tensor], landing.land)
-        self._engine.mailbox.receive(Letter(src, tag, landing.addresses[0], size_bytes(tensor), work))
-        return work
+        mailbox, parcel = self._engine.mailbox, Parcel(tag, landing.addresses[0], size_bytes(tensor))
+        letter = Letter(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
+        mailbox.receive(letter)
+        return letter
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
         """Receive a tensor from the first rank that sends one."""

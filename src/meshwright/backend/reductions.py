@@ -61,6 +61,7 @@ class Reduction:
     """
 
     operator: str
+    dtype: torch.dtype
     item_bytes: int
     combine: Callable[[Block, Block, Block], object]
     view: Callable[[Any, int, int], Block]  # of a buffer, from a byte offset, a count of elements
@@ -83,6 +84,13 @@ class Reduction:
             combine(out, block, out)
         if self.finish is not None:
             self.finish(out, ranks)
+
+    def divide(self, block: Block, ranks: int) -> None:
+        """Turn a sum into the average over `ranks`, in place."""
+        if self.wide is not None:
+            self.wide([block], block, ranks)
+        elif self.finish is not None:
+            self.finish(block, ranks)
 
 
 @functools.cache
@@ -119,6 +127,7 @@ def _with_numpy(dtype: torch.dtype, operator: str) -> Reduction:
         finish = _divide_integers if kind.kind in "iu" else _divide
     return Reduction(
         operator,
+        dtype,
         item_bytes,
         _UFUNCS[operator],
         view,
@@ -166,4 +175,4 @@ def _with_torch(dtype: torch.dtype, operator: str) -> Reduction:
         else:
             out.copy_(function(a.float(), b.float()))
 
-    return Reduction(operator, item_bytes, combine, view, at, None, wide, native)
+    return Reduction(operator, dtype, item_bytes, combine, view, at, None, wide, native)

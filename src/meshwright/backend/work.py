@@ -59,7 +59,7 @@ class PendingWork(Work):
         self._gate = threading.Lock()  # held until the work is done
         self._gate.acquire()
         self._guard = threading.Lock()
-        self._done = False
+        self.done = False
         self._error: BaseException | None = None
         self._future: Future[Any] | None = None
 
@@ -78,7 +78,7 @@ class PendingWork(Work):
         with self._guard:
             self._call = None  # lets go of the tensors
             self._error = error
-            self._done = True
+            self.done = True
             future = self._future
         if future is not None:
             self._settle(future)
@@ -101,11 +101,11 @@ class PendingWork(Work):
 
     def is_completed(self) -> bool:
         """Return whether the work is done, with or without an error."""
-        return self._done
+        return self.done
 
     def is_success(self) -> bool:
         """Return whether the work is done without an error."""
-        return self._done and self._error is None
+        return self.done and self._error is None
 
     def synchronize(self) -> None:
         """Wait for the end."""
@@ -125,7 +125,7 @@ class PendingWork(Work):
         with self._guard:
             if self._future is None:
                 self._future = Future()
-                if self._done:
+                if self.done:
                     self._settle(self._future)
             return self._future
 

@@ -1,0 +1,118 @@
+"""The backend over several hosts, pretended on this one: shared memory inside, TCP between."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.multiproc import test_backend_collectives as collectives
+from tests.multiproc import test_backend_faults as faults
+from tests.multiproc.test_backend_collectives import group
+
+import meshwright  # noqa: F401  (registers the backend)
+from meshwright.errors import MeshwrightError
+
+SLOW = pytest.mark.slow
+SHAPES = [(2, 1), (4, 2), *(pytest.param(*shape, marks=SLOW) for shape in ((3, 2), (6, 2), (5, 3)))]  # ranks, a host
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), SHAPES)
+def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, ranks, per_host):
+    assert rank_pool(ranks).run(collectives.reductions_of_every_type, "1", per_host) == [[]] * ranks
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), SHAPES)
+def test_moves_put_every_byte_in_its_place(rank_pool, ranks, per_host):
+    assert rank_pool(ranks).run(collectives.moves_of_every_size, "1", per_host) == [[]] * ranks
+
+
+def messages(rank, world_size, store, per_host):
+    with group(rank, world_size, store, slot_bytes=4096, per_host=per_host):
+        works, got = [], []
+        for count in (0, 1, 1000, 300_000):
+            for peer in range(world_size):
+                if peer != rank:
+                    works.append(dist.isend(torch.full((count,), float(rank)), peer, tag=count))
+                    got.append((peer, count, torch.empty(count)))
+        for peer, count, tensor in reversed(got):
+            dist.recv(tensor, peer, tag=count)
+            assert torch.equal(tensor, torch.full((count,), float(peer)))
+        for work in works:
+            work.wait()
+        if rank == 0:
+            seen = [dist.recv(torch.empty(3)) for _ in range(world_size - 1)]
+            assert sorted(seen) == list(range(1, world_size))
+        else:
+            dist.send(torch.ones(3), 0)
+        dist.barrier()
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(2, 1), (4, 2), (3, 2)])
+def test_messages_cross_hosts_in_any_order(rank_pool, ranks, per_host):
+    rank_pool(ranks).run(messages, per_host)
+
+
+def large(rank, world_size, store, per_host):
+    """Sum more than one segment, with odd sizes, and go on with a small one."""
+    with group(rank, world_size, store, per_host=per_host):
+        for count in (3_000_001, 5_000_003, 7):
+            tensor = (torch.arange(count) % 97 + rank).float()
+            dist.all_reduce(tensor)
+            want = (torch.arange(count) % 97).float() * world_size + sum(range(world_size))
+            assert torch.equal(tensor, want)
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(4, 2), (3, 2)])
+def test_large_sums_overlap_network_and_memory_and_come_out_right(rank_pool, ranks, per_host):
+    rank_pool(ranks).run(large, per_host)
+
+
+def chosen(rank, world_size, store, name, wire):
+    os.environ.update({"MESHWRIGHT_ALGORITHM": name, "MESHWRIGHT_WIRE": wire})
+    try:
+        with group(rank, world_size, store, per_host=1):
+            tensor = torch.linspace(0, 1, 50_000) + rank
+            dist.all_reduce(tensor)
+            return tensor
+    finally:
+        del os.environ["MESHWRIGHT_ALGORITHM"], os.environ["MESHWRIGHT_WIRE"]
+
+
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "tree", "one_shot", ""])
+def test_any_algorithm_can_be_forced(rank_pool, name):
+    want = torch.linspace(0, 1, 50_000) * 3 + 3
+
+    for tensor in rank_pool(3).run(chosen, name, "fp32"):
+        assert torch.allclose(tensor, want, rtol=1e-6)
+
+
+def test_bfloat16_on_the_wire_rounds_and_leaves_all_ranks_equal(rank_pool):
+    results = rank_pool(3).run(chosen, "ring", "bf16")
+    want = torch.linspace(0, 1, 50_000) * 3 + 3
+
+    assert torch.allclose(results[0], want, rtol=2**-6)
+    assert not torch.allclose(results[0], want, rtol=1e-6)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "text"), [("rin", "fp32", "did you mean ring"), ("ring", "f", "MESHWRIGHT_WIRE=f")]
+)
+def test_a_wrong_setting_is_an_error_at_start(rank_pool, name, wire, text):
+    with pytest.raises((AssertionError, MeshwrightError), match=text):
+        rank_pool(2).run(chosen, name, wire)
+
+
+@pytest.mark.parametrize("victim", [1, 3])
+@pytest.mark.parametrize("elements", [10, 300_000])
+def test_ranks_of_every_host_name_the_dead_rank(tmp_path, victim, elements):
+    answers = faults.launch(faults.die_before, 4, tmp_path, victim, elements, per_host=2)
+
+    assert answers[victim] is None
+    for rank, answer in enumerate(answers):
+        if rank != victim:
+            kind, message, took_s = answer
+            assert kind == "RankFailure"
+            assert f"rank {victim} (host host{victim // 2}" in message
+            assert "in all_reduce #" in message
+            assert took_s < faults.NOTICED_S

@@ -1,0 +1,63 @@
+"""The mailbox by itself, with lines that a test moves by hand."""
+
+import ctypes
+
+from meshwright.backend.hosts import Member
+from meshwright.backend.lines import Early
+from meshwright.backend.mailbox import Letter, Mailbox, Parcel
+
+MEMBERS = [Member(rank, "here", "here", 1, (0,)) for rank in range(2)]
+
+
+class ByHand:
+    """A line on which `arrives(tag, parts)` puts a message, one part at a time."""
+
+    def __init__(self):
+        self.parts = []
+
+    def arrives(self, tag, size_bytes, *parts):
+        self.head, self.parts = (tag, size_bytes), list(parts)
+
+    def write(self, parcel):
+        return False
+
+    def read(self, arrival, admit):
+        if not self.parts:
+            return arrival, False
+        arrival = arrival or admit(*self.head)
+        part = self.parts.pop(0)
+        if isinstance(arrival, Early):
+            arrival.data += part
+        else:
+            done = arrival.done_bytes or 0
+            ctypes.memmove(arrival.address + done, part, len(part))
+            arrival.done_bytes = done + len(part)
+        return arrival, True
+
+    def close(self):
+        pass
+
+
+def letter(mailbox, buffer, tag):
+    parcel = Parcel(tag, ctypes.addressof(buffer), len(buffer))
+    return Letter(mailbox, "recv", 1, None, parcel, [])
+
+
+def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
+    line = ByHand()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
+    other, mine = ctypes.create_string_buffer(4), ctypes.create_string_buffer(4)
+    never = letter(mailbox, other, tag=8)
+    mailbox.receive(never)  # makes the mailbox read the line
+    line.arrives(7, 4, b"ab")
+    mailbox.push()  # the first half goes into the box: nobody has asked for tag 7
+    wanted = letter(mailbox, mine, tag=7)
+    mailbox.receive(wanted)
+    line.parts = [b"cd"]
+    mailbox.push()
+
+    assert wanted.done
+    assert mine.raw == b"abcd"
+    assert wanted.source_rank() == 1
+    assert not never.done
+    mailbox.close()
