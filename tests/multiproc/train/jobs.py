@@ -50,7 +50,7 @@ def small_job(corpus: str, **train: object) -> JobConfig:
         data=DataConfig(paths=(corpus,), seq_len=32, validation_sequences=8),
         optimizer=OptimizerConfig(warmup_steps=5),
         train=TrainConfig(**({"steps": 20, "global_batch": 8, "checkpoint_every": 0} | train)),
-        launch=LaunchConfig(backend="gloo", timeout_s=30.0),
+        launch=LaunchConfig(timeout_s=30.0),
     )
 
 
@@ -69,10 +69,10 @@ def write_run(path: Path, job: JobConfig, layout: Layout) -> RunFolder:
     return folder
 
 
-def run_rank(rank: int, world_size: int, store: dist.Store, path: str) -> str:
+def run_rank(rank: int, world_size: int, store: dist.Store, path: str, backend: str = "meshwright") -> str:
     """Run one rank of a job in a rank pool; return what stopped it."""
     if world_size > 1:
-        dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+        dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
     return work(RunFolder(Path(path)), Member(Place(rank, world_size, rank, world_size), torch.device("cpu")))
 
 

@@ -6,16 +6,18 @@ from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus
 from meshwright.layout import Layout
 
 
-@pytest.mark.parametrize(
-    "layout", ["dp=1,mbs=2", "dp=2,mbs=4", "dp=2,mbs=2", "dp=4,mbs=2", "dp=4,mbs=1", "dp=2,mbs=4,recompute=full"]
-)
-def test_losses_equal_those_of_one_process_with_the_same_global_batch(layout, tmp_path, rank_pool):
+LAYOUTS = ["dp=1,mbs=2", "dp=2,mbs=4", "dp=2,mbs=2", "dp=4,mbs=2", "dp=4,mbs=1", "dp=2,mbs=4,recompute=full"]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "meshwright"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_losses_equal_those_of_one_process_with_the_same_global_batch(layout, backend, tmp_path, rank_pool):
     job = small_job(write_corpus(tmp_path))
     alone = write_run(tmp_path / "alone", job, Layout(dp=1, mbs=8))
     split = write_run(tmp_path / "split", job, Layout.parse(layout))
 
     rank_pool(1).run(run_rank, str(alone.path))
-    rank_pool(split.plan().layout.dp).run(run_rank, str(split.path))
+    rank_pool(split.plan().layout.dp).run(run_rank, str(split.path), backend)
 
     assert len(losses(alone)) == 20
     assert losses(split) == pytest.approx(losses(alone), rel=1e-6)

@@ -1,0 +1,44 @@
+"""The job under an external launcher."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshwright.train.config import to_toml
+from tests.multiproc.train.jobs import small_job, write_corpus
+
+
+@pytest.fixture
+def job(tmp_path):
+    (tmp_path / "job.toml").write_text(to_toml(small_job(write_corpus(tmp_path), steps=8)))
+    return tmp_path / "job.toml"
+
+
+def torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    launcher = str(Path(sys.executable).with_name("torchrun"))
+    command = [launcher, "--nproc-per-node", "2", "--local-addr", "127.0.0.1", "--standalone", "-m", "meshwright.train"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_torchruns_ranks_plan_train_and_verify(job, tmp_path):
+    done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), cache=tmp_path / "cache")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["layout"]["dp"] == 2
+    assert json.loads((tmp_path / "run" / "measured.json").read_text())["step_time_s"] > 0
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 8
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+    assert "predicted beside measured" in done.stderr
+
+
+def test_bad_input_is_said_by_every_rank_and_writes_nothing(job, tmp_path):
+    done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), "--layout", "dp=3", cache=tmp_path / "cache")
+
+    assert done.returncode != 0
+    assert "there are 2 ranks" in done.stderr
+    assert not (tmp_path / "run").exists()
