@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow fmt check bench clean
+.PHONY: train test test-slow test-pytorch fmt check bench clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ test: $(VENV)/.ready
 
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -m slow
+
+test-pytorch: $(VENV)/.ready
+	$(BIN)/python -m tests.external.pytorch_suite
 
 fmt: $(VENV)/.ready
 	$(BIN)/ruff check --fix .

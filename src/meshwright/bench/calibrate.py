@@ -148,9 +148,9 @@ def _pace_s(device: torch.device) -> float:
 
 
 def _straggling(paces_s: Sequence[Sequence[float]]) -> float:
-    """Return how much longer the slowest rank takes for the same work than the ranks do on average."""
+    """Return how much longer the slowest rank typically takes for the same work than the ranks do on average."""
     rounds = list(zip(*paces_s, strict=True))
-    return statistics.mean(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0
+    return statistics.median(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0
 
 
 def _copy_bandwidth(device: torch.device) -> float:
