@@ -1,6 +1,7 @@
 """PyTorch's own tests of collectives pass on the backend "meshwright" wherever they pass on Gloo."""
 
 import pytest
+
 from tests.external.pytorch_suite import ALL_TO_ALL, FAILED, KNOWN, PASSED, run_all
 
 QUICK = ["test_all_reduce_sum", "test_all_gather_coalesced_simple", "test_broadcast", "test_isend"]

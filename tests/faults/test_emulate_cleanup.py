@@ -12,9 +12,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.emulated import command_line
 
 from meshwright.cluster.emulation import Emulation, EmulationSpec
+from tests.emulated import command_line
 
 pytestmark = pytest.mark.netns
 

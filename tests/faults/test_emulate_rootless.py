@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from tests.emulated import MEGABIT, command_line
 
 pytestmark = [

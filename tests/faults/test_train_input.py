@@ -4,9 +4,9 @@ import shutil
 import socket
 
 import pytest
-from tests.multiproc.train.jobs import write_corpus
 
 from meshwright import cli
+from tests.multiproc.train.jobs import write_corpus
 
 SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "train.global_batch=4"]
 

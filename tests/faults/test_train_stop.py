@@ -9,10 +9,10 @@ import time
 
 import psutil
 import pytest
-from tests.multiproc.train.jobs import losses, small_job, write_corpus
 
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
+from tests.multiproc.train.jobs import losses, small_job, write_corpus
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -5,12 +5,12 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from tests.multiproc import test_backend_collectives as collectives
-from tests.multiproc import test_backend_faults as faults
-from tests.multiproc.test_backend_collectives import group
 
 import meshwright  # noqa: F401  (registers the backend)
 from meshwright.errors import MeshwrightError
+from tests.multiproc import test_backend_collectives as collectives
+from tests.multiproc import test_backend_faults as faults
+from tests.multiproc.test_backend_collectives import group
 
 SLOW = pytest.mark.slow
 SHAPES = [(2, 1), (4, 2), *(pytest.param(*shape, marks=SLOW) for shape in ((3, 2), (6, 2), (5, 3)))]  # ranks, a host

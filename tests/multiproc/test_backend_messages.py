@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.distributed as dist
-from tests.multiproc.test_backend_collectives import group, values
 
 import meshwright  # noqa: F401  (registers the backend)
+from tests.multiproc.test_backend_collectives import group, values
 
 SIZES = [0, 1, 1000, 4096 * 3, 100_003]  # elements of 4 bytes; a line holds four slots of 4096 bytes
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.emulated import MEGABIT, carries, command_line, knock, rate_of, transfer
 
 from meshwright.errors import InputError
+from tests.emulated import MEGABIT, carries, command_line, knock, rate_of, transfer
 
 pytestmark = pytest.mark.netns
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.emulated import MEGABIT
 
 pytestmark = pytest.mark.netns

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.multiproc import executor_cases as cases
 
 from meshwright.bench.pool import RankPool
 from meshwright.collectives.algorithms import names
 from meshwright.collectives.msccl_import import load_msccl_xml
+from tests.multiproc import executor_cases as cases
 
 KINDS = ("shm", "tcp", "torch")
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))

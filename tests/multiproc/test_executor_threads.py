@@ -5,7 +5,6 @@ import threading
 
 import pytest
 import torch
-from tests.unit.collectives import mutants
 
 from meshwright.backend.executor import Executor
 from meshwright.backend.executor_reduce import reduction
@@ -14,6 +13,7 @@ from meshwright.collectives.algorithms import build, hierarchical_of, names
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
+from tests.unit.collectives import mutants
 
 
 def on_threads(ranks, function, timeout_s=20.0):

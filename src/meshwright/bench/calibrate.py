@@ -23,10 +23,10 @@ from .collectives import SMALL_BYTES, fit_sizes, time_all_reduce
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
+from .together import copy_on_rank
 
 OPERATOR_BUDGET_S = 4.0  # for each rank count
 PEAK = Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3)  # a product that fills the caches
-COPY_BYTES = 64 * 2**20
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
 
 
@@ -131,7 +131,7 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         all_reduce_s=[time_s for time_s, _ in reduced],
         busy_shares=[share for _, share in reduced],
         paces_s=[_pace_s(device) for _ in range(PACE_ROUNDS)] if world_size > 1 else [],
-        memory_bandwidth_bytes_per_s=_copy_bandwidth(device),
+        memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )
 
 
@@ -151,21 +151,6 @@ def _straggling(paces_s: Sequence[Sequence[float]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than the ranks do on average."""
     rounds = list(zip(*paces_s, strict=True))
     return statistics.median(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0
-
-
-def _copy_bandwidth(device: torch.device) -> float:
-    """Return the bytes per second that this rank reads and writes while all ranks copy."""
-    source = torch.ones(COPY_BYTES // 4, device=device)
-    target = torch.empty_like(source)
-    samples = []
-    for _ in range(5):
-        dist.barrier()
-        start = time.perf_counter()
-        target.copy_(source)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        samples.append(time.perf_counter() - start)
-    return 2 * COPY_BYTES / statistics.median(samples)
 
 
 def _merge(known: Measurements, new: Measurements) -> Measurements:

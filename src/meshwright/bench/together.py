@@ -31,14 +31,16 @@ def timed_sweep_on_rank(requests: Sequence[SweepRequest]) -> Busy:
     return Busy(samples, min(1.0, busy_s / (time.perf_counter() - begin)), copied)
 
 
-def copy_on_rank(_: None) -> float:
-    """Return the bytes per second that this rank copies while all ranks copy; each byte counts once."""
-    source = torch.ones(COPY_BYTES // 4)
+def copy_on_rank(device: torch.device | None) -> float:
+    """Return the bytes per second that this rank copies (None: in host memory) while all copy; a byte counts once."""
+    source = torch.ones(COPY_BYTES // 4, device=device)
     target = torch.empty_like(source)
     times = []
     for _round in range(COPIES):
         dist.barrier()
         start = time.perf_counter()
         target.copy_(source)
+        if source.is_cuda:
+            torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
     return COPY_BYTES / statistics.median(times)

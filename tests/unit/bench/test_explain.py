@@ -3,7 +3,6 @@
 import csv
 
 import pytest
-from tests.unit.bench.published import collective_tables
 
 from meshwright.bench.explain import (
     attainable_bytes_per_s,
@@ -14,6 +13,7 @@ from meshwright.bench.explain import (
     tree_all_reduce_s,
 )
 from meshwright.hardware import load
+from tests.unit.bench.published import collective_tables
 
 CATALOGUE = load()
 RING = {

@@ -1,11 +1,11 @@
 import pytest
 from msgspec import to_builtins
-from tests.unit.bench.published import collective_tables
 
 from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors, predicted_s
 from meshwright.bench.table import Row, load_tables
 from meshwright.cluster.curve import Curve
 from meshwright.errors import InputError
+from tests.unit.bench.published import collective_tables
 
 # reference notes, section 4: one 8 x A100 node (size in bytes: microseconds)
 A100 = {

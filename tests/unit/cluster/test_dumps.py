@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.cluster.samples import layouts, references
 
 from meshwright.cli import run
 from meshwright.cluster.dumps.detect import load_dump, parse_dump
@@ -14,6 +13,7 @@ from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.files import read_struct
 from meshwright.hardware import load
+from tests.unit.cluster.samples import layouts, references
 
 CATALOGUE = load()
 DATA = Path(__file__).parent / "data"

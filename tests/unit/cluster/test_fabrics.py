@@ -3,7 +3,6 @@ import json
 import random
 
 import pytest
-from tests.unit.cluster.samples import layouts, references
 
 from meshwright.cluster.analysis import analyse
 from meshwright.cluster.builders import bisection_bytes_per_s, catalogue_cluster
@@ -15,6 +14,7 @@ from meshwright.cluster.proximity import advice, hops, nearest_order
 from meshwright.errors import InputError
 from meshwright.files import convert, to_json
 from meshwright.hardware import load
+from tests.unit.cluster.samples import layouts, references
 
 CATALOGUE = load()
 SLURM = """SwitchName=leaf0 Nodes=a[0-1]

@@ -3,12 +3,12 @@ import random
 import re
 
 import pytest
-from tests.unit.cluster.samples import Sample, layouts, references
 
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load
+from tests.unit.cluster.samples import Sample, layouts, references
 
 CATALOGUE = load()
 SAMPLES = [*references(), *layouts()]

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.collectives import msccl_machine, mutants
 
 from meshwright.collectives.algorithms import build, hierarchical_of, names
 from meshwright.collectives.figures import figures
@@ -15,6 +14,7 @@ from meshwright.collectives.msccl_import import from_msccl_xml, load_msccl_xml
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
+from tests.unit.collectives import msccl_machine, mutants
 
 FILES = sorted((Path(__file__).parent / "msccl").glob("*.xml"))
 OWN = [(collective, name) for collective in COLL for name in names(collective)]

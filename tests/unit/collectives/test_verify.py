@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from tests.unit.collectives import brute_force, mutants
 
 from meshwright.collectives.algorithms import FLAT, HIERARCHICAL, build, hierarchical_of, names
 from meshwright.collectives.programs import check_rendezvous, program, programs
 from meshwright.collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from meshwright.collectives.verify import ScheduleError, verify
+from tests.unit.collectives import brute_force, mutants
 
 ALL = [(collective, name) for collective in COLLECTIVES for name in names(collective)]
 

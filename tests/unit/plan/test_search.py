@@ -1,12 +1,12 @@
 """The search: what is legal, what fits, what is worth measuring, what wins."""
 
 import pytest
-from tests.unit.plan.test_step import measured
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.search import Problem, bucket_sizes, candidates, choose, shortlist
 from meshwright.workload.transformer import ModelConfig, describe
+from tests.unit.plan.test_step import measured
 
 MODEL = ModelConfig()
 
