@@ -55,6 +55,10 @@ def compare(predicted: Performance, measured: Performance) -> Comparison:
         f"step {format_time(measured.step_time_s)}, predicted {format_time(predicted.step_time_s)} ({error:+.1%}); "
         f"most of the difference is in {culprit} ({_signed(-differences[culprit])})"
     )
+    if predicted.error_band is not None:
+        verdict += (
+            f"; {'within' if abs(error) <= predicted.error_band else 'outside'} the band of {predicted.error_band:.0%}"
+        )
     return Comparison(tuple(rows), verdict, culprit)
 
 

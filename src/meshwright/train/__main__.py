@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ..backend.flight import FLIGHT_VARIABLE
 from ..cli import run
 from ..errors import InputError, MeshwrightError
 from .config import JobConfig, load
@@ -36,6 +37,7 @@ def command(
     job = load(config, {key: value for key, value in flags.items() if value is not None})
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
+    os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     with joined(job) as member:
         _plan(job, folder, member)
         stopped = work(folder, member)

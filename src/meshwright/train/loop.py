@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import resource
 import signal
 import statistics
 import time
@@ -166,7 +167,12 @@ class Trainer:
 
     def _speed(self, step_time_s: float) -> dict[str, float]:
         tokens_per_s = self.config.train.global_batch * self.config.data.seq_len / step_time_s
-        speed = {"step_time_s": step_time_s, "tokens_per_s": tokens_per_s}
+        memory_bytes = (
+            torch.cuda.memory_allocated(self.device)
+            if self.device.type == "cuda"
+            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
+        speed = {"step_time_s": step_time_s, "tokens_per_s": tokens_per_s, "memory_bytes": float(memory_bytes)}
         predicted = self.plan.predicted
         if predicted.mfu:  # peak = model rate / MFU, in the prediction and here
             rate = predicted.model_tflops_per_gpu * predicted.step_time_s / step_time_s

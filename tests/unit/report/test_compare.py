@@ -19,7 +19,14 @@ def test_the_part_that_explains_most_of_the_error_is_named():
 
     assert comparison.culprit == "exposed communication"
     assert "step 112 ms, predicted 105 ms (-6.2%)" in comparison.verdict
+    assert comparison.verdict.endswith("within the band of 15%")
     assert {row.name.strip(): row.error for row in comparison.rows}["optimizer"] == pytest.approx(0.25)
+
+
+def test_a_step_far_off_is_said_to_be_outside_the_band():
+    slow = msgspec.structs.replace(MEASURED, step_time_s=0.2)
+
+    assert compare(PREDICTED, slow).verdict.endswith("outside the band of 15%")
 
 
 def test_a_part_that_took_no_time_has_no_relative_error():
