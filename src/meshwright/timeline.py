@@ -78,7 +78,7 @@ def length_s(intervals: Iterable[Interval]) -> float:
 
 def overlap_s(a: Sequence[Interval], b: Sequence[Interval]) -> float:
     """Return the seconds covered by both: |A| + |B| - |A u B|."""
-    return length_s(a) + length_s(b) - length_s([*a, *b])
+    return max(0.0, length_s(a) + length_s(b) - length_s([*a, *b]))  # rounding may leave less than nothing
 
 
 def intervals(spans: Iterable[Span], *, lane: Lane | None = None, name: str | None = None) -> list[Interval]:

@@ -24,6 +24,12 @@ def test_overlap_is_what_both_cover(a, b):
     assert math.isclose(overlap_s(a, b), len(covered(a) & covered(b)), abs_tol=1e-9)
 
 
+def test_overlap_that_rounds_below_zero_is_zero():
+    a, b = [(0.0, 0.1), (0.1, 0.3)], [(0.3, 0.7)]
+
+    assert overlap_s(a, b) == 0.0
+
+
 def test_the_chrome_trace_starts_at_zero_and_keeps_bytes():
     spans = (Span(0, "compute", "forward", 5.0, 5.5), Span(1, "comm", "all_reduce", 5.2, 5.4, bytes=64))
     events = [e for e in chrome_trace(Timeline(spans, "measured"))["traceEvents"] if e["ph"] == "X"]

@@ -25,7 +25,7 @@ from .pool import RankPool
 from .process import prepare_process
 from .together import copy_on_rank
 
-OPERATOR_BUDGET_S = 4.0  # for each rank count
+OPERATOR_BUDGET_S = 2.0  # for each rank count
 PEAK = Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3)  # a product that fills the caches
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
 

@@ -21,8 +21,9 @@ from ..cluster.graph import OperatorTime
 from ..workload import functional
 from ..workload.graph import Operator
 
-COLD_BYTES = 96 * 2**20  # the copies of an operator together take at least this much, if a few of them do
-MAX_COPIES = 32
+COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do
+MAX_COPIES = 16
+UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
 
 
@@ -64,6 +65,8 @@ def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[fl
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
+        if operator.kind in {"adamw", "grad_norm"}:
+            size_bytes = UPDATE_BYTES_PER_PARAMETER * operator.shape[1]
         count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
