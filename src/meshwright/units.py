@@ -92,14 +92,6 @@ def format_time(time_s: float) -> str:
     return f"{_short(time_s / 1e-9)} ns" if time_s else "0 s"
 
 
-def format_count(count: float) -> str:
-    """Print a count with a decimal prefix: 1.3 M, 405 B."""
-    for prefix, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= scale:
-            return f"{_short(count / scale)} {prefix}"
-    return _short(count)
-
-
 def _short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 

@@ -1,6 +1,6 @@
 """The flight record: the last collectives of a rank, kept in a ring and written to a file when something is wrong.
 
-Set `MESHWRIGHT_FLIGHT_DIR` to a folder and every rank that waits for long, or gives up, writes `flight-<rank>.json`
+Set `MESHWRIGHT_FLIGHT_DIR` to a folder and every rank that gives up writes `flight-<rank>.json`
 there: its last collectives, the one that it is in, and the last step that each rank of its host has entered.
 """
 

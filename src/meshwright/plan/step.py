@@ -29,18 +29,14 @@ class StepInputs(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     peak_flops_per_s: float | None  # of one rank
     data_s: float = 0.0  # to draw one micro-batch
-    runtime_bytes: int = 0  # memory that a rank takes before the model
 
 
 class Times:
-    """Measured operator times of one rank count, interpolated over the rows of a micro-batch where needed."""
+    """Measured operator times of one rank count, at exactly the shapes that were measured."""
 
     def __init__(self, measured: Measurements, ranks: int) -> None:
         self._exact = {t.operator: (t.forward_s, t.backward_s) for t in measured.operators if t.ranks == ranks}
         self._ranks = ranks
-
-    def __contains__(self, operator: Operator) -> bool:
-        return operator.key in self._exact
 
     def of(self, operator: Operator) -> tuple[float, float]:
         """Return (forward, backward) seconds of an operator; InputError if it was not measured."""

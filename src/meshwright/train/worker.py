@@ -61,6 +61,7 @@ def main(run_dir: str, launcher_pid: int) -> None:
 
     A rank does not outlive the launcher: it saves and leaves, or is ended after `GRACE_S`.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it; the loop sets its own
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
@@ -74,10 +75,11 @@ def main(run_dir: str, launcher_pid: int) -> None:
 def joined(config: JobConfig) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
+    threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
     _bind(here)
     backend = choose_backend(config.launch.backend, here.local_world_size)
     device = torch.device("cuda", here.local_rank) if backend == "nccl" else torch.device("cpu")
-    prepare_process(threads_per_rank(here.local_world_size))
+    prepare_process(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if here.world_size > 1:
