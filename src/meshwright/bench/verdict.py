@@ -1,7 +1,5 @@
 """A verdict on a measured rate: percent of the spec per direction, what to expect, and the trap that fits if less."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from ..hardware import Catalogue, Interconnect
@@ -88,8 +86,3 @@ def _trap(measured: float, share: float, spec: Spec, bound: bool) -> str | None:
     if not bound:
         return "the ranks are not bound: memory of another NUMA node or a moving process costs this much"
     return "below what is expected: look at other jobs on the links, at the message size, and at the path (topo)"
-
-
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts, one a line."""
-    return "\n".join(f"# verdict: {verdict}" for verdict in verdicts)

@@ -5,16 +5,13 @@ and `step`s that it takes one after another: s (send), r (receive), c (copy), r 
 r, s, rcs, rrc, rrs, rrcs, and the local ones cpy, re (reduce) and nop. A step may wait for one step of another block.
 """
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
 import msgspec
 
 from ..errors import InputError, nearest
-from ..files import read_text
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_NUMBER = 2**24
@@ -85,11 +82,6 @@ class _Node:
     def __init__(self, tag: str, attributes: dict[str, str], line: int) -> None:
         self.tag, self.attributes, self.line = tag, attributes, line
         self.children: list[_Node] = []
-
-
-def read_file(path: str | os.PathLike[str]) -> Algo:
-    """Read an MSCCL XML file; every fault is an InputError naming file and line."""
-    return read_algo(read_text(Path(path), max_bytes=MAX_FILE_BYTES), where=str(path))
 
 
 def read_algo(text: str, *, where: str = "MSCCL XML") -> Algo:
