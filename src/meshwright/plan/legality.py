@@ -190,4 +190,4 @@ def _distance(a: Layout, b: Layout) -> float:
     names = ("tp", "pp", "cp", "dp", "ep", "vpp", "mbs")
     doublings = sum(abs(math.log2(getattr(a, name) / getattr(b, name))) for name in names)
     new = sum(getattr(a, name) == 1 < getattr(b, name) for name in ("tp", "pp", "cp"))
-    return round(doublings + 0.5 * (new + (a.schedule != b.schedule) + (a.sp != b.sp)), 6)
+    return float(round(doublings + 0.5 * (new + (a.schedule != b.schedule) + (a.sp != b.sp)), 6))
