@@ -20,51 +20,30 @@ from typing import Protocol
 import msgspec
 
 from ..layout import Layout, PipelineSchedule
-from ..workload.transformer import ModelConfig
 
 
 class Splittable(Protocol):
-    """The numbers of a model that decide what may be cut; `workload.architecture.Architecture` has them all."""
+    """The numbers of a model that decide what may be cut, under the names of a Hugging Face config.json.
+
+    `train`'s ModelConfig and `workload.architecture.Architecture` both have them. A model with experts also has
+    `experts` (of a layer) and `expert_size` (their inner width).
+    """
 
     @property
-    def layers(self) -> int:
+    def num_hidden_layers(self) -> int:
         """Layers of the stack."""
 
     @property
-    def heads(self) -> int:
+    def num_attention_heads(self) -> int:
         """Query heads."""
 
     @property
-    def kv_heads(self) -> int:
+    def num_key_value_heads(self) -> int:
         """Key-value heads."""
 
     @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward network (of one expert)."""
-
-    @property
-    def experts(self) -> int:
-        """Experts of a layer; 0 or 1 for a dense model."""
-
-
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers by themselves."""
-
-    layers: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    experts: int = 0
-
-
-def sizes(model: ModelConfig) -> Sizes:
-    """Return the numbers of the decoder that `train` runs."""
-    return Sizes(
-        layers=model.num_hidden_layers,
-        heads=model.num_attention_heads,
-        kv_heads=model.num_key_value_heads,
-        ffn=model.intermediate_size,
-    )
+    def intermediate_size(self) -> int:
+        """Width inside the feed-forward network; 0 where every layer has experts instead."""
 
 
 def illegal(
@@ -78,23 +57,32 @@ def illegal(
     if ranks is not None and layout.world_size != ranks:
         degrees = f"{layout.tp} x {layout.cp} x {layout.dp} x {layout.pp}"
         broken.append(f"tp x cp x dp x pp = {degrees} = {layout.world_size}, but there are {ranks} ranks")
-    for what, number in (
-        ("attention heads", model.heads),
-        ("key-value heads", model.kv_heads),
-        ("feed-forward width", model.ffn),
-    ):
-        if number % layout.tp:
-            broken.append(f"tp: {layout.tp} does not divide the {number} of {what}")
-    broken += _layers(layout, model.layers)
+    broken += [
+        f"tp: {layout.tp} does not divide {name} = {number}"
+        for name, number in _widths(model).items()
+        if number % layout.tp
+    ]
+    broken += _layers(layout, model.num_hidden_layers)
     if layout.cp > 1 and seq_len % (2 * layout.cp):
         broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
         broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
-    if layout.ep > 1 and model.experts < 2:
+    experts = experts_of(model)
+    if layout.ep > 1 and experts < 2:
         broken.append(f"ep: {layout.ep}, but the model has no experts")
-    elif layout.ep > 1 and model.experts % layout.ep:
-        broken.append(f"ep: {layout.ep} does not divide the {model.experts} experts")
+    elif layout.ep > 1 and experts % layout.ep:
+        broken.append(f"ep: {layout.ep} does not divide the {experts} experts")
     return broken + _batch(layout, global_batch)
+
+
+def experts_of(model: Splittable) -> int:
+    """Return the experts of a layer, 0 for a dense model."""
+    return int(getattr(model, "experts", 0))
+
+
+def most_tensor_parallel(model: Splittable) -> int:
+    """Return the largest tensor-parallel degree; every legal one divides it."""
+    return math.gcd(*_widths(model).values())
 
 
 def stages_fit(layers: int, pp: int, vpp: int) -> bool:
@@ -136,6 +124,12 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
+def _widths(model: Splittable) -> dict[str, int]:
+    """Return what tensor parallelism cuts."""
+    names = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "expert_size")
+    return {name: width for name in names if (width := int(getattr(model, name, 0)))}
+
+
 def _layers(layout: Layout, layers: int) -> list[str]:
     slots = layout.pp * layout.vpp
     if stages_fit(layers, layout.pp, layout.vpp):
@@ -158,10 +152,10 @@ def _batch(layout: Layout, global_batch: int) -> list[str]:
 
 def _degrees(layout: Layout, model: Splittable, world: int, global_batch: int) -> Iterator[Layout]:
     """Yield the layouts of `world` ranks whose degrees may be legal."""
-    widths = [tp for tp in divisors(math.gcd(model.heads, model.kv_heads, model.ffn)) if world % tp == 0]
+    widths = [tp for tp in divisors(most_tensor_parallel(model)) if world % tp == 0]
     for tp in widths:
         for pp in divisors(world // tp):
-            if pp > model.layers:
+            if pp > model.num_hidden_layers:
                 break
             for cp in divisors(world // tp // pp):
                 if cp > max(8, 2 * layout.cp):
@@ -174,7 +168,7 @@ def _degrees(layout: Layout, model: Splittable, world: int, global_batch: int) -
 
 def _rest(layout: Layout, model: Splittable, tp: int, pp: int, cp: int, dp: int, share: int) -> Iterator[Layout]:
     sizes_of_batch = {m for m in divisors(share) if m <= layout.mbs} or {1}
-    experts = {e for e in divisors(math.gcd(dp * cp, max(1, model.experts))) if e <= layout.ep} or {1}
+    experts = {e for e in divisors(math.gcd(dp * cp, max(1, experts_of(model)))) if e <= layout.ep} or {1}
     stages: set[tuple[PipelineSchedule, int]] = {(layout.schedule, layout.vpp), (layout.schedule, 1), ("1f1b", 1)}
     for mbs, ep, (schedule, vpp) in itertools.product({max(sizes_of_batch), 1}, {max(experts)}, stages):
         if vpp > 1 and (pp == 1 or schedule not in {"interleaved", "zb"}):
@@ -190,4 +184,4 @@ def _distance(a: Layout, b: Layout) -> float:
     names = ("tp", "pp", "cp", "dp", "ep", "vpp", "mbs")
     doublings = sum(abs(math.log2(getattr(a, name) / getattr(b, name))) for name in names)
     new = sum(getattr(a, name) == 1 < getattr(b, name) for name in ("tp", "pp", "cp"))
-    return round(doublings + 0.5 * (new + (a.schedule != b.schedule) + (a.sp != b.sp)), 6)
+    return float(round(doublings + 0.5 * (new + (a.schedule != b.schedule) + (a.sp != b.sp)), 6))

@@ -1,13 +1,23 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.legality import Sizes, illegal, nearest_legal, sizes, stages_fit
+from meshwright.plan.legality import illegal, nearest_legal, stages_fit
 from meshwright.workload.transformer import ModelConfig
 
-LLAMA3_405B = Sizes(layers=126, heads=128, kv_heads=8, ffn=53248)
-MIXTRAL = Sizes(layers=32, heads=32, kv_heads=8, ffn=14336, experts=8)
+
+class Sizes(msgspec.Struct, frozen=True):
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    intermediate_size: int
+    experts: int = 0
+
+
+LLAMA3_405B = Sizes(126, 128, 8, 53248)
+MIXTRAL = Sizes(32, 32, 8, 14336, 8)
 
 
 def broken(text, model=LLAMA3_405B, global_batch=512, seq_len=8192, ranks=None):
@@ -30,7 +40,7 @@ def test_layouts_that_people_ran_are_legal(text):
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("tp=16,dp=1", "tp: 16 does not divide the 8 of key-value heads"),
+        ("tp=16,dp=1", "tp: 16 does not divide num_key_value_heads = 8"),
         ("pp=128,dp=1", "pp: pp x vpp = 128 stages are more than the 126 layers"),
         ("pp=8,vpp=3,schedule=interleaved,dp=1", "vpp: pp x vpp = 24 divides neither 126 layers nor 128"),
         ("cp=3,dp=1", "cp: 2 x 3 does not divide the sequence of 8192 tokens"),
@@ -63,8 +73,10 @@ def test_every_broken_rule_is_told_at_once():
     assert len(broken("tp=16,pp=128,dp=3")) == 3
 
 
-def test_the_decoder_that_train_runs_has_its_sizes():
-    assert sizes(ModelConfig()) == Sizes(layers=4, heads=2, kv_heads=1, ffn=384)
+def test_the_decoder_that_train_runs_is_judged_by_the_same_rules():
+    assert illegal(Layout(tp=2), ModelConfig(), global_batch=4, seq_len=128) == [
+        "tp: 2 does not divide num_key_value_heads = 1"
+    ]
 
 
 def test_the_nearest_legal_layouts_come_first():
