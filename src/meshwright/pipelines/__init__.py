@@ -1,0 +1,27 @@
+"""Pipeline schedules as grids of data: who computes which stage of which micro-batch, in what order.
+
+One grid serves the planner (time and memory), the simulator and the running engine.
+"""
+
+from .draw import picture
+from .formulas import bubble_share, in_flight
+from .grid import Action, Grid, Kind, parse_grid
+from .orders import SCHEDULES, illegal, schedule
+from .timing import StageTimes, Timing, peak_in_flight, timed
+
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Grid",
+    "Kind",
+    "StageTimes",
+    "Timing",
+    "bubble_share",
+    "illegal",
+    "in_flight",
+    "parse_grid",
+    "peak_in_flight",
+    "picture",
+    "schedule",
+    "timed",
+]
