@@ -60,7 +60,7 @@ class NodesTopology:
     def ways(self, src: Ints, dst: Ints) -> Ways:
         """Return the way of each message."""
         table = np.full((len(src), 2), NOWHERE, dtype=np.int64)
-        inside = self._domain[src] == self._domain[dst]
+        inside = self.domain_of[src] == self.domain_of[dst]
         switched = inside & self._switched[src]
         table[switched, 0] = self._out + src[switched]
         table[switched, 1] = self._in + dst[switched]
@@ -94,12 +94,12 @@ class NodesTopology:
         values = np.array([g.gpu_bandwidth_bytes_per_s for g in groups])[group]
         self._switched = np.array([g.switched for g in groups])[group]
         span = ints([g.scale_up_nodes if g.switched else 1 for g in groups])[group]
-        self._domain = first_node[group] + (self._node - first_node[group]) // span * span
+        self.domain_of = first_node[group] + (self._node - first_node[group]) // span * span
         self._missing([g for g in groups if g.gpus > 1 and g.gpu_latency_s is None], "latency of the GPUs' links")
         latency = next((g.gpu_latency_s for g in groups if g.gpu_latency_s is not None), None)
         half = None if latency is None else latency / 2  # a way between two GPUs has two such links
-        self._out = self._links.add(values, half, lambda i: f"{self._gpu(i)}>node{self._domain[i]}/NVSwitch")
-        self._in = self._links.add(values, half, lambda i: f"node{self._domain[i]}/NVSwitch>{self._gpu(i)}")
+        self._out = self._links.add(values, half, lambda i: f"{self._gpu(i)}>node{self.domain_of[i]}/NVSwitch")
+        self._in = self._links.add(values, half, lambda i: f"node{self.domain_of[i]}/NVSwitch>{self._gpu(i)}")
         host = np.array([g.host_bandwidth_bytes_per_s or np.inf for g in groups])[group]
         self._host_out = self._links.add(host, None, lambda i: f"{self._gpu(i)}>host")
         self._host_in = self._links.add(host, None, lambda i: f"host>{self._gpu(i)}")

@@ -6,12 +6,13 @@ when all gates that it waits for are open, goes through its delay (latency), and
 until its work is done.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import InputError
-from .arrays import Floats, Ints, Lists, ints, lists
+from .arrays import Floats, Lists, ints, lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ class Builder:
         self._capacity: list[float] = []
         self._work: list[float] = []
         self._delay: list[float] = []
-        self._uses: list[tuple[int, int]] = []
+        self._uses: list[tuple[int, int, float]] = []
         self._releases: list[tuple[int, int]] = []
         self._signals: list[tuple[int, int]] = []
         self._gates = 0
@@ -69,32 +70,34 @@ class Builder:
         return len(self._capacity) - 1
 
     def activity(
-        self, work: float, resources: tuple[int, ...] = (), *, after: tuple[int, ...] = (), delay_s: float = 0.0,
-        most: float | None = None,
+        self, work: float, uses: Mapping[int, float] | None = None, *, after: Iterable[int] = (), delay_s: float = 0.0,
     ) -> int:  # fmt: skip
-        """Add an activity that starts when those of `after` have ended; `most` bounds its rate. Return its number."""
+        """Add an activity that starts when those of `after` have ended; return its number.
+
+        `uses`: resource to how much of it one unit of the activity's rate takes.
+        """
         number = len(self._work)
         self._work.append(work)
         self._delay.append(delay_s)
-        own = () if most is None else (self.resource(most),)
-        self._uses += [(number, r) for r in (*resources, *own)]
-        if after:
+        self._uses += [(number, resource, weight) for resource, weight in (uses or {}).items()]
+        others = set(after)
+        if others:
             self._releases.append((self._gates, number))
-            self._signals += [(other, self._gates) for other in after]
+            self._signals += [(other, self._gates) for other in others]
             self._gates += 1
         return number
 
     def build(self) -> Program:
         """Return the program."""
         n = len(self._work)
-        user, used = (ints([pair[i] for pair in self._uses]) for i in (0, 1))
+        user, used = (ints([use[i] for use in self._uses]) for i in (0, 1))
         gate, waiting = (ints([pair[i] for pair in self._releases]) for i in (0, 1))
         signaller, signalled = (ints([pair[i] for pair in self._signals]) for i in (0, 1))
         return Program(
             work=np.array(self._work, dtype=np.float64),
             delay_s=np.array(self._delay, dtype=np.float64),
             uses=lists(user, used, n),
-            weight=np.ones(len(self._uses)),
+            weight=np.array([use[2] for use in self._uses], dtype=np.float64),
             capacity=np.array(self._capacity, dtype=np.float64),
             releases=lists(gate, waiting, self._gates),
             signals=lists(signaller, signalled, n),

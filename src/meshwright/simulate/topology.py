@@ -38,6 +38,10 @@ class Topology(Protocol):
         """Return a link as "A>B"."""
 
     @property
+    def domain_of(self) -> Ints:
+        """Of each rank, the domain (node, or several that one switch joins) whose ranks meet on links of their own."""
+
+    @property
     def not_modelled(self) -> tuple[str, ...]:
         """What a figure is missing for."""
 
@@ -116,6 +120,11 @@ class PricedNetwork:
             return f"resource{link}"
         edge = links[link // 2]
         return f"{edge.b}>{edge.a}" if link % 2 else f"{edge.a}>{edge.b}"
+
+    @property
+    def domain_of(self) -> Ints:
+        """The hosts of a HostsNetwork; elsewhere each rank is one."""
+        return np.arange(self.ranks) // int(getattr(self.network, "ranks_per_host", 1))
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
