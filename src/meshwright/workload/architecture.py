@@ -1,0 +1,277 @@
+"""Architecture: the numbers of any transformer that planning needs, from the keys of a Hugging Face config.json.
+
+Counting conventions: a matrix product of [M, K] and [K, N] is 2MNK FLOPs; attention over s tokens is counted causal
+(half of the s x s scores) or whole, as the caller says, because published figures differ in it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+
+Positions = Literal["learned", "rotary", "alibi", "none"]
+
+# our name: the keys that config.json files use for it, the commonest first
+KEYS: dict[str, tuple[str, ...]] = {
+    "vocab_size": ("vocab_size", "padded_vocab_size"),
+    "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+    "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
+    "max_position_embeddings": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "experts_per_token": ("num_experts_per_tok", "experts_per_token", "moe_topk"),
+    "expert_size": ("moe_intermediate_size",),
+    "dense_layers": ("first_k_dense_replace",),
+    "q_rank": ("q_lora_rank",),
+    "kv_rank": ("kv_lora_rank",),
+}
+UNGATED = ("gpt2", "gpt_neo", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "codegen")
+UNGATED_FAMILIES = frozenset({*UNGATED, "nemotron", "starcoder2", "xglm"})
+LEARNED = frozenset({"gpt2", "gpt_neo", "gpt_bigcode", "opt", "xglm"})
+ALIBI = frozenset({"bloom", "mpt"})
+UNTIED_BY_DEFAULT = frozenset(
+    {"llama", "mistral", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_neox", "phi"}
+)
+
+
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Sizes of a decoder or encoder stack; what a step computes and stores follows from them.
+
+    Experts: each of the layers after the first `dense_layers` holds `experts` networks of width `expert_size`, of
+    which a token visits `experts_per_token`, and one shared network of width `shared_size` that every token visits.
+    Latent attention (`kv_rank` set): queries through `q_rank`, keys and values through `kv_rank` plus a shared
+    rotary part of `rope_dim`; `head_dim` is then the width of a query and `value_dim` of a value.
+    """
+
+    name: str = ""
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int = 0
+    gated: bool = True  # the network has a gate: three matrices, not two
+    norm: Literal["rms", "layer"] = "rms"
+    bias: bool = False  # matrix products add a bias
+    tied: bool = False  # the output uses the embedding's weight
+    positions: Positions = "rotary"
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_size: int = 0
+    shared_size: int = 0
+    dense_layers: int = 0  # the first layers of a mixture of experts that have none
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
+    value_dim: int = 0  # 0: as wide as head_dim
+
+    def __post_init__(self) -> None:
+        for name in (*("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"), "head_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if self.num_key_value_heads < 1 or self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads: {self.num_key_value_heads} does not divide "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.experts and not 1 <= self.experts_per_token <= self.experts:
+            raise ValueError(f"experts_per_token: expected 1 to {self.experts}, got {self.experts_per_token}")
+        if self.dense_layers > self.num_hidden_layers or (self.intermediate_size < 1 and not self.experts):
+            raise ValueError("intermediate_size and dense_layers do not fit the number of layers")
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return self.num_hidden_layers - self.dense_layers if self.experts else 0
+
+    @property
+    def values(self) -> int:
+        """Width of one head's value."""
+        return self.value_dim or self.head_dim
+
+    @property
+    def qkv_size(self) -> int:
+        """Columns of the query, key and value projection of plain attention."""
+        return (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of the attention of one layer, biases left out."""
+        heads, hidden = self.num_attention_heads, self.hidden_size
+        output = heads * self.values * hidden
+        if not self.kv_rank:
+            return hidden * self.qkv_size + output
+        queries = self.q_rank * (hidden + heads * self.head_dim) if self.q_rank else hidden * heads * self.head_dim
+        keys = hidden * (self.kv_rank + self.rope_dim)
+        return queries + keys + self.kv_rank * heads * (self.head_dim - self.rope_dim + self.values) + output
+
+    def network_parameters(self, width: int) -> int:
+        """Weights of a feed-forward network of this width, biases left out."""
+        return (3 if self.gated else 2) * self.hidden_size * width
+
+    @property
+    def router_parameters(self) -> int:
+        """Weights that choose the experts of one layer."""
+        return self.hidden_size * self.experts
+
+    @property
+    def small_parameters(self) -> int:
+        """Norms and biases of one dense layer."""
+        norms = 2 * self.hidden_size * (2 if self.norm == "layer" else 1)
+        if not self.bias:
+            return norms
+        inner = (2 if self.gated else 1) * self.intermediate_size
+        return norms + self.qkv_size + self.hidden_size + inner + self.hidden_size
+
+    @property
+    def dense_layer_parameters(self) -> int:
+        """Parameters of one layer without experts."""
+        return self.attention_parameters + self.network_parameters(self.intermediate_size) + self.small_parameters
+
+    @property
+    def expert_parameters(self) -> int:
+        """Weights of one expert."""
+        return self.network_parameters(self.expert_size)
+
+    @property
+    def moe_rest_parameters(self) -> int:
+        """Parameters of one layer with experts, the routed experts left out."""
+        shared = self.network_parameters(self.shared_size)
+        return self.attention_parameters + shared + self.router_parameters + self.small_parameters
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the input embedding, learned positions included."""
+        learned = self.max_position_embeddings if self.positions == "learned" else 0
+        return (self.vocab_size + learned) * self.hidden_size
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of the output projection and the last norm (none of its own where the output is tied)."""
+        norm = self.hidden_size * (2 if self.norm == "layer" else 1)
+        return norm + (0 if self.tied else self.vocab_size * self.hidden_size)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters in all; a tied tensor counts once."""
+        dense = (self.num_hidden_layers - self.moe_layers) * self.dense_layer_parameters
+        moe = self.moe_layers * (self.moe_rest_parameters + self.experts * self.expert_parameters)
+        return self.embedding_parameters + dense + moe + self.head_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes through."""
+        idle = self.moe_layers * (self.experts - self.experts_per_token) * self.expert_parameters
+        return self.parameters - idle
+
+    def matmul_parameters(self) -> int:
+        """Weights that one token is multiplied with, the output projection included and the embedding not."""
+        network = self.network_parameters(self.intermediate_size)
+        dense = (self.num_hidden_layers - self.moe_layers) * (self.attention_parameters + network)
+        routed = self.experts_per_token * self.expert_parameters + self.network_parameters(self.shared_size)
+        moe = self.moe_layers * (self.attention_parameters + routed + self.router_parameters)
+        return dense + moe + self.vocab_size * self.hidden_size
+
+    def model_flops_per_token(self, seq_len: int, *, causal: bool = True) -> float:
+        """Return the FLOPs of forward and backward of one token: 6 a weight, and 3 times the attention's scores."""
+        scores = 2 * seq_len * self.num_attention_heads * (self.head_dim + self.values) / (2 if causal else 1)
+        return 6.0 * self.matmul_parameters() + 3.0 * self.num_hidden_layers * scores
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, name: str = "", where: str = "config.json") -> "Architecture":
+        """Return the architecture that a Hugging Face config.json (or a mapping with the same keys) describes.
+
+        Raises InputError naming the key that is missing or wrong.
+        """
+        text = config.get("text_config")
+        inner = text if isinstance(text, Mapping) else config
+        family = str(inner.get("model_type", config.get("model_type", "")))
+        hidden = _whole(inner, "hidden_size", where)
+        heads = _whole(inner, "num_attention_heads", where)
+        latent = _whole(inner, "kv_rank", where, 0)
+        rope = _number(inner, "qk_rope_head_dim", where) if latent else 0
+        experts = _whole(inner, "experts", where, 0)
+        width = _intermediate(inner, hidden, where, gated=family not in UNGATED_FAMILIES)
+        expert_size = (_whole(inner, "expert_size", where, 0) or width) if experts else 0
+        layers = _whole(inner, "num_hidden_layers", where)
+        values: dict[str, Any] = {
+            "name": name,
+            "vocab_size": _whole(inner, "vocab_size", where),
+            "hidden_size": hidden,
+            "intermediate_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads if latent else _kv_heads(inner, heads, where),
+            "head_dim": _head_dim(inner, hidden, heads, rope, where),
+            "max_position_embeddings": _whole(inner, "max_position_embeddings", where, 0),
+            "gated": bool(inner.get("gated_mlp", family not in UNGATED_FAMILIES)),
+            "norm": "layer" if family in UNGATED_FAMILIES else "rms",
+            "bias": bool(inner.get("mlp_bias", family in UNGATED_FAMILIES - {"mpt", "falcon", "nemotron"})),
+            "tied": bool(inner.get("tie_word_embeddings", family not in UNTIED_BY_DEFAULT)),
+            "positions": "learned" if family in LEARNED else "alibi" if family in ALIBI else "rotary",
+            "experts": experts,
+            "experts_per_token": _whole(inner, "experts_per_token", where, 2) if experts else 0,
+            "expert_size": expert_size,
+            "shared_size": _shared(inner, expert_size, where) if experts else 0,
+            "dense_layers": min(layers, _whole(inner, "dense_layers", where, 0)) if experts else 0,
+            "q_rank": _whole(inner, "q_rank", where, 0) if latent else 0,
+            "kv_rank": latent,
+            "rope_dim": rope,
+            "value_dim": _number(inner, "v_head_dim", where) if latent else 0,
+        }
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+
+
+def _whole(config: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
+    """Return the whole number under the first known key for `name`."""
+    for key in KEYS[name]:
+        if config.get(key) is not None:
+            return _number(config, key, where)
+    if default is None:
+        raise InputError(f"{where}: {name}: missing (expected a key such as {', '.join(KEYS[name])})")
+    return default
+
+
+def _number(config: Mapping[str, Any], key: str, where: str) -> int:
+    value = config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
+        raise InputError(f"{where}: {key}: expected a whole number of 0 or more, got {value!r}")
+    return value
+
+
+def _intermediate(config: Mapping[str, Any], hidden: int, where: str, *, gated: bool) -> int:
+    found = _whole(config, "intermediate_size", where, 0)
+    if found or "moe_intermediate_size" in config:
+        return found
+    if gated and "expansion_ratio" not in config:
+        raise InputError(f"{where}: intermediate_size: missing")
+    return _number(config, "expansion_ratio", where) * hidden if "expansion_ratio" in config else 4 * hidden
+
+
+def _kv_heads(config: Mapping[str, Any], heads: int, where: str) -> int:
+    return 1 if config.get("multi_query") is True else _whole(config, "num_key_value_heads", where, heads)
+
+
+def _head_dim(config: Mapping[str, Any], hidden: int, heads: int, rope: int, where: str) -> int:
+    if rope:
+        return _number(config, "qk_nope_head_dim", where) + rope
+    given = _whole(config, "head_dim", where, 0)
+    if not given and heads and hidden % heads:
+        raise InputError(f"{where}: num_attention_heads: {heads} does not divide hidden_size {hidden}")
+    return given or hidden // max(heads, 1)
+
+
+def _shared(config: Mapping[str, Any], expert_size: int, where: str) -> int:
+    if config.get("shared_expert_intermediate_size"):
+        return _number(config, "shared_expert_intermediate_size", where)
+    return _number(config, "n_shared_experts", where) * expert_size if config.get("n_shared_experts") else 0
