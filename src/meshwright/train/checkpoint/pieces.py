@@ -98,7 +98,7 @@ def verify(folder: Path, manifest: Manifest) -> int:
     """Read a whole checkpoint and return its bytes; InputError naming the first file that is damaged or missing."""
     with _Files(folder, manifest) as files:
         for name in manifest.files:
-            files.check_header(name)
+            files.open(name)
         for name, tensor, piece in all_pieces(manifest):
             files.read(piece, piece_bytes(tensor, piece), name)
     return sum(file.size_bytes for file in manifest.files.values())
@@ -118,51 +118,49 @@ class _Files:
         for descriptor in self._open.values():
             os.close(descriptor)
 
+    def open(self, name: str) -> int:
+        """Return the descriptor of a file whose size and header are those of the manifest."""
+        if name in self._open:
+            return self._open[name]
+        path, expected = self._folder / name, self._manifest.files[name]
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        self._open[name] = descriptor
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path}: is not a plain file, refused")
+        if found.st_size != expected.size_bytes:
+            raise InputError(
+                f"{path}: {found.st_size} bytes, expected {expected.size_bytes} (truncated or damaged); "
+                "use an older checkpoint"
+            )
+        if xxhash.xxh3_128_hexdigest(self._read(name, 0, expected.header_bytes)) != expected.header_xxh3_128:
+            raise InputError(f"{path}: its header differs from its checksum (damaged); use an older checkpoint")
+        return descriptor
+
     def read(self, piece: StoredPiece, size_bytes: int, name: str) -> bytearray:
-        """Return the bytes of a piece, checked."""
-        path = self._folder / piece.file
-        data = bytearray(size_bytes)
-        self._read_into(piece.file, data, piece.byte_offset)
+        """Return the bytes of a piece, checked; they are known to lie within the file."""
+        self.open(piece.file)
+        data = self._read(piece.file, piece.byte_offset, size_bytes)
         if xxhash.xxh3_128_hexdigest(data) != piece.xxh3_128:
+            path = self._folder / piece.file
             raise InputError(f"{path}: {name} differs from its checksum (damaged); use an older checkpoint")
         return data
 
-    def check_header(self, name: str) -> None:
-        """Read and check the header of a file."""
-        stored = self._manifest.files[name]
-        data = bytearray(stored.header_bytes)
-        self._read_into(name, data, 0)
-        if xxhash.xxh3_128_hexdigest(data) != stored.header_xxh3_128:
-            raise InputError(f"{self._folder / name}: its header differs from its checksum (damaged)")
-
-    def _read_into(self, name: str, data: bytearray, at: int) -> None:
+    def _read(self, name: str, at: int, size_bytes: int) -> bytearray:
+        data = bytearray(size_bytes)
         view = memoryview(data)
         try:
-            descriptor = self._descriptor(name)
             while view:
-                count = os.preadv(descriptor, [view], at)
+                count = os.preadv(self._open[name], [view], at)
                 if not count:
                     raise InputError(f"{self._folder / name}: ends early (truncated); use an older checkpoint")
                 view, at = view[count:], at + count
         except OSError as error:
             raise InputError(f"{self._folder / name}: {error.strerror or error}") from None
-
-    def _descriptor(self, name: str) -> int:
-        if name in self._open:
-            return self._open[name]
-        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        self._open[name] = descriptor
-        found = os.fstat(descriptor)
-        expected = self._manifest.files[name].size_bytes
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{self._folder / name}: is not a plain file, refused")
-        if found.st_size != expected:
-            raise InputError(
-                f"{self._folder / name}: {found.st_size} bytes, expected {expected} (truncated or damaged); "
-                "use an older checkpoint"
-            )
-        self.check_header(name)
-        return descriptor
+        return data
 
 
 def _copy_overlap(files: _Files, stored: StoredTensor, source: StoredPiece, target: Piece) -> None:

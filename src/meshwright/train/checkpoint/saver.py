@@ -11,7 +11,6 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +22,8 @@ from .folder import complete, name_of, prune, remove_partial
 from .manifest import Facts, Manifest, StoredFile, StoredTensor, write_manifest
 from .pieces import Piece, merge_tables, write_file
 
-LOOK_S = 0.5  # how long one wait for another rank's part takes before the writer looks whether it is still wanted
+PROBLEM = "checkpoint/problem"  # in the store: why the last save failed
+LOOK_S = 0.02  # between looks for another rank's part
 
 
 class KeyValueStore(Protocol):
@@ -35,8 +35,8 @@ class KeyValueStore(Protocol):
     def get(self, key: str, /) -> bytes:
         """Return a value, once it is there."""
 
-    def wait(self, keys: list[str], timeout: timedelta, /) -> None:
-        """Wait for keys; DistStoreError when the time is up."""
+    def check(self, keys: list[str], /) -> bool:
+        """Return whether all keys are there."""
 
     def clone(self) -> "KeyValueStore":
         """Return the same store over a connection of its own."""
@@ -91,12 +91,18 @@ class Saver:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._given_up.set()
-            self._thread.join(2 * LOOK_S)
+            self._thread.join(1.0)
         self._thread = None
 
     def take_problem(self) -> str:
         """Return why a save failed since the last call, or ""."""
         return self._problems.pop(0) if self._problems else ""
+
+    def shared_problem(self, problem: str) -> str:
+        """Return `problem`, or where this rank has none what another rank said before it took its own."""
+        if not problem and self._store is not None and self._store.check([PROBLEM]):
+            problem = self._store.get(PROBLEM).decode()
+        return problem or "another rank cannot save the checkpoint"
 
     @property
     def busy(self) -> bool:
@@ -109,7 +115,6 @@ class Saver:
             return secrets.token_hex(4)
         if self._rank == 0:
             self._store.set("checkpoint/token", secrets.token_hex(4))
-        self._store.wait(["checkpoint/token"], timedelta(seconds=self._timeout_s))
         return self._store.get("checkpoint/token").decode()
 
     def _copy(self, piece: Piece) -> Piece:
@@ -130,14 +135,18 @@ class Saver:
             part = self._write_part(partial, pieces)
             if self._store is not None and self._rank:
                 self._store.set(f"checkpoint/{facts.step}/{self._rank}", msgspec.json.encode(part).decode())
-            if part.problem:
-                self._problems.append(f"cannot save step {facts.step}: {part.problem}")
             if self._rank == 0:
                 self._complete(facts, part, partial, final)
         except OSError as error:
-            self._problems.append(f"cannot save step {facts.step}: {final}: {error.strerror or error}")
+            self._failed(facts.step, f"{self._folder}: {error.strerror or error}")
         except Exception as error:  # a thread has nobody to raise to
-            self._problems.append(f"cannot save step {facts.step}: {type(error).__name__}: {error}")
+            self._failed(facts.step, f"{type(error).__name__}: {error}")
+
+    def _failed(self, step: int, why: str) -> None:
+        text = f"cannot save step {step}: {why}"
+        if self._store is not None:
+            self._store.set(PROBLEM, text)
+        self._problems.append(text)
 
     def _write_part(self, partial: Path, pieces: Sequence[Piece]) -> Part:
         path = partial / f"rank-{self._rank:05d}.safetensors"
@@ -154,8 +163,7 @@ class Saver:
         parts = [mine, *(self._part_of(rank, facts.step) for rank in range(1, self._ranks))]
         problem = next((part.problem for part in parts if part.problem), "")
         if problem:
-            if not mine.problem:
-                self._problems.append(f"cannot save step {facts.step}: {problem}")
+            self._failed(facts.step, problem)
             remove_partial(self._folder)
             return
         manifest = Manifest(
@@ -173,10 +181,7 @@ class Saver:
         assert self._store is not None
         key = f"checkpoint/{step}/{rank}"
         end = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                self._store.wait([key], timedelta(seconds=LOOK_S))
-                return msgspec.json.decode(self._store.get(key), type=Part)
-            except torch.distributed.DistError:
-                if self._given_up.is_set() or time.monotonic() > end:
-                    return Part(problem=f"rank {rank} did not write its part")
+        while not self._store.check([key]):
+            if self._given_up.wait(LOOK_S) or time.monotonic() > end:
+                return Part(problem=f"rank {rank} did not write its part")
+        return msgspec.json.decode(self._store.get(key), type=Part)
