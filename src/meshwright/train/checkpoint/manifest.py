@@ -1,10 +1,10 @@
 """The manifest of a checkpoint: what it holds, which bytes of which file, and a checksum of each of them.
 
-A checkpoint is a folder `step-N` with `manifest.json` and one safetensors file a rank. A tensor is stored as pieces, boxes
-of the whole tensor that tile it; a piece lies at a byte offset of a file. The header of each file and every piece have a
-checksum here, and the manifest has one of itself in its last line, so that no byte of a checkpoint is unguarded and a
-reader needs to read no more than the pieces that it wants. Nothing here is trusted: `check` refuses what does not add up
-before anything is allocated.
+A checkpoint is a folder `step-N` with `manifest.json` and one safetensors file a rank. A tensor is stored as pieces,
+boxes that tile it; a piece lies at a byte offset of a file. The header of each file and every piece have a checksum
+here, and the manifest has one of itself in its last line, so that no byte of a checkpoint is unguarded and a reader
+reads no more than the pieces that it wants. Nothing here is trusted: `check` refuses what does not add up before
+anything is allocated.
 """
 
 import json

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import xxhash
@@ -21,7 +22,9 @@ DTYPES = {
     **{"U8": torch.uint8, "BOOL": torch.bool},
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-LARGEST_PIECE_BYTES = 64 * 2**20  # larger ones are cut: a reader checks whole pieces, and need not read more than it wants
+LARGEST_PIECE_BYTES = (
+    64 * 2**20
+)  # larger ones are cut: a reader checks whole pieces, and need not read more than it wants
 BLOCK_BYTES = 8 * 2**20  # of one write
 
 
@@ -75,11 +78,12 @@ def read_pieces(folder: Path, manifest: Manifest, wanted: Iterable[Piece]) -> No
             if stored is None:
                 raise InputError(f"{folder}: lacks {piece.name}")
             if stored.shape != piece.shape:
-                raise InputError(
-                    f"{folder}: does not fit the model: {piece.name} is {list(stored.shape)}, expected {list(piece.shape)}"
-                )
+                shapes = f"{piece.name} is {list(stored.shape)}, expected {list(piece.shape)}"
+                raise InputError(f"{folder}: does not fit the model: {shapes}")
             if DTYPES[stored.dtype] != piece.tensor.dtype:
-                raise InputError(f"{folder}: {piece.name} is {stored.dtype}, expected {DTYPE_NAMES[piece.tensor.dtype]}")
+                raise InputError(
+                    f"{folder}: {piece.name} is {stored.dtype}, expected {DTYPE_NAMES[piece.tensor.dtype]}"
+                )
             with torch.no_grad():
                 for source in stored.pieces:
                     _copy_overlap(files, stored, source, piece)
@@ -195,7 +199,7 @@ def _cut(piece: Piece) -> Iterator[Piece]:
 
 def _header(parts: Sequence[Piece]) -> bytes:
     """Return length and JSON header of a safetensors file, padded to eight bytes."""
-    entries: dict[str, object] = {}
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}  # transformers loads no file without it
     at = 0
     for part in parts:
         whole = tuple(part.tensor.shape) == part.shape
@@ -214,7 +218,8 @@ def _header(parts: Sequence[Piece]) -> bytes:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     """Return the bytes of a CPU tensor in row-major order, copied only where they do not lie so."""
-    return memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    array: Any = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:

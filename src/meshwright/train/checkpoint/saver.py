@@ -1,8 +1,8 @@
 """Saving beside the training: the state is copied, then written by a thread while the next steps run.
 
-Every rank writes the pieces that it owns into one file of a hidden folder and tells rank 0 through the job's store; rank 0
-waits for all, writes the manifest, flushes everything and renames the folder into place. A process that ends at any instant
-leaves a hidden folder, which is never loaded.
+Every rank writes the pieces that it owns into one file of a hidden folder and tells rank 0 through the job's store;
+rank 0 waits for all, writes the manifest, flushes everything and renames the folder into place. A process that ends at
+any instant leaves a hidden folder, which is never loaded.
 """
 
 import contextlib
@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor
+from torch.distributed import Store
 
 from .folder import complete, name_of, prune, remove_partial
 from .manifest import Facts, Manifest, StoredFile, StoredTensor, write_manifest
@@ -24,22 +25,6 @@ from .pieces import Piece, merge_tables, write_file
 
 PROBLEM = "checkpoint/problem"  # in the store: why the last save failed
 LOOK_S = 0.02  # between looks for another rank's part
-
-
-class KeyValueStore(Protocol):
-    """What a saver needs of `torch.distributed.Store`."""
-
-    def set(self, key: str, value: str, /) -> None:
-        """Store a value."""
-
-    def get(self, key: str, /) -> bytes:
-        """Return a value, once it is there."""
-
-    def check(self, keys: list[str], /) -> bool:
-        """Return whether all keys are there."""
-
-    def clone(self) -> "KeyValueStore":
-        """Return the same store over a connection of its own."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -60,7 +45,7 @@ class Saver:
         *,
         rank: int = 0,
         ranks: int = 1,
-        store: KeyValueStore | None = None,
+        store: Store | None = None,
         keep_last: int = 0,
         keep_every: int = 0,
         timeout_s: float = 600.0,
@@ -68,7 +53,7 @@ class Saver:
         self._folder, self._rank, self._ranks = folder, rank, ranks
         self._keep = {"keep_last": keep_last, "keep_every": keep_every}
         self._timeout_s = timeout_s
-        self._store = store.clone() if store is not None and ranks > 1 else None
+        self._store = _connection(store) if store is not None and ranks > 1 else None
         self._copies: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
         self._problems: list[str] = []
@@ -115,7 +100,7 @@ class Saver:
             return secrets.token_hex(4)
         if self._rank == 0:
             self._store.set("checkpoint/token", secrets.token_hex(4))
-        return self._store.get("checkpoint/token").decode()
+        return str(self._store.get("checkpoint/token"), "ascii")
 
     def _copy(self, piece: Piece) -> Piece:
         """Copy a piece into memory that is used again by the next save."""
@@ -185,3 +170,8 @@ class Saver:
             if self._given_up.wait(LOOK_S) or time.monotonic() > end:
                 return Part(problem=f"rank {rank} did not write its part")
         return msgspec.json.decode(self._store.get(key), type=Part)
+
+
+def _connection(store: Any) -> Any:
+    """Return the same store over a connection of its own: a wait in the writer holds up nobody else."""
+    return store.clone()

@@ -1,4 +1,4 @@
-"""Between an engine and its checkpoints: the shards of this rank as pieces, and the newest good checkpoint into them."""
+"""Between an engine and its checkpoints: a rank's shards as pieces, and the newest good checkpoint into them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def pieces_of(shards: Iterable[Shard]) -> list[Piece]:
 def generators(rank: int) -> list[Piece]:
     """Return the states of torch's random generators on this rank."""
     states = {f"rng/cpu/{rank}": torch.get_rng_state()}
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states[f"rng/cuda/{rank}"] = torch.cuda.get_rng_state()
     return [Piece(name, tuple(state.shape), (0,), state) for name, state in states.items()]
 

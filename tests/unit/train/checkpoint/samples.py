@@ -59,7 +59,9 @@ def grid(name, tensor, ranks):
 def stages(name, tensor, ranks):
     """Give each tensor to one rank, as a pipeline does."""
     owner = len(name) % ranks
-    return [[Piece(name, tuple(tensor.shape), (0,) * tensor.dim(), tensor.clone())] * (r == owner) for r in range(ranks)]
+    return [
+        [Piece(name, tuple(tensor.shape), (0,) * tensor.dim(), tensor.clone())] * (r == owner) for r in range(ranks)
+    ]
 
 
 SPLITS = {"replicated": replicated, "rows": cut(0), "columns": cut(1), "grid": grid, "stages": stages}

@@ -67,7 +67,10 @@ def test_a_file_name_never_leaves_the_folder(path, name):
         (lambda data: data["files"][FILE].update(size_bytes=10**15), "its pieces end at"),
         (lambda data: data["tensors"]["a.weight"].update(dtype="O"), "expected one of F64"),
         (lambda data: data["tensors"]["a.weight"].update(shape=[12, 10] + [1] * 40), "manifest.json"),
-        (lambda data: data["tensors"]["a.weight"]["pieces"].append(data["tensors"]["a.weight"]["pieces"][0]), "element"),
+        (
+            lambda data: data["tensors"]["a.weight"]["pieces"].append(data["tensors"]["a.weight"]["pieces"][0]),
+            "element",
+        ),
         (lambda data: data["tensors"]["a.weight"]["pieces"].reverse(), None),
         (lambda data: data.update(schema="meshwright.checkpoint/9"), "schema"),
         (lambda data: data.update(code="import os"), "unknown key code"),

@@ -73,12 +73,8 @@ def test_the_files_are_safetensors_that_others_read(tmp_path):
 
 
 def load_all(path, tensors):
-    manifest = read_manifest(path)
-    read_pieces(path, manifest, emptied([p for [held] in split_all_whole(tensors) for p in held]))
-
-
-def split_all_whole(tensors):
-    return [[[p for p in held]] for held in split_all(tensors, SPLITS["replicated"], 1)]
+    [held] = split_all(tensors, SPLITS["replicated"], 1)
+    read_pieces(path, read_manifest(path), emptied(held))
 
 
 def test_every_flipped_bit_and_every_truncation_is_refused_by_the_files_name(tmp_path):
