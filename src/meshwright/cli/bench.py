@@ -1,13 +1,14 @@
 """`meshwright bench`: measure links, collectives, compute and memory, or read tables that others measured."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
 from ..bench.fit import clean_sweep, fit_sweep
 from ..bench.keep import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.pairs import Pair
-from ..bench.plot import page_html, plot_svg
+from ..bench.plot import plot_svg
 from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, DTYPES, sizes_between
@@ -152,12 +153,16 @@ def describe_fit(fit: CollectiveFit) -> str:
 def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | None) -> None:
     drawn = [(name, [row for row in rows if row.bytes], fit) for name, rows, fit in tables]
     drawn = [item for item in drawn if item[1]]
-    for path, text in ((plot, plot_svg), (html, lambda t: page_html(t, notes))):
-        if path is not None:
-            try:
-                write_atomic(path, text(drawn).encode())
-            except OSError as error:
-                raise InputError(f"{path}: {error.strerror}") from None
+    if plot is not None:
+        try:
+            write_atomic(plot, plot_svg(drawn).encode())
+        except OSError as error:
+            raise InputError(f"{plot}: {error.strerror}") from None
+    if html is not None:
+        from ..report.measured import bench_page
+        from ..report.page import write_page
+
+        write_page(Path(html), bench_page(drawn, notes))
 
 
 def _print(tables: Tables, notes: Sequence[str], as_csv: bool, as_json: bool) -> None:
