@@ -20,10 +20,8 @@ def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bo
     WHAT is the folder of a run, the folders of two runs (to compare them), or trace files: timeline.json of
     Meshwright, or what torch.profiler exported, one file (.json, .json.gz) a rank.
     """
-    from rich.console import Console
-
     from ..report.page import write_page
-    from ..report.terminal import show_comparison, show_shares
+    from ..report.terminal import console, show_comparison, show_shares
     from ..train.run_folder import RunFolder
 
     folders = [path for path in what if path.is_dir()]
@@ -32,7 +30,7 @@ def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bo
         raise InputError(f"{missing[0]}: no such file or folder; expected a run's folder or a trace")
     if folders and (len(folders) < len(what) or len(folders) > 2):
         raise InputError(f"{' '.join(map(str, what))}: expected one run, two runs, or trace files alone")
-    console = Console(stderr=as_json)
+    shown = console(stderr=as_json)
     if folders:
         from ..report.run import run_page
         from ..report.two import two_runs_page
@@ -40,13 +38,13 @@ def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bo
         runs = [RunFolder(path) for path in folders]
         comparison, page = run_page(runs[0]) if len(runs) == 1 else two_runs_page(runs[0], runs[1])
         default = runs[0].report if len(runs) == 1 else runs[0].path / f"against-{runs[1].path.resolve().name}.html"
-        show_comparison(console, comparison, page.title if len(runs) == 2 else "")
+        show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
     else:
         from ..report.traced import read_timeline, trace_page
 
         shares, page = trace_page(read_timeline(what), what[0].name)
         default = what[0].with_name(what[0].name.split(".")[0] + "-report.html")
-        show_shares(console, shares, page.verdict)
+        show_shares(shown, shares, page.verdict)
     path = output or default
     data_path = write_page(path, page)
     if as_json:

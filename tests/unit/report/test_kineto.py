@@ -118,7 +118,7 @@ def test_a_timeline_of_ours_is_read_as_one(tmp_path):
         ('{"traceEvents": [{"ph": "X", "ts": 1, "dur": -1}]}', "ts or dur"),
         ('{"traceEvents": [{"ph": "X", "ts": "x"}]}', "not a trace of torch.profiler"),
         ("[" * 100_000, "Recursion|recursion|too deeply"),
-        ('{"traceEvents": [{"ph": "X", "ts": 1e999}]}', "not a trace of torch.profiler"),
+        ('{"traceEvents": [{"ph": "X", "ts": 1e999}]}', "out of range"),
     ],
 )  # fmt: skip
 def test_what_is_no_trace_is_refused_in_one_line(tmp_path, text, reason):
