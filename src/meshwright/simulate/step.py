@@ -28,13 +28,15 @@ class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """One micro-batch through one stage in one direction: `layers` times computation, and then `comms` in turn.
 
     `ahead`: collectives that a layer waits for, and that may run while the layer before it computes (the parameters
-    that ZeRO-3 gathers).
+    that ZeRO-3 gathers). `behind`: collectives that start after a layer, and that only the update waits for (the
+    gradients that ZeRO-3 scatters).
     """
 
     compute_s: float  # of all layers
     layers: int = 1
     comms: tuple[Comm, ...] = ()  # of each layer
     ahead: tuple[Comm, ...] = ()  # of each layer
+    behind: tuple[Comm, ...] = ()  # of each layer
 
     def __post_init__(self) -> None:
         if self.layers < 1 or not self.compute_s >= 0:
@@ -217,7 +219,7 @@ class _Step:
         sent = 0
         gathered: list[list[int]] = [[] for _ in self._lanes]
         for layer in range(work.layers):
-            for comm in work.ahead:
+            for comm in work.ahead if action.kind != "W" else ():
                 begun = [lanes[rank].starts_after for lanes in self._lanes]
                 ends = self._joined(rank, comm, [[] if x is None else [x] for x in begun], str(action))
                 gathered = [[*others, end] for others, end in zip(gathered, ends, strict=True)]
@@ -230,6 +232,8 @@ class _Step:
             for comm in comms:
                 ends = self._joined(rank, comm, waits, str(action))
                 waits = [[end] for end in ends]
+            for comm in work.behind if action.kind != "I" else ():
+                self._joined(rank, comm, waits, str(action))
             while sent < len(gradients) and (sent + 1) * work.layers <= (layer + 1) * len(gradients):
                 self._joined(rank, gradients[sent], waits, "gradients")
                 sent += 1
