@@ -120,7 +120,7 @@ def _inside(setting: Setting, layout: Layout, c: Coefficients) -> tuple[Comm, ..
     if layout.ep > 1 and model.experts:
         share = model.moe_layers / model.num_hidden_layers * (1 - float(c.ep_hidden))
         sent = _activation_bytes(setting, layout) * model.experts_per_token / (layout.tp if layout.sp else 1)
-        found += [Comm(axis="ep", collective="all_to_all", algorithm="pairwise", bytes=round(sent * share))] * 2
+        found += [Comm(axis="ep", collective="all_to_all", bytes=round(sent * share))] * 2
     return tuple(found)
 
 

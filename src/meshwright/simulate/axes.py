@@ -17,6 +17,7 @@ from .topology import Topology
 from .traffic import Pattern, Traffic, named_traffic, placed
 
 Axis = Literal["tp", "cp", "dp", "ep", "replicas"]  # replicas: dp and cp together, which share gradients
+FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
 JOINT = frozenset({"dp", "ep", "replicas"})  # axes that join replicas
 
 
@@ -26,7 +27,7 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     axis: Axis
     collective: str
     bytes: int
-    algorithm: str = "ring"
+    algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
 
 
 def coordinates(layout: Layout) -> dict[str, Ints]:
@@ -73,9 +74,23 @@ class Prices:
             table = groups(self._layout, comm.axis)
             if table.shape[1] == 1:
                 return 0.0
-            one = named_traffic(comm.collective, comm.algorithm, table.shape[1])
+            one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
             self._known[comm] = self._seconds(placed(one, list(table)), comm.bytes)
         return self._known[comm]
+
+    def _algorithm(self, comm: Comm, table: Ints) -> str:
+        """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.
+
+        That is what libraries do there, so that every rank's NIC carries its share.
+        """
+        first = self._topology.domain_of[table[0]]
+        inside = int((first == first[0]).sum())
+        regular = table.shape[1] % inside == 0 and bool((first == np.repeat(first[::inside], inside)).all())
+        if comm.algorithm != "auto":
+            return comm.algorithm
+        if comm.collective == "all_to_all":
+            return "pairwise"
+        return f"hierarchical:ring/ring:{inside}" if 1 < inside < table.shape[1] and regular else "ring"
 
     def send_s(self, src: int, dst: int, size_bytes: int) -> float:
         """Return the seconds until all ranks of one pipeline rank have sent so much to those of another."""
@@ -103,6 +118,7 @@ class Prices:
 
     def _seconds(self, traffic: Traffic, size_bytes: int) -> float:
         run = simulate_collective(
-            traffic, self._topology, size_bytes, costs=self._costs, disturbance=self._disturbance
+            traffic, self._topology, size_bytes, costs=self._costs, disturbance=self._disturbance,
+            folding=traffic.transfers > FOLD_ABOVE,
         )  # fmt: skip
         return run.result.time_s

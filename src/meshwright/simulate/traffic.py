@@ -64,8 +64,8 @@ def named_traffic(
 
     Raises InputError where the algorithm is unknown, or has too many transfers and does not look alike from each rank.
     """
-    if name.partition(":")[0] == "hierarchical" and collective == "all_reduce":
-        return _hierarchical(name, ranks, ranks_per_node)
+    if name.partition(":")[0] == "hierarchical" and collective in {"all_reduce", "all_gather", "reduce_scatter"}:
+        return _hierarchical(collective, name, ranks, ranks_per_node)
     rotating = sent_by_rank_0(collective, name, ranks)
     if rotating is not None and ranks > 1:
         return _rotated(collective, name, ranks, *rotating)
@@ -96,27 +96,28 @@ def followed(collective: str, name: str, ranks: int, parts: Sequence[Traffic]) -
     return Traffic(collective, name, ranks, tuple(p for part in parts for p in part.patterns), ints(order))
 
 
-def _hierarchical(name: str, ranks: int, ranks_per_node: int | None) -> Traffic:
-    """Compose the phases as collectives.hierarchical does: in each node, along each rail, in each node."""
+def _hierarchical(collective: str, name: str, ranks: int, ranks_per_node: int | None) -> Traffic:
+    """Compose the phases as collectives.hierarchical does: in each node, along each rail, and back."""
     _, _, pair = name.partition(":")
     pair, _, size = pair.partition(":")
     inner, _, outer = pair.partition("/")
-    inner, outer = inner or HIERARCHICAL["all_reduce"][0], outer or HIERARCHICAL["all_reduce"][1]
+    inner, outer = inner or HIERARCHICAL[collective][0], outer or HIERARCHICAL[collective][1]
     places = int(size) if size.isdecimal() else ranks_per_node or usual_ranks_per_node(ranks)
-    rotating = sent_by_rank_0("all_reduce", outer, ranks) is not None
-    if inner not in SCATTERING or not rotating or ranks % places or ranks == 1:
+    rotating = sent_by_rank_0(collective, outer, ranks) is not None
+    if not rotating or ranks % places or ranks == 1 or (collective == "all_reduce" and inner not in SCATTERING):
         if outer not in SPARSE:
             _refuse_large(name, ranks // places)
-        return traffic_of(build("all_reduce", name, ranks, ranks_per_node=ranks_per_node))
-    scatter, gather = SCATTERING[inner]
+        return traffic_of(build(collective, name, ranks, ranks_per_node=ranks_per_node))
     grid = np.arange(ranks, dtype=np.int64).reshape(-1, places)
     nodes = list(grid)
-    parts = [
-        placed(traffic_of(scatter(places)), nodes),
-        placed(named_traffic("all_reduce", outer, len(grid)), list(grid.T), 1.0 / places),
-        placed(traffic_of(gather(places)), nodes),
-    ]
-    return followed("all_reduce", f"hierarchical:{inner}/{outer}:{places}", ranks, [p for p in parts if len(p.order)])
+    rails = placed(named_traffic(collective, outer, len(grid)), list(grid.T), 1.0 / places)
+    if collective == "all_reduce":
+        scatter, gather = SCATTERING[inner]
+        parts = [placed(traffic_of(scatter(places)), nodes), rails, placed(traffic_of(gather(places)), nodes)]
+    else:
+        inside = placed(named_traffic(collective, inner, places), nodes)
+        parts = [rails, inside] if collective == "all_gather" else [inside, rails]
+    return followed(collective, f"hierarchical:{inner}/{outer}:{places}", ranks, [p for p in parts if len(p.order)])
 
 
 def _rotated(collective: str, name: str, ranks: int, rounds: Iterable[Round], chunks: int) -> Traffic:
