@@ -73,7 +73,7 @@ def command(**options: Any) -> int:
 
 
 def _collective(options: Mapping[str, Any]) -> int:
-    from ..simulate.collective import simulate_collective, timeline
+    from ..simulate.collective import Method, simulate_collective, timeline
     from ..simulate.problem import Costs
 
     if options["size"] is None:
@@ -85,9 +85,14 @@ def _collective(options: Mapping[str, Any]) -> int:
         latency_s=None if options["alpha"] is None else parse_time(options["alpha"]),
         reduce_bytes_per_s=None if options["reduce_rate"] is None else parse_rate(options["reduce_rate"]),
     )
-    method = "exact" if options["trace"] else options["method"]
+    method: Method = "exact" if options["trace"] else options["method"]
     run = simulate_collective(
-        traffic, topology, size_bytes, costs=costs, disturbance=_disturbance(options), method=method,
+        traffic,
+        topology,
+        size_bytes,
+        costs=costs,
+        disturbance=_disturbance(options),
+        method=method,
         folding=options["trace"] is None,
     )
     if options["trace"]:
@@ -101,9 +106,7 @@ def _collective(options: Mapping[str, Any]) -> int:
         f"{format_rate(r.busbw_bytes_per_s)} busbw"
     )
     click.echo(f"method     {r.method}" + (f", at most {100 * r.error_bound:.2g} % too long" if r.error_bound else ""))
-    click.echo(
-        f"folded     {r.ranks} ranks to {r.classes} classes, {r.transfers} transfers to {r.simulated_transfers}"
-    )
+    click.echo(f"folded     {r.ranks} ranks to {r.classes} classes, {r.transfers} transfers to {r.simulated_transfers}")
     for line in r.not_modelled:
         click.echo(f"not known  {line}")
     return 0
@@ -175,7 +178,9 @@ def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
         click.echo(json.dumps({"time_s": end_s, "layout": str(layout), **summary, "ranks": rows}))
         return 0
     click.echo(f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks; {len(ranks)} of them differ:")
-    click.echo(f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}")
+    click.echo(
+        f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
+    )
     names = ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "hidden_comm_s", "bubble_s")
     for row in rows:
         click.echo(f"{row['rank']:>7}" + "".join(f"{format_time(row[name]):>10}" for name in names))

@@ -7,6 +7,7 @@ there in a round. With such fixed rates the rounds follow from each other by max
 link takes at least its bytes over its rate, which bounds from below too. Where both bounds meet, they are the time.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ def _walked(folded: Problem, durations: list[Floats]) -> float:
     return float(clock.max(initial=0.0))
 
 
-def _step(r: Round, seconds: Floats, ranks: int):  # type: ignore[no-untyped-def]
+def _step(r: Round, seconds: Floats, ranks: int) -> Callable[[Floats], None]:
     """Return a function that moves the clocks of the ranks on by one round, in place."""
     shift = int(r.dst[0] - r.src[0]) % ranks if len(r.src) else 0
     if shift and np.array_equal(r.src, np.arange(ranks)) and np.array_equal(r.dst, (r.src + shift) % ranks):
@@ -107,7 +108,7 @@ def _step(r: Round, seconds: Floats, ranks: int):  # type: ignore[no-untyped-def
     return step
 
 
-def _shifted(seconds: Floats, after_s: Floats, shift: int, ranks: int):  # type: ignore[no-untyped-def]
+def _shifted(seconds: Floats, after_s: Floats, shift: int, ranks: int) -> Callable[[Floats], None]:
     """Return the step of a round in which rank r sends to rank r + shift: slices in place of gathers."""
     end, rest = np.empty(ranks), ranks - shift
     late: Floats | None = after_s if after_s.any() else None
@@ -121,4 +122,3 @@ def _shifted(seconds: Floats, after_s: Floats, shift: int, ranks: int):  # type:
         np.maximum(end[:shift], arrived[rest:], out=clock[:shift])
 
     return step
-

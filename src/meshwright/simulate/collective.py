@@ -89,7 +89,7 @@ def simulate_collective(
 
 
 def timeline(run: Run) -> Timeline:
-    """Return the spans of an exact run: each transfer at its sender and at its receiver; of a folded one, one a class."""
+    """Return the spans of an exact run: each transfer (each class of them) at its sender and at its receiver."""
     assert run.outcome is not None
     spans, at = [], 0
     name, folded = run.result.collective, run.folded

@@ -11,6 +11,7 @@ adaptive  each message of a round takes the turn whose links are taken least so 
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..cluster.graph import Fabric
 from ..errors import InputError
@@ -97,14 +98,14 @@ class FatTree:
             core[dead] = mixed(self._seed + 64 + attempt, src[dead], dst[dead]) % self._cores
         raise InputError("fabric: too many links of a leaf are cut; no way is left")
 
-    def _alive(self, a: Ints, b: Ints, p: Ints, q: Ints, turn: Ints, core: Ints, capacity: Floats) -> Ints:
+    def _alive(self, a: Ints, b: Ints, p: Ints, q: Ints, turn: Ints, core: Ints, capacity: Floats) -> NDArray[np.bool_]:
         alive = (capacity[self._up + a * self._turns + turn] > 0) & (capacity[self._down + b * self._turns + turn] > 0)
         if self._pods > 1:
             plane = turn * self._cores + core
             wide = self._turns * self._cores
             high = (capacity[self._high_up + p * wide + plane] > 0) & (capacity[self._high_down + q * wide + plane] > 0)
-            alive &= (p == q) | high
-        return alive
+            alive = alive & ((p == q) | high)
+        return np.asarray(alive)
 
     def _least_taken(self, a: Ints, b: Ints, p: Ints, q: Ints, capacity: Floats) -> tuple[Ints, Ints]:
         """Give one message after the other the turn, and then the core, whose links are taken least."""

@@ -12,14 +12,15 @@ apart? What that leaves is small, and refined from one colour on.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .arrays import Ints, lists
+from .arrays import Floats, Ints, lists
 from .problem import Problem, Round
 
 WORTH = 0.5  # share of the ranks that the classes may be, for folding to pay
 PATIENCE = 40  # rounds of refinement on a problem that is not folded yet
 
-Colours = np.ndarray[tuple[int], np.dtype[np.uint64]]
+Colours = NDArray[np.uint64]
 
 
 def fold(whole: Problem) -> Problem:
@@ -65,7 +66,9 @@ def refine(whole: Problem, start: Ints, most: float, patience: int) -> Partition
         next_rank, next_link = rank.copy(), link.copy()
         for number, r in enumerate(whole.rounds):
             path = _summed(rows[number], _mixed(link[r.uses.items]) * per_transfer[number], len(r.src))
-            colour = _mixed(own[number] + _mixed(rank[r.src]) * np.uint64(3) + _mixed(rank[r.dst]) * np.uint64(5) + path)
+            colour = _mixed(
+                own[number] + _mixed(rank[r.src]) * np.uint64(3) + _mixed(rank[r.dst]) * np.uint64(5) + path
+            )
             transfer.append(colour)
             told = _mixed(colour + np.uint64(number))
             out, into = _wide(r.count / whole.members[r.src]), _wide(r.count / whole.members[r.dst])
@@ -104,7 +107,7 @@ def merged(whole: Problem, partition: Partition) -> Problem:
                 delay_s=r.delay_s[first],
                 after_s=r.after_s[first],
                 uses=lists(pairs[0], pairs[1], len(first)),
-                weight=weight,
+                weight=weight.astype(np.float64),
                 count=np.bincount(transfer, r.count).astype(np.int64),
                 local=r.local[first],
             )
@@ -127,7 +130,7 @@ def _periods(ranks: int) -> list[int]:
     return [d for d in sorted({*small, *(ranks // d for d in small)}) if d <= ranks * WORTH]
 
 
-def _hashed(*columns: np.ndarray) -> Colours:  # type: ignore[type-arg]
+def _hashed(*columns: Floats | Ints) -> Colours:
     """Return one colour for each row of some columns of numbers."""
     colour = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
@@ -140,7 +143,7 @@ def _mixed(value: Colours) -> Colours:
     with np.errstate(over="ignore"):
         value = (value + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return value ^ (value >> np.uint64(31))
+        return np.asarray(value ^ (value >> np.uint64(31)))
 
 
 def _summed(row: Ints, value: Colours, rows: int) -> Colours:
@@ -150,13 +153,12 @@ def _summed(row: Ints, value: Colours, rows: int) -> Colours:
     return total
 
 
-def _wide(value: np.ndarray) -> Colours:  # type: ignore[type-arg]
+def _wide(value: Floats | Ints) -> Colours:
     """Return counts as colours can be multiplied by; they are whole, as the partition so far is equitable."""
     whole = np.rint(value)
     assert np.allclose(value, whole), "a class whose members differ"
-    return whole.astype(np.uint64)
+    return np.asarray(whole.astype(np.uint64))
 
 
 def _numbered(colour: Colours) -> Ints:
     return np.unique(colour, return_inverse=True)[1].astype(np.int64)
-

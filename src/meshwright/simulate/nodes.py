@@ -57,7 +57,7 @@ class NodesTopology:
         """Return a link as "A>B"."""
         return self._links.name(link)
 
-    def ways(self, src: Ints, dst: Ints) -> Ways:
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
         """Return the way of each message."""
         table = np.full((len(src), 2), NOWHERE, dtype=np.int64)
         inside = self.domain_of[src] == self.domain_of[dst]
@@ -73,7 +73,7 @@ class NodesTopology:
         nic = self._nic
         if (nic[src[across]] == NOWHERE).any() or (nic[dst[across]] == NOWHERE).any():
             raise InputError("cluster: its nodes have no NIC and no link that joins all of their GPUs")
-        middle = self._between.between(nic[src[across]], nic[dst[across]], self.capacity_bytes_per_s)
+        middle = self._between.between(nic[src[across]], nic[dst[across]], capacity)
         full = np.full((len(src), 4 + middle.shape[1]), NOWHERE, dtype=np.int64)
         full[:, :2] = table
         full[across, 0] = self._host_out + src[across]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InputError
 from .arrays import Floats, Ints, Lists, ints, lists
@@ -69,7 +70,7 @@ class Round:
     uses: Lists
     weight: Floats  # of each use: transfers of the class on each link of the class
     count: Ints
-    local: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    local: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,8 @@ class Problem:
 
 
 def problem(
-    traffic: Traffic, topology: Topology, size_bytes: int, costs: Costs | None = None, disturbance: Disturbance | None = None
+    traffic: Traffic, topology: Topology, size_bytes: int, costs: Costs | None = None,
+    disturbance: Disturbance | None = None,
 ) -> Problem:  # fmt: skip
     """Return the traffic of a payload of `size_bytes` on a topology; InputError where a cut link leaves no way."""
     costs, disturbance = costs or Costs(), disturbance or Disturbance()
@@ -125,7 +127,7 @@ def _round(pattern: Pattern, topology: Topology, size_bytes: int, costs: Costs, 
     count = len(pattern.src)
     local = pattern.src == pattern.dst
     wire = np.flatnonzero(~local)
-    ways = topology.ways(pattern.src[wire], pattern.dst[wire])
+    ways = topology.ways(pattern.src[wire], pattern.dst[wire], capacity)
     _refuse_cut(topology, ways.links, capacity)
     rows = np.repeat(wire, ways.links.counts())
     sent = size_bytes * pattern.share

@@ -289,7 +289,7 @@ class _Step:
     def _update(self, grid: Grid, rank: int) -> None:
         """Add the update of a rank after its gradients have come, and what it gathers then."""
         stages = [self._program.stages[stage] for stage in grid.stages_of(rank)]
-        waits = [[end for end in lanes[rank].last_comm.values()] for lanes in self._lanes]
+        waits = [list(lanes[rank].last_comm.values()) for lanes in self._lanes]
         ends = [
             self._busy(lanes[rank], self._program.optimizer_s, others, "compute", "optimizer", "")
             for lanes, others in zip(self._lanes, waits, strict=True)
@@ -297,4 +297,3 @@ class _Step:
         for stage in stages:
             for comm in stage.parameters:
                 self._joined(rank, comm, [[end] for end in ends], "parameters")
-

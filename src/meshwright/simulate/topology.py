@@ -1,4 +1,4 @@
-"""Topology: the directed links of a network with their rates and latencies, and the way of each message through them."""
+"""Topology: the directed links of a network with their rates, and the way of each message through them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +31,11 @@ class Topology(Protocol):
     def capacity_bytes_per_s(self) -> Floats:
         """Rate of each link; 0 for one that is cut."""
 
-    def ways(self, src: Ints, dst: Ints) -> Ways:
-        """Return the way of each message between two different ranks; those of one call are under way together."""
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+        """Return the way of each message between two different ranks; those of one call are under way together.
+
+        capacity: (links,) what is left of each link; routing goes round one that is cut where it can.
+        """
 
     def name(self, link: int) -> str:
         """Return a link as "A>B"."""
@@ -103,7 +106,7 @@ class PricedNetwork:
         """Rate of each resource."""
         return np.array(self.network.capacities, dtype=np.float64)
 
-    def ways(self, src: Ints, dst: Ints) -> Ways:
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
         """Return the routes of the network."""
         routes = [self.network.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
         count = ints([len(route.resources) for route in routes])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..collectives.algorithms import FLAT, HIERARCHICAL, SCATTERING, build, usual_ranks_per_node
 from ..collectives.figures import chunk_share
@@ -26,7 +27,7 @@ class Pattern:
     src: Ints
     dst: Ints
     share: Floats  # of the payload
-    reduces: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    reduces: NDArray[np.bool_]
 
     def key(self) -> tuple[bytes, ...]:
         """Return what two patterns that are the same have in common."""
@@ -58,7 +59,8 @@ def traffic_of(schedule: Schedule) -> Traffic:
 
 
 def named_traffic(
-    collective: str, name: str, ranks: int, *, ranks_per_node: int | None = None, root: int = 0, target: int | None = None
+    collective: str, name: str, ranks: int, *, ranks_per_node: int | None = None, root: int = 0,
+    target: int | None = None,
 ) -> Traffic:  # fmt: skip
     """Return the traffic of an algorithm, without its schedule where that would not fit into memory.
 
@@ -142,7 +144,8 @@ def _rotated(collective: str, name: str, ranks: int, rounds: Iterable[Round], ch
 
 def _collected(collective: str, name: str, ranks: int, found: Iterable[Pattern]) -> Traffic:
     patterns: dict[tuple[bytes, ...], int] = {}
-    kept, order = [], []
+    kept: list[Pattern] = []
+    order: list[int] = []
     for pattern in found:
         key = pattern.key()
         if key not in patterns:
@@ -165,6 +168,6 @@ def _pattern(transfers: Sequence[Transfer], share: float) -> Pattern:
 def _refuse_large(name: str, ranks: int) -> None:
     if ranks > MAX_WRITTEN_OUT:
         raise InputError(
-            f"{name} on {ranks} ranks: too many transfers to write out; expected an algorithm that looks alike from each"
+            f"{name} on {ranks} ranks: too many transfers to write out; expected one that looks alike from each"
             " rank (ring, pairwise, partitioned), perhaps as hierarchical:INNER/OUTER"
         )
