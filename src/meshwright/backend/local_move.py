@@ -20,6 +20,9 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
     The root is at most as many chunks ahead of the slowest reader as there are slots.
     """
     chunk = group.slot_bytes
+    if group.native is not None and 0 < size_bytes <= chunk:
+        group.native.broadcast(group, address, size_bytes, root)
+        return
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
@@ -38,6 +41,9 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
     """Copy the bytes at `source` on rank i to `targets[i]` on every rank. Blocks; all ranks, the same sizes."""
     rank, chunk = group.rank, group.slot_bytes
     own = sizes_bytes[rank]
+    if group.native is not None and 0 < max(sizes_bytes) <= chunk:
+        group.native.all_gather(group, source, targets, sizes_bytes)
+        return
     for start in range(0, max(sizes_bytes), chunk):
         turn = group.fill()
         length = min(chunk, own - start)
@@ -109,6 +115,11 @@ def all_to_all(
     rank, block = group.rank, _block_bytes(group)
     needed = max([1, *(-(-sent_bytes[peer] // block) for peer in group.peers)])
     step = 0
+    if group.native is not None and needed == 1:
+        needed = group.native.all_to_all(
+            group, sources, sent_bytes, targets, received_bytes, block_bytes=block, steps=STEPS
+        )
+        step = 1
     while step < needed:
         start = step * block
         turn = group.fill()
