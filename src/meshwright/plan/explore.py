@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..units import format_bytes
 from .cost import Grid, Prices, Setting, performance, price
 from .cost.price import machine_of
+from .cost.quantities import Array
 from .reasons import batch_warnings, micro_batch_trade, why
 from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts
 from .study import Rejection, Row, Study
@@ -154,6 +155,11 @@ def best_of_each_split(grid: Grid, order: npt.NDArray[np.int64]) -> npt.NDArray[
     return order[np.sort(first)]
 
 
+def compute_bound_s(prices: Prices) -> Array:
+    """Return the part of each step that neither a network nor an axis order can change: a lower bound of its time."""
+    return prices.forward_s + prices.backward_s + prices.optimizer_s + prices.other_s
+
+
 def price_in_chunks(setting: Setting, grid: Grid) -> Prices:
     """Return the prices of a grid, priced in pieces that fit in the processor's cache."""
     count = len(grid)
@@ -183,8 +189,7 @@ def _may_gain(grid: Grid, prices: Prices) -> npt.NDArray[np.int64]:
     if not len(grid):
         return np.array([], dtype=np.int64)
     best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))[:MAX_ROWS]
-    bound = prices.forward_s + prices.backward_s + prices.optimizer_s + prices.other_s
-    return np.flatnonzero(bound <= prices.step_time_s[best[-1]])
+    return np.flatnonzero(compute_bound_s(prices) <= prices.step_time_s[best[-1]])
 
 
 def _plain_grid(setting: Setting) -> Grid:

@@ -23,7 +23,7 @@ TERMS = {
     "other_s": "host",
 }
 CHOICES = ("tp", "pp", "cp", "ep", "zero", "mbs", "recompute")
-MOST_CHOICES = 4
+MOST_RIVALS = 4
 LARGE_BUBBLE = 0.1  # of the step: from here on more micro-batches are worth a thought
 SMALL_BUBBLE = 0.05
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
@@ -37,30 +37,36 @@ def why(setting: Setting, grid: Grid, prices: Prices, winner: int) -> str:
     )
     head = ", ".join(f"{words} {share:.0%}" for share, words in shares if share >= 0.01)
     text = f"{grid.layout(winner)} takes {format_time(total)} a step ({head})."
-    gains = [found for name in CHOICES if (found := _choice(grid, prices, winner, name)) is not None]
-    gains.sort(key=lambda item: item[0])
-    sentences = [sentence for _, sentence in gains[:MOST_CHOICES]]
-    if not sentences:
+    rivals: dict[int, list[str]] = {}
+    for name in CHOICES:
+        rival = _rival(grid, prices, winner, name)
+        if rival is not None:
+            rivals.setdefault(rival, []).append(name)
+    if not rivals:
         return text + " No other layout fits."
+    nearest = sorted(rivals, key=lambda index: float(prices.step_time_s[index]))[:MOST_RIVALS]
+    sentences = [_beside(grid, prices, winner, rival, rivals[rival]) for rival in nearest]
     return " ".join([text, *sentences, _memory(setting, prices, winner)])
 
 
-def _choice(grid: Grid, prices: Prices, winner: int, name: str) -> tuple[float, str] | None:
-    """Return what the best layout with another value of one degree costs more, and the sentence that says it."""
+def _rival(grid: Grid, prices: Prices, winner: int, name: str) -> int | None:
+    """Return the fastest layout that has another value of one degree."""
     column = getattr(grid, name)
     others = np.flatnonzero(column != column[winner])
-    if not len(others):
-        return None
-    rival = int(others[np.argmin(prices.step_time_s[others])])
+    return int(others[np.argmin(prices.step_time_s[others])]) if len(others) else None
+
+
+def _beside(grid: Grid, prices: Prices, winner: int, rival: int, names: list[str]) -> str:
+    """Return what the winner gains over a rival, and the terms that gain and lose most."""
     loss = float(prices.step_time_s[rival] / prices.step_time_s[winner] - 1)
-    mine, its = _value(name, column[winner]), _value(name, column[rival])
+    mine, its = (" and ".join(f"{n}={_value(n, getattr(grid, n)[index])}" for n in names) for index in (winner, rival))
     worst, best = _differences(prices, winner, rival)
-    text = f"{name}={mine} rather than {its} saves {loss:.1%}"
+    text = f"{mine} rather than {its} save{'s' if len(names) == 1 else ''} {loss:.1%}"
     if worst[0] > 0:
         text += f": {worst[1]} would be {format_time(worst[0])} longer"
     if best[0] < 0:
         text += f", against {format_time(-best[0])} less for {best[1]}"
-    return loss, f"{text} ({grid.layout(rival)})."
+    return f"{text} ({grid.layout(rival)})."
 
 
 def _differences(prices: Prices, winner: int, rival: int) -> tuple[tuple[float, str], tuple[float, str]]:

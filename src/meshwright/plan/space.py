@@ -73,6 +73,8 @@ def factorisations(ranks: int) -> Iterator[Degrees]:
 
 def in_every_order(grid: Grid) -> Grid:
     """Return each layout of a grid once for every order of its axes that differs from another in effect."""
+    if not len(grid):
+        return grid
     sizes = np.stack([getattr(grid, axis) for axis in AXES]) > 1
     pattern = (sizes * (1 << np.arange(len(AXES)))[:, None]).sum(axis=0)
     parts = []
@@ -155,7 +157,7 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
     rounds = (schedule != SCHEDULES.index("interleaved")) | (micro_batches % pp == 0)
     least = np.where(vpp == 2, 2 * pp - 1, pp)
     enough = (schedule != SCHEDULES.index("zb")) | (micro_batches >= least)
-    return rounds & enough
+    return np.logical_and(rounds, enough)
 
 
 def _grid(columns: Ints) -> Grid:
