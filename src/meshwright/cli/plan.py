@@ -49,7 +49,7 @@ Examples:
 @click.option("--target-step-time", metavar="TIME", help="Likewise for a step time (5s).")
 @click.option("--target-days", type=float, help="Likewise for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
-@click.option("--compare", metavar="A,B", help="Clusters side by side, and what changed.")
+@click.option("--compare", metavar="A,B", help="Clusters side by side: dgx-a100-80g,dgx-a800,dgx-a800:intra=300GB/s.")
 @click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="From 1 GPU to all; the batch fixed or grown.")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
 @click.option("--mfu", type=float, help="Arithmetic with this share of the dense peak. Default with --params: 0.5.")
@@ -96,6 +96,8 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--target-days: needs --tokens")
     if given["plot"] is not None and not any(mode.startswith("--target") for mode in chosen):
         raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
+    if given["plot"] is not None and given["plot"].suffix != ".svg":
+        raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
     if given["output"] is not None and chosen:
         raise InputError(f"--output and {chosen[0]}: expected one of them")
 
@@ -226,8 +228,6 @@ def _plot(path: Path, solution: "Solution", marks: dict[str, "tuple[Mark, ...]"]
             label=lambda value: quantity_text(need.quantity, value),
         )
 
-    if path.suffix != ".svg":
-        raise InputError(f"--plot {path}: expected a name that ends in .svg")
     _guarded(path, lambda: write_atomic(path, stacked([one(need) for need in solution.needs]).encode()))
 
 
@@ -240,7 +240,7 @@ def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", cons
     names = [name.strip() for name in given["compare"].split(",") if name.strip()]
     if len(set(names)) < 2:
         raise InputError(f"--compare {given['compare']}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
-    settings = {name: setting_of(_request(given, model, name), catalogue) for name in names}
+    settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
     first = settings[names[0]]
     layout = None if given["layout"] is None else Layout.parse(given["layout"], world_size=first.gpus)
     comparison = compare(settings, layout)
@@ -249,6 +249,20 @@ def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", cons
     else:
         show_comparison_of_clusters(console, comparison)
     return 0
+
+
+def _overridden(given: dict[str, Any], text: str, model: "Model") -> "tuple[dict[str, Any], Model, str]":
+    """Return the options for one of the clusters of --compare: "NAME:inter=400Gbps" overrides a rate for it alone."""
+    name, *changes = text.split(":")
+    mine = dict(given)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or key not in {"intra", "inter", "latency", "fabric", "precision"}:
+            raise InputError(
+                f"--compare {text}: {change!r}: expected KEY=VALUE with intra, inter, latency, fabric or precision"
+            )
+        mine[key] = value
+    return mine, model, name
 
 
 def _scaling(setting: "Setting", given: dict[str, Any], console: "Console") -> int:

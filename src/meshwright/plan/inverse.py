@@ -185,10 +185,10 @@ def _need(setting: Setting, target_s: float, quantity: Quantity) -> Need:
 def _present(setting: Setting, quantity: Quantity) -> float:
     machine = machine_of(setting)
     if quantity == "latency":
+        if setting.latency_s is not None:
+            return setting.latency_s
         accelerator = node_group_of(setting.cluster).gpu.model
-        return (
-            setting.latency_s or coefficients(book(), setting.stack, accelerator, setting.precision).network_latency_s
-        )
+        return float(coefficients(book(), setting.stack, accelerator, setting.precision).network_latency_s)
     return float(machine.node_rate if quantity == "inter" else machine.link_rate)
 
 

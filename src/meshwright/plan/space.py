@@ -157,7 +157,8 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
     rounds = (schedule != SCHEDULES.index("interleaved")) | (micro_batches % pp == 0)
     least = np.where(vpp == 2, 2 * pp - 1, pp)
     enough = (schedule != SCHEDULES.index("zb")) | (micro_batches >= least)
-    return np.logical_and(rounds, enough)
+    both: npt.NDArray[np.bool_] = rounds & enough
+    return both
 
 
 def _grid(columns: Ints) -> Grid:

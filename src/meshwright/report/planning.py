@@ -6,6 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..layout import Layout
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import Need, Solution
@@ -14,7 +15,8 @@ from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
 
-BAR = 28  # characters of the longest bar of a curve
+WIDE = 110  # characters of a console that shows every column
+BAR = 20  # characters of the longest bar of a curve
 UNITS = {"peak": "TFLOP/s", "link rate": "GB/s", "node rate": "Gb/s", "memory rate": "GB/s", "memory bytes": "GiB"}
 SCALES = {"peak": 1e12, "link rate": 1e9, "node rate": 1e9 / 8, "memory rate": 1e9, "memory bytes": 2**30}
 QUANTITIES = {
@@ -31,7 +33,8 @@ def show_study(console: Console, study: Study) -> None:
         f"step, {study.precision}, stack {study.stack}; {study.legal:,} legal layouts, {study.priced:,} prices",
         highlight=False,
     )
-    console.print(rows_table("the fastest of each way to split", [*study.rows, study.plain]))
+    title = "the fastest of each way to split"
+    console.print(rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
     console.print(study.reason, highlight=False)
     if study.pareto:
         console.print(_pareto(study.pareto))
@@ -51,26 +54,34 @@ def show_limits(console: Console, row: Row) -> None:
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 
-def rows_table(title: str, rows: Sequence[Row]) -> Table:
-    """Return layouts with their terms, the fastest bold."""
+def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table:
+    """Return layouts with their terms, the fastest bold; `brief` leaves out forward and backward."""
+    simulated = any(row.simulated_s is not None for row in rows)
+    names = ["step", *(["simulated"] if simulated else []), "MFU", *([] if brief else ["forward", "backward"])]
     table = _table(title)
     table.add_column("layout", overflow="fold")
-    simulated = any(row.simulated_s is not None for row in rows)
-    for name in ("step", *(["simulated"] if simulated else []), "MFU", "fwd", "bwd", "exposed", "bubble", "memory"):
+    for name in (*names, "exposed", "bubble", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
     for place, row in enumerate(rows):
         p = row.predicted
         note = row.note or ("" if row.fits else "does not fit")
         table.add_row(
-            f"{row.layout}" + (f" ({note})" if note else ""),
+            layout_text(row.layout) + (f" ({note})" if note else ""),
             format_time(p.step_time_s),
             *([format_time(row.simulated_s) if row.simulated_s is not None else ""] if simulated else []),
             "" if p.mfu is None else f"{p.mfu:.1%}",
-            *map(format_time, (p.forward_s, p.backward_s, p.exposed_comm_s, p.bubble_s)),
+            *([] if brief else [format_time(p.forward_s), format_time(p.backward_s)]),
+            format_time(p.exposed_comm_s),
+            format_time(p.bubble_s),
             format_bytes(p.peak_memory_bytes_per_gpu),
             style="bold" if place == 0 else "",
         )
     return table
+
+
+def layout_text(layout: Layout) -> str:
+    """Return a layout with blanks, so that a narrow column breaks it between its keys; it parses back all the same."""
+    return str(layout).replace(",", ", ")
 
 
 def show_row(console: Console, title: str, row: Row) -> None:
@@ -157,10 +168,10 @@ def show_comparison_of_clusters(console: Console, comparison: Comparison) -> Non
     for change in comparison.changes:
         scale, unit = SCALES.get(change.figure, 1.0), UNITS.get(change.figure, FIGURES["domain"])
         table.add_row(f"{change.figure} ({unit})", *(f"{value / scale:.4g}" for value in change.values))
-    table.add_row("best layout", *(str(side.best.layout) for side in sides))
+    table.add_row("best layout", *(layout_text(side.best.layout) for side in sides))
     table.add_row("  its step", *(format_time(side.best.predicted.step_time_s) for side in sides))
     table.add_row("  its MFU", *(f"{side.best.predicted.mfu or 0:.1%}" for side in sides))
-    table.add_row("the same layout", *(str(side.same.layout) for side in sides))
+    table.add_row("the same layout", *(layout_text(side.same.layout) for side in sides))
     table.add_row("  step", *(format_time(side.same.predicted.step_time_s) for side in sides))
     table.add_row("  memory", *(format_bytes(side.same.predicted.peak_memory_bytes_per_gpu) for side in sides))
     for name in sides[0].terms:
@@ -191,7 +202,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
             f"{point.efficiency:.0%}",
             f"{point.exposed_share:.1%}",
             f"{p.bubble_s / p.step_time_s:.1%}",
-            str(point.row.layout),
+            layout_text(point.row.layout),
         )
     console.print(table)
     if scaling.too_small:
@@ -211,7 +222,7 @@ def _pareto(rows: Sequence[Row]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         p = row.predicted
-        table.add_row(str(row.layout), format_bytes(p.peak_memory_bytes_per_gpu), format_time(p.step_time_s))
+        table.add_row(layout_text(row.layout), format_bytes(p.peak_memory_bytes_per_gpu), format_time(p.step_time_s))
     return table
 
 
@@ -242,8 +253,10 @@ def _bars(need: Need, target_s: float, marks: Sequence[Mark]) -> Table:
     values += [(point.value, "") for point in need.curve[:: max(1, len(need.curve) // 8)]]
     slowest = need.curve[0].step_time_s if need.quantity != "latency" else need.curve[-1].step_time_s
     table = _table("")
-    for name, justify in (("", "right"), ("step", "right"), ("", "left"), ("", "left")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for value, name in sorted(values):
         step_s = need.at(value)
         length = max(1, round(BAR * step_s / slowest))
