@@ -34,6 +34,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self.ranks = path / "ranks"
+        self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
@@ -44,6 +45,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
             self.ranks.mkdir(exist_ok=True)
+            self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", corpus_listing.encode())
             write_struct(self.path / "cluster.json", cluster)
             write_struct(self.path / "plan.json", plan)
