@@ -55,9 +55,10 @@ def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) 
             )
     less = f"the first {shown} of {micro_batches} micro-batches; " if shown < micro_batches else ""
     formula = bubble_share(layout.schedule, layout.pp, layout.vpp, shown)
+    predicted_text = format_time(predicted.bubble_s)
     note = (
-        f"{less}equal stages, transfers not drawn; a rank idles {timing.bubble_share:.1%} of what is drawn "
-        f"(the formula says {formula:.1%} where backward takes twice the forward), the prediction has {format_time(predicted.bubble_s)} of a step"
+        f"{less}equal stages, transfers not drawn; a rank idles {timing.bubble_share:.1%} of what is drawn (the "
+        f"formula says {formula:.1%}, with backward twice the forward); the prediction has {predicted_text}"
     )
     return Figure(
         title=f"Pipeline: {layout.schedule}, {layout.pp} ranks, {stages} stages, {micro_batches} micro-batches",

@@ -15,6 +15,7 @@ from meshwright.report.run import report
 from meshwright.report.sampling import thinned
 from meshwright.report.two import two_runs_page
 from meshwright.timeline import Span, Timeline, step_parts, summarize
+from meshwright.train.events import Event, EventLog
 from tests.runs import fake_run, step_spans
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -88,6 +89,21 @@ def test_the_slow_rank_is_called_a_straggler(run):
     report(run)
 
     assert re.search(r"rank 1 computes 1\d% longer than the median rank", run.report.read_text())
+
+
+def test_what_happened_to_the_run_is_listed(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    log = EventLog(folder.events, 0)
+    log.record(Event(kind="failure", message="rank 1 died of signal 9", culprit=1, step=12, host="node0"))
+    log.record(Event(kind="restart", message="from step 10"))
+    report(folder)
+    data = json.loads(folder.report.with_suffix(".json").read_text())
+    events = next(section for section in data["sections"] if section["heading"] == "Events")["blocks"][0]
+
+    assert events["title"] == "1 x failure, 1 x restart"
+    assert [cell["text"] for cell in events["rows"][0]][1:] == [
+        "failure", "12", "1", "node0", "rank 1 died of signal 9",
+    ]  # fmt: skip
 
 
 def test_two_runs_are_set_side_by_side(run, tmp_path):
