@@ -23,40 +23,38 @@ if TYPE_CHECKING:
     from ..workload.models import Model
 
 EXAMPLES = """\b
-Examples:
-  meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512
-  meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 --layout tp=8,pp=4,sp=1,zero=1
-  meshwright plan --params 2B --seq-len 2048 --global-batch 16 --gpus 8 --cluster dgx-a100-80g --recompute full
-  meshwright plan --model gpt3-175b --cluster dgx-a100-80g --gpus 512 --global-batch 1024 --target-mfu 0.45
+Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512
+         (add --layout tp=8,pp=4,sp=1, or --target-mfu 0.45, or --scaling fixed)
+         meshwright plan --params 2B --seq-len 2048 --global-batch 16 --cluster dgx-a100-80g
 """
 
 
 @click.command("plan", epilog=EXAMPLES)
-@click.option("--model", "model_name", metavar="NAME|FILE", help="Catalogue name, Hugging Face config.json, or TOML.")
-@click.option("--cluster", metavar="NAME|FILE", help="Node type of the catalogue, or a file that topo --save wrote.")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or those of the file.")
-@click.option("--global-batch", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
-@click.option("--seq-len", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
-@click.option("--precision", default="bf16", show_default=True, help="bf16, fp16, fp8, mxfp8, nvfp4, fp32.")
-@click.option("--stack", help="Software whose fitted constants apply. Default: Meshwright's own.")
-@click.option("--layout", help='Price this layout only, such as "tp=8,pp=4,sp=1,zero=1".')
-@click.option("--intra", metavar="RATE", help="Rate of a GPU to its peers in the node, per direction (450GB/s).")
-@click.option("--inter", metavar="RATE", help="Rate of all NICs of a node together, per direction (1600Gbps).")
-@click.option("--latency", metavar="TIME", help="Latency of a hop between nodes (10us).")
-@click.option("--fabric", default="flat", show_default=True, help="Fabric of the catalogue between the nodes.")
-@click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends or overrides the catalogue.")
-@click.option("--target-mfu", type=float, help="Solve for the network, latency and GPUs that reach this MFU.")
+@click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
+@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
+@click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")
+@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
+@click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
+@click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
+@click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
+@click.option("--intra", metavar="RATE", help="Of a GPU to its peers, per direction (450GB/s).")
+@click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
+@click.option("--latency", metavar="TIME", help="Of a hop between nodes (10us).")
+@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue, between nodes. Default: flat.")
+@click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
+@click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")
 @click.option("--target-step-time", metavar="TIME", help="Likewise for a step time (5s).")
-@click.option("--target-days", type=float, help="Likewise for the days that --tokens take.")
+@click.option("--target-days", metavar="DAYS", type=float, help="Likewise for the days that --tokens take.")
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
-@click.option("--compare", metavar="A,B", help="Clusters side by side: dgx-a100-80g,dgx-a800,dgx-a800:intra=300GB/s.")
-@click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="From 1 GPU to all; the batch fixed or grown.")
+@click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
+@click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
-@click.option("--mfu", type=float, help="Arithmetic with this share of the dense peak. Default with --params: 0.5.")
-@click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="For the arithmetic.")
-@click.option("--layers", type=click.IntRange(min=1), help="For the arithmetic: layers, to size one.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the plan to this file (plan.json).")
-@click.option("--plot", type=click.Path(path_type=Path), help="Write the curve of a --target to this SVG file.")
+@click.option("--mfu", metavar="SHARE", type=float, help="Share of the peak in the arithmetic (0.5).")
+@click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="In the arithmetic.")
+@click.option("--layers", metavar="N", type=click.IntRange(min=1), help="In the arithmetic: to size one.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan (plan.json).")
+@click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw a target's curves (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**given: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
