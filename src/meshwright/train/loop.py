@@ -44,7 +44,7 @@ class Trainer:
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         torch.manual_seed(config.train.seed)  # the same weights on every rank
-        module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
+        module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
         self.engine = build_engine(module, plan, self._settings())
         self.first_step = self._resume()
         seq_len = config.data.seq_len
