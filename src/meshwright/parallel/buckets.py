@@ -82,7 +82,7 @@ class Buckets:
         self._of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         self._next = len(self._buckets)  # bucket to start next; none while gradients only add up
         for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._ready)
+            parameter.register_post_accumulate_grad_hook(self._ready)  # type: ignore[no-untyped-call]
 
     def arm(self) -> None:
         """Let gradients travel in the backward pass that follows, the last of the step."""
@@ -109,12 +109,6 @@ class Buckets:
             start = time.monotonic()
             all_gather_single(bucket.weights, mine, group=self._channel.group)
             self._note("all_gather", bucket.weights, start)
-
-    def clear(self) -> None:
-        """Forget the gradients of the step; their memory stays."""
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.grad = None
 
     def buffers(self) -> list[Tensor]:
         """Return the memory that the buckets hold throughout."""

@@ -44,7 +44,7 @@ class Stopwatch:
 
 
 class Channel:
-    """This rank's group along one axis, and the collectives on it; of size 1, where all of them are identities."""
+    """The collectives of this rank's group along one axis; a group of one needs none."""
 
     def __init__(self, mesh: Mesh, axis: Axis, stopwatch: Stopwatch) -> None:
         self.size, self.index = mesh.size(axis), mesh.index(axis)
@@ -61,16 +61,18 @@ class Channel:
         """Return the tensors of all ranks, one behind the other along `dim`."""
         piece = tensor.contiguous()
         parts = piece.new_empty((self.size, *piece.shape))
-        self._run("all_gather", parts, lambda: all_gather_single(parts, piece, group=self.group))
+        flat, mine = parts.view(-1), piece.view(-1)
+        self._run("all_gather", parts, lambda: all_gather_single(flat, mine, group=self.group))
         dim %= tensor.dim()
         return parts.movedim(0, dim).flatten(dim, dim + 1)
 
     def reduce_scatter(self, tensor: Tensor, dim: int) -> Tensor:
         """Return this rank's part along `dim` of the sum over the group."""
         dim %= tensor.dim()
-        parts = tensor.unflatten(dim, (self.size, -1)).movedim(dim, 0).contiguous()
+        parts = torch.unflatten(tensor, dim, (self.size, -1)).movedim(dim, 0).contiguous()
         result = torch.empty_like(parts[0])
-        self._run("reduce_scatter", parts, lambda: reduce_scatter_single(result, parts, group=self.group))
+        flat, mine = parts.view(-1), result.view(-1)
+        self._run("reduce_scatter", parts, lambda: reduce_scatter_single(mine, flat, group=self.group))
         return result
 
     def all_to_all(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
@@ -121,11 +123,10 @@ def joined(x: Tensor, channel: Channel, dim: int) -> Tensor:
 
 def exchanged(rows: Tensor, channel: Channel, sent: list[int], received: list[int]) -> Tensor:
     """Return the rows that the ranks sent here; the gradient travels back."""
-    result: Tensor = _Exchanged.apply(rows, channel, sent, received) if channel.size > 1 else rows
-    return result
+    return _call(_Exchanged, rows, channel, sent, received)
 
 
-def _call(function: Any, x: Tensor, channel: Channel, *rest: int) -> Tensor:
+def _call(function: Any, x: Tensor, channel: Channel, *rest: int | list[int]) -> Tensor:
     result: Tensor = function.apply(x, channel, *rest) if channel.size > 1 else x
     return result
 

@@ -35,7 +35,8 @@ class ContextAttention:
         channel, chunks = self._channel, 2 * self._channel.size
         both = gathered(torch.cat((k_BGTD, v_BGTD), -1), channel, POSITION_DIM).chunk(chunks, POSITION_DIM)
         ascending = [*both[0::2], *reversed(both[1::2])]  # each rank's early chunk, then the late ones
-        k_all, v_all = torch.cat(ascending, POSITION_DIM).split((k_BGTD.shape[-1], v_BGTD.shape[-1]), -1)
+        widths = [k_BGTD.shape[-1], v_BGTD.shape[-1]]
+        k_all, v_all = torch.split(torch.cat(ascending, POSITION_DIM), widths, -1)
         parts = []
         for number, q in zip((channel.index, chunks - 1 - channel.index), q_BHTD.chunk(2, POSITION_DIM), strict=True):
             length = q.shape[POSITION_DIM]

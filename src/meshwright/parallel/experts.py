@@ -78,7 +78,7 @@ class Bank(nn.Module):
         return exchanged(y[back], channel, received, sent)
 
     def _applied(self, rows: Tensor, counts_L: list[int]) -> Tensor:
-        parts = zip(rows.split(counts_L), self.gate_up, self.down, strict=True)
+        parts = zip(torch.split(rows, counts_L), self.gate_up, self.down, strict=True)
         return torch.cat([F.linear(swiglu(F.linear(part, gate_up)), down) for part, gate_up, down in parts])
 
 

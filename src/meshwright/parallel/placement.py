@@ -85,8 +85,11 @@ def boxes(placement: Placement, local: Sequence[int], extent: Sequence[int]) -> 
         )
 
 
-def blocks(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
-    """Cut the range `start` to `stop` of a flattened tensor into blocks: yield offset, extent, and where each starts.
+Block = tuple[tuple[int, ...], tuple[int, ...], int]  # offset, extent, where it starts in the flattened tensor
+
+
+def blocks(shape: Sequence[int], start: int, stop: int) -> Iterator[Block]:
+    """Cut the range `start` to `stop` of a flattened tensor into blocks.
 
     >>> list(blocks((3, 4), 2, 12))
     [((0, 2), (1, 2), 2), ((1, 0), (2, 4), 4)]

@@ -52,6 +52,7 @@ class Sharded:
         """Return the summed loss of this rank's part of a micro-batch."""
         with torch.no_grad(), self._settings.precision():
             loss: Tensor = self.part.module(*held_part(batch, self._context))
+        self.part.rest()
         return loss.double().cpu() * self._reports
 
     def shards(self) -> list[Shard]:

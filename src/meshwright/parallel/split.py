@@ -10,7 +10,8 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,15 +20,15 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import InputError
 from ..layout import Layout, Plan
-from .buckets import Buckets, Piece
+from .buckets import Buckets
 from .channel import Channel, Stopwatch
 from .context import split_context
 from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .mesh import Axis, Mesh
-from .placement import Placement, blocks, boxes
+from .placement import Block, Box, Placement, blocks, boxes
 from .tensor import Rule, Seam, split_tensors
-from .zero import offset_of, shard
+from .zero import offset_of, shard, sharded_modules
 
 
 def split_module(
@@ -50,11 +51,20 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
     found: dict[str, Rule] = {}
     for prefix, part in module.named_modules():
         if hasattr(part, "split_rules"):
-            rules = part.split_rules()  # type: ignore[operator]
+            rules = part.split_rules()
             found |= {".".join(filter(None, (prefix, name))): rule for name, rule in rules.items()}
     if not found:
         raise InputError(f"tp: {type(module).__name__} says by no `split_rules()` how its layers are cut")
     return found
+
+
+class Held(NamedTuple):
+    """What the optimiser updates of a parameter: the parameter itself, or this rank's part of it under ZeRO."""
+
+    name: str
+    owner: nn.Parameter  # as the module holds it
+    tensor: nn.Parameter  # shares its memory
+    start: int | None = None  # of a run of the flattened parameter (ZeRO 1)
 
 
 class SplitPart:
@@ -75,14 +85,13 @@ class SplitPart:
             for name, at in ((name, placements[p]) for name, p in module.named_parameters())
         }
         self._buckets: list[Buckets] = []
-        self._pieces: list[Piece] = []
         if layout.zero >= 2:
             shard(module, mesh, layout)
         else:
             self._fill_buckets(plan.bucket_bytes)
+        self._held = self._pieces()
         self.optimizer = settings.optimizer(module)
-        self._hand_over_pieces()
-        self._names = {p: name for name, p in module.named_parameters()}
+        self._hand_over()
         self._tensor = Channel(mesh, "tp", self.stopwatch)
 
     def begin(self, *, last: bool) -> None:
@@ -95,36 +104,40 @@ class SplitPart:
         """Wait until all gradients are summed."""
         for buckets in self._buckets:
             buckets.finish()
-        partial = [p for p in self._parameters() if self._at(p).partial and p.grad is not None]
-        if self._layout.sp and partial:
-            gradients = [_local(p.grad) for p in partial if p.grad is not None]
-            total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-            for gradient, part in zip(gradients, total.split([g.numel() for g in gradients]), strict=True):
+        if self._layout.zero >= 2:
+            for held in self._held:
+                held.tensor.grad = None if held.owner.grad is None else _local(held.owner.grad)
+        partial = [gradient for held, gradient in self._gradients() if self._placements[held.name].partial]
+        if partial:
+            total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
+            for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
     def update(self) -> float:
         """Clip, update and clear; return the gradient's norm over the whole model. All ranks of the world."""
-        gradients = [_local(p.grad) for p in self._parameters() if p.grad is not None]
         norm = self._norm()
         limit = self._settings.max_grad_norm
-        if limit:
-            torch._foreach_mul_(gradients, min(1.0, limit / (norm + 1e-6)))
+        if limit:  # the formula of torch's clip_grad_norm_, 1e-6 and all
+            scale = min(1.0, limit / (norm + 1e-6))
+            torch._foreach_mul_([gradient for _, gradient in self._gradients()], scale)
         self.optimizer.step()
+        self.module.zero_grad(set_to_none=True)
         if self._layout.zero == 1:
             for buckets in self._buckets:
                 buckets.spread()
-        else:
+        elif self._layout.zero >= 2:
             self.optimizer.zero_grad(set_to_none=True)
-        for buckets in self._buckets:
-            buckets.clear()
         return norm
+
+    def rest(self) -> None:
+        """Drop weights that a forward pass without a backward has gathered (ZeRO 2 and 3)."""
+        for part in sharded_modules(self.module):
+            part.reshard()
 
     def shards(self) -> list[Shard]:
         """Return every piece that this rank holds, with its optimiser state."""
         make_state(self.optimizer)
-        if self._pieces:
-            return [found for piece in self._pieces for found in self._shards_of_piece(piece)]
-        return [found for name, p in self.module.named_parameters() for found in self._shards_of(name, p)]
+        return [found for held in self._held for found in self._shards_of(held)]
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""
@@ -132,7 +145,7 @@ class SplitPart:
         return found + [buffer for buckets in self._buckets for buffer in buckets.buffers()]
 
     def _fill_buckets(self, bucket_bytes: int) -> None:
-        """Put gradients into buckets; those that no other rank shares stay where they are, unless ZeRO cuts them."""
+        """Put gradients that other ranks share into buckets; under ZeRO 1 all of them, as weights lie there too."""
         scatter = self._layout.zero == 1
         axes: dict[Axis, list[nn.Parameter]] = {"data": [], "edp": []}
         for name, parameter in self.module.named_parameters():
@@ -143,69 +156,67 @@ class SplitPart:
                 notes = self._settings.notes
                 self._buckets.append(Buckets(parameters, channel, notes, bucket_bytes=bucket_bytes, scatter=scatter))
 
-    def _hand_over_pieces(self) -> None:
-        """Let the optimiser update this rank's runs of the parameters in place of the parameters (ZeRO 1)."""
-        if self._layout.zero != 1:
-            return
-        self._pieces = [piece for buckets in self._buckets for piece in buckets.pieces()]
+    def _pieces(self) -> list[Held]:
+        """Return what this rank updates, as plain tensors."""
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        if self._layout.zero == 1:
+            pieces = [piece for buckets in self._buckets for piece in buckets.pieces()]
+            return [Held(names[piece.owner], piece.owner, piece.tensor, piece.start) for piece in pieces]
+        if self._layout.zero >= 2:
+            return [Held(name, p, nn.Parameter(_local(p.detach()))) for p, name in names.items()]
+        return [Held(name, p, p) for p, name in names.items()]
+
+    def _hand_over(self) -> None:
+        """Put into the optimiser what this rank updates, in the groups of the parameters it belongs to."""
         of: dict[nn.Parameter, list[nn.Parameter]] = {}
-        for piece in self._pieces:
-            of.setdefault(piece.owner, []).append(piece.tensor)
+        for held in self._held:
+            of.setdefault(held.owner, []).append(held.tensor)
         for group in self.optimizer.param_groups:
-            group["params"] = [run for parameter in group["params"] for run in of.get(parameter, [])]
+            group["params"] = [tensor for parameter in group["params"] for tensor in of.get(parameter, [])]
 
-    def _parameters(self) -> list[nn.Parameter]:
-        """Return what the optimiser updates."""
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
+    def _gradients(self) -> list[tuple[Held, Tensor]]:
+        return [(held, held.tensor.grad) for held in self._held if held.tensor.grad is not None]
 
-    def _at(self, parameter: nn.Parameter) -> Placement:
-        for piece in self._pieces:
-            if piece.tensor is parameter:
-                return self._placements[self._names[piece.owner]]
-        return self._placements[self._names[parameter]]
-
-    def _counts(self, at: Placement) -> bool:
+    def _counts(self, name: str) -> bool:
         """Return whether this rank is the one that counts and writes the piece it holds of a parameter."""
-        axis: Axis
+        at = self._placements[name]
         if self._layout.zero == 1:
             return at.owner  # each rank holds another run
         if self._layout.zero >= 2:
             return at.owner and (at.expert or self.mesh.index("replica") == 0)
-        axis = "edp" if at.expert else "data"
-        return at.owner and self.mesh.index(axis) == 0
+        return at.owner and self.mesh.index("edp" if at.expert else "data") == 0
 
     def _norm(self) -> float:
         """Return the norm of the whole model's gradient: squares of each piece once, summed over the world."""
         total = torch.zeros(1, dtype=torch.float64, device=self._settings.device)
-        counted = [_local(p.grad) for p in self._parameters() if p.grad is not None and self._counts(self._at(p))]
+        counted = [gradient for held, gradient in self._gradients() if self._counts(held.name)]
         if counted:
             total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
         if dist.is_initialized():
             dist.all_reduce(total)
         return math.sqrt(total.item())
 
-    def _shards_of(self, name: str, parameter: nn.Parameter) -> Iterable[Shard]:
-        at = self._placements[name]
-        local = _local(parameter.detach())
-        offset = offset_of(parameter) if isinstance(parameter, DTensor) else (0,) * local.dim()
-        state = {key: _local(value) for key, value in state_of(self.optimizer, parameter).items()}
-        for box in boxes(at, offset, local.shape):
-            moments = {k: box.of(v, offset) if v.dim() else v for k, v in state.items()}
-            yield Shard(name, at.shape, box.whole, box.of(local, offset), moments, self._counts(at))
+    def _shards_of(self, held: Held) -> Iterator[Shard]:
+        at, tensor = self._placements[held.name], held.tensor.detach()
+        state = state_of(self.optimizer, held.tensor)
+        blocks_held: Iterable[Block]
+        if held.start is None:
+            offset = offset_of(held.owner) if isinstance(held.owner, DTensor) else (0,) * tensor.dim()
+            blocks_held = [(offset, tuple(tensor.shape), 0)]
+        else:
+            found = blocks(held.owner.shape, held.start, held.start + tensor.numel())
+            blocks_held = [(offset, extent, first - held.start) for offset, extent, first in found]
+        for block in blocks_held:
+            for box in boxes(at, *block[:2]):
+                moments = {key: _piece(value, block, box) if value.dim() else value for key, value in state.items()}
+                piece = _piece(tensor, block, box)
+                yield Shard(held.name, at.shape, box.whole, piece, moments, self._counts(held.name))
 
-    def _shards_of_piece(self, piece: Piece) -> Iterable[Shard]:
-        name = self._names[piece.owner]
-        at = self._placements[name]
-        state = state_of(self.optimizer, piece.tensor)
-        shape = tuple(piece.owner.shape)
-        stop = piece.start + piece.tensor.numel()
-        for offset, extent, first in blocks(shape, piece.start, stop):
-            here = slice(first - piece.start, first - piece.start + math.prod(extent))
-            block = piece.tensor.detach()[here].view(extent)
-            whole = {key: value[here].view(extent) if value.dim() else value for key, value in state.items()}
-            for box in boxes(at, offset, extent):
-                moments = {k: box.of(v, offset) if v.dim() else v for k, v in whole.items()}
-                yield Shard(name, at.shape, box.whole, box.of(block, offset), moments, self._counts(at))
+
+def _piece(tensor: Tensor, block: Block, box: Box) -> Tensor:
+    """Return a box of a block of a tensor, which may be flattened, as a view."""
+    offset, extent, first = block
+    return box.of(tensor.view(-1)[first : first + math.prod(extent)].view(extent), offset)
 
 
 def _local(tensor: Tensor) -> Tensor:
