@@ -3,6 +3,7 @@
 One grid serves the planner (time and memory), the simulator and the running engine.
 """
 
+from .cut import Cut, Target, Unit, best_cut, cost_of, equal_cut, stage_in_flight, stage_times
 from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Grid, Kind, parse_grid
@@ -12,16 +13,24 @@ from .timing import StageTimes, Timing, peak_in_flight, timed
 __all__ = [
     "SCHEDULES",
     "Action",
+    "Cut",
     "Grid",
     "Kind",
     "StageTimes",
+    "Target",
     "Timing",
+    "Unit",
+    "best_cut",
     "bubble_share",
+    "cost_of",
+    "equal_cut",
     "illegal",
     "in_flight",
     "parse_grid",
     "peak_in_flight",
     "picture",
     "schedule",
+    "stage_in_flight",
+    "stage_times",
     "timed",
 ]

@@ -9,7 +9,7 @@ Memory is not a rule here: whether a layout fits is a price (`plan.cost`). The r
   context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
   experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp is checked by Layout itself)
   batch     the global batch is a multiple of dp x mbs
-  schedule  interleaved: micro-batches are a multiple of pp; zero-bubble: at least pp of them
+  schedule  the micro-batches are as many as the pipeline's schedule needs (`pipelines.illegal`)
 """
 
 import itertools
@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from ..layout import Layout, PipelineSchedule
+from ..pipelines import illegal as schedule_rule
 
 
 class Splittable(Protocol):
@@ -93,15 +94,6 @@ def stages_fit(layers: int, pp: int, vpp: int) -> bool:
     return (layers % slots == 0 and slots <= layers) or (layers + 2) % slots == 0
 
 
-def micro_batches_fit(layout: Layout, micro_batches: int) -> bool:
-    """Return whether the pipeline's schedule runs with so many micro-batches."""
-    if layout.pp == 1:
-        return True
-    if layout.schedule == "interleaved":
-        return micro_batches % layout.pp == 0
-    return layout.schedule != "zb" or micro_batches >= layout.pp
-
-
 def nearest_legal(
     layout: Layout, model: Splittable, *, global_batch: int, seq_len: int, ranks: int | None = None, count: int = 3
 ) -> list[Layout]:
@@ -143,11 +135,10 @@ def _batch(layout: Layout, global_batch: int) -> list[str]:
     per_round = layout.dp * layout.mbs
     if global_batch < per_round or global_batch % per_round:
         return [f"mbs: dp x mbs = {layout.dp} x {layout.mbs} does not divide the global batch of {global_batch}"]
-    number = global_batch // per_round
-    if micro_batches_fit(layout, number):
+    if layout.pp == 1:
         return []
-    needs = "a multiple of" if layout.schedule == "interleaved" else "at least"
-    return [f"schedule: {layout.schedule} needs {needs} pp = {layout.pp} micro-batches, the batch makes {number}"]
+    problem = schedule_rule(layout.schedule, layout.pp, layout.vpp, global_batch // per_round)
+    return [problem] if problem else []
 
 
 def _degrees(layout: Layout, model: Splittable, world: int, global_batch: int) -> Iterator[Layout]:

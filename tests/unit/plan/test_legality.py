@@ -47,8 +47,8 @@ def test_layouts_that_people_ran_are_legal(text):
         ("ep=2,dp=2", "ep: 2, but the model has no experts"),
         ("dp=3", "mbs: dp x mbs = 3 x 1 does not divide the global batch of 512"),
         ("dp=512,mbs=2", "mbs: dp x mbs = 512 x 2 does not divide the global batch of 512"),
-        ("pp=6,vpp=3,schedule=interleaved,dp=1", "needs a multiple of pp = 6 micro-batches, the batch makes 512"),
-        ("pp=8,schedule=zb,dp=128", "zb needs at least pp = 8 micro-batches, the batch makes 4"),
+        ("pp=6,vpp=3,schedule=interleaved,dp=1", "512 micro-batches are not a multiple of pp=6"),
+        ("pp=8,schedule=zb,dp=128", "needs pp = 8 micro-batches or more, got 4"),
     ],
 )  # fmt: skip
 def test_a_broken_rule_is_named(text, rule):

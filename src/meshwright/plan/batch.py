@@ -1,0 +1,86 @@
+"""Rows of runs as arrays: model, machine and layout of n rows at once, for the cost model and for its fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..hardware import Catalogue
+from .cost.coefficients import Book, plan_of, resolve
+from .cost.price import PRODUCT_BYTES, peak_flops_per_s
+from .cost.quantities import Array, Grid, Machine, Model
+from .runs import Run
+
+T = TypeVar("T", Machine, Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """n runs: everything that the cost model needs but the values of its constants."""
+
+    machine: Machine
+    model: Model
+    grid: Grid
+    seq_len: Array
+    global_batch: Array
+    shard: Array
+    gpus: Array
+    plan: tuple[Any, Array]  # which constants each row uses
+
+    def take(self, rows: Any) -> "Batch":
+        """Return some of the rows, by index or by mask."""
+        return Batch(
+            machine=_taken(self.machine, rows),
+            model=_taken(self.model, rows),
+            grid=self.grid.take(rows),
+            seq_len=self.seq_len[rows],
+            global_batch=self.global_batch[rows],
+            shard=self.shard[rows],
+            gpus=self.gpus[rows],
+            plan=(self.plan[0][rows], self.plan[1][rows]),
+        )
+
+
+def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
+    """Return the arrays of some runs."""
+    uses = [resolve(known, run.stack, run.accelerator, run.precision) for run in runs]
+    return Batch(
+        machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
+        model=_stacked([Model.of(run.architecture) for run in runs], Model),
+        grid=Grid.of([run.layout for run in runs]),
+        seq_len=_array([run.seq_len for run in runs]),
+        global_batch=_array([run.global_batch for run in runs]),
+        shard=_array([run.shard for run in runs]),
+        gpus=_array([run.gpus for run in runs]),
+        plan=plan_of(known, uses),
+    )
+
+
+def machine_of(run: Run, catalogue: Catalogue) -> Machine:
+    """Return the machine of one run."""
+    accelerator = catalogue.accelerators[run.accelerator]
+    peaks = accelerator.peak_flops_per_s
+    return Machine(
+        peak=peak_flops_per_s(peaks, run.precision, where=run.accelerator),
+        peak_half=peak_flops_per_s(peaks, "bf16", where=run.accelerator),
+        product_bytes=PRODUCT_BYTES[run.precision],
+        memory_rate=accelerator.memory_rate.number,
+        memory_bytes=accelerator.memory_bytes,
+        gpus_per_node=run.gpus_per_node,
+        domain=run.domain,
+        link_rate=run.link_bytes_per_s,
+        node_rate=run.node_bytes_per_s,
+    )
+
+
+def _array(values: Sequence[float]) -> Array:
+    return np.array(values, dtype=float)
+
+
+def _stacked(items: Sequence[T], kind: type[T]) -> T:
+    return kind(**{field.name: _array([getattr(item, field.name) for item in items]) for field in fields(kind)})
+
+
+def _taken(item: T, rows: Any) -> T:
+    return type(item)(**{field.name: getattr(item, field.name)[rows] for field in fields(item)})

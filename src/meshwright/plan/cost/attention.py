@@ -1,0 +1,40 @@
+"""Time of the attention between the projections: a fused (flash) kernel, or two batched products around a softmax.
+
+FLOPs of one sequence of s tokens: 4 s^2 d a forward, half of it if causal scores are skipped; a flash backward
+computes five products in place of two, 2.5 times the forward (Dao et al. 2022, arXiv 2205.14135, 2307.08691).
+Without fusion the scores travel through memory: nine bytes a score forward and eleven backward in half precision
+(scores written and read, softmax and its mask, dropout; Korthikanti et al. 2022, arXiv 2205.05198, section 4).
+"""
+
+import numpy as np
+
+from .coefficients import Coefficients
+from .quantities import Grid, Machine, Model, Number
+
+FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
+ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
+FUSED_BATCH = 4  # Megatron's fused softmax needs micro-batch x heads to be a multiple of it
+FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
+
+
+def flash_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+    """Return seconds of the forward and the backward of one layer's fused causal attention."""
+    heads = model.heads / grid.tp
+    scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
+    flops = 2.0 * scores * (model.head_dim + model.value_dim)
+    short = 1.0 + c.attention_length * grid.cp / seq_len
+    narrow = np.maximum(1.0, 128.0 / model.head_dim) ** c.attention_narrow
+    forward = flops / (machine.peak_half * c.attention) * short * narrow
+    return forward, 2.5 * forward
+
+
+def unfused_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+    """Return seconds of the forward and the backward of one layer's attention in separate kernels."""
+    heads = model.heads / grid.tp
+    scores = grid.mbs * heads * seq_len * seq_len / grid.cp
+    ragged = model.head_dim % ALIGNED > 0
+    flops_s = 4.0 * scores * model.head_dim / (machine.peak_half * c.product)
+    products = flops_s * (1.0 + c.product_depth / model.head_dim) * np.where(ragged, c.head_ragged, 1.0)
+    fallback = np.where((grid.mbs * heads) % FUSED_BATCH > 0, FALLBACK_BYTES, 1.0)
+    byte_s = scores * fallback * c.softmax / (machine.memory_rate * c.memory)
+    return products + FORWARD_SCORE_BYTES * byte_s, 2.0 * products + BACKWARD_SCORE_BYTES * byte_s

@@ -1,0 +1,182 @@
+"""The constants of the cost model: which there are, and which apply to a stack, an accelerator and a precision.
+
+`data/constants.toml` holds every fitted constant with its meaning, unit, bounds and gain; `data/stacks.toml` says which
+of them a software stack and an accelerator use for each role, beside facts that are known and not fitted.
+"""
+
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from ...files import convert
+from .quantities import Array, Number
+
+
+class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One fitted number."""
+
+    value: float
+    low: float  # bounds from physics
+    high: float
+    prior: float  # what is expected before any run is seen
+    spread: float = 0.5  # of the prior, as a logarithm
+    unit: str = ""
+    meaning: str
+    gain: float | None = None  # points of left-out error that it saves; None where it was not measured
+
+
+class Coefficients(NamedTuple):
+    """The value of each role, a number or an array over rows."""
+
+    product: Number  # share of the peak that a large product reaches
+    product_depth: Number  # elements of K at which a product runs at half its ceiling
+    product_width: Number  # likewise M and N
+    attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
+    attention_length: Number  # tokens at which it runs at half of that
+    attention_narrow: Number  # exponent of 128 / head width, for narrower heads
+    softmax: Number  # multiplies the bytes of an unfused softmax
+    head_ragged: Number  # slows batched products of heads that are no multiple of 8
+    memory: Number  # share of the memory's rate that element-wise kernels reach
+    element_wise: Number  # multiplies the bytes of norms, residuals and activation functions
+    launch_s: Number  # least seconds that the host needs for the forward of one layer
+    launch_tp: Number  # multiplies it under tensor parallelism
+    launch_fallback: Number  # multiplies it where the fused softmax falls back
+    link: Number  # share of a GPU link's rate that a ring reaches
+    network: Number  # share of the NICs' rate
+    start_s: Number  # of an all-reduce
+    link_latency_s: Number
+    network_latency_s: Number
+    tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
+    ep_hidden: Number
+    dp_hidden: Number  # share of the window of backward in which gradients travel unseen
+    dp_tail: Number  # share of the gradient traffic that is never hidden
+    fsdp_drag: Number  # share of the shorter of compute and traffic that ZeRO-3 adds to the longer
+    loss: Number  # multiplies the bytes of the loss
+    optimizer: Number  # multiplies the bytes of the update
+    routing: Number  # multiplies the bytes of permuting tokens for experts
+    selective_layer: Number  # share of the forward that selective recomputation repeats
+    step_s: Number  # seconds a step beside all of this
+    micro_s: Number  # seconds a micro-batch and virtual stage
+    pace: Number  # of the stack as a whole
+    flash: Number  # fact: 1 with a fused attention kernel
+    selective_attention: Number  # fact: selective recomputation repeats the attention core
+    gradient_bytes: Number  # fact: of one gradient that travels
+    scatter: Number  # fact: pipeline sends are cut over tp
+
+
+ROLES = Coefficients._fields
+Uses = Mapping[str, float | str | list[str]]  # a role's fact, its constant, or several that multiply
+
+
+class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a software stack uses for each role, and what it does where a run does not say."""
+
+    title: str
+    uses: dict[str, float | str | list[str]] = {}
+    recompute: str = "none"
+    sp: int = 0
+    zero: int = 0
+    schedule: str = "1f1b"
+    order: str = "tp-cp-dp-pp"
+    assumed: tuple[str, ...] = ()
+    error_band: float  # relative: nine in ten of its left-out runs are within it
+
+
+GENERIC = Stack(title="a stack that nobody measured", error_band=0.4)
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an accelerator uses; a key "role.precision" or "role@stack" goes before the plain role."""
+
+    accelerators: tuple[str, ...]
+    uses: dict[str, float | str | list[str]] = {}
+
+
+class Book(msgspec.Struct, frozen=True):
+    """All constants, and who uses which."""
+
+    constants: dict[str, Constant]
+    generic: dict[str, float | str | list[str]]
+    stacks: dict[str, Stack]
+    devices: dict[str, Device]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the constants, in order."""
+        return tuple(self.constants)
+
+    @property
+    def values(self) -> Array:
+        """Their values, in the same order, with a one at the end for the roles that use fewer constants."""
+        return np.array([*(constant.value for constant in self.constants.values()), 1.0])
+
+
+@functools.lru_cache(maxsize=1)
+def book() -> Book:
+    """Return the constants of this package."""
+    return parse_book(_toml("constants"), _toml("stacks"))
+
+
+def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any]) -> Book:
+    """Return the constants that two tables describe."""
+    return Book(
+        constants={k: convert(v, Constant, where=f"constants.toml: {k}") for k, v in constants.items()},
+        generic=dict(stacks["generic"]),
+        stacks={k: convert(v, Stack, where=f"stacks.toml: {k}") for k, v in stacks["stacks"].items()},
+        devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
+    )
+
+
+def resolve(known: Book, stack: str, accelerator: str, precision: str) -> list[float | list[str]]:
+    """Return, for each role, its fact or the constants whose product it is.
+
+    Of several entries for a role the most particular is taken: the device's for this stack, the device's for this
+    precision, the stack's, the device's, the generic one.
+    """
+    device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
+    of_device = device.uses if device else {}
+    of_stack = known.stacks[stack].uses if stack in known.stacks else {}
+    found: list[float | list[str]] = []
+    for role in ROLES:
+        keys = [(of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
+        keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
+        entry = next(table[key] for table, key in keys if key in table)
+        found.append([entry] if isinstance(entry, str) else entry)
+    return found
+
+
+def coefficients(known: Book, stack: str, accelerator: str, precision: str) -> Coefficients:
+    """Return the value of each role for a stack on an accelerator; an unknown stack or accelerator is generic."""
+    return gather(plan_of(known, [resolve(known, stack, accelerator, precision)]), known.values, scalar=True)
+
+
+def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[Any, Array]:
+    """Return, over rows and roles, the indices of the constants that multiply and the facts that they multiply."""
+    place = {name: index for index, name in enumerate(known.names)}
+    one = len(place)
+    widest = max([len(e) for row in rows for e in row if isinstance(e, list)] + [1])
+    indices = np.full((len(rows), len(ROLES), widest), one)
+    facts = np.ones((len(rows), len(ROLES)))
+    for i, row in enumerate(rows):
+        for j, entry in enumerate(row):
+            if isinstance(entry, list):
+                indices[i, j, : len(entry)] = [place[name] for name in entry]
+            else:
+                facts[i, j] = entry
+    return indices, facts
+
+
+def gather(plan: tuple[Any, Array], values: Array, *, scalar: bool = False) -> Coefficients:
+    """Return the coefficients of the rows of a plan from the values of the constants."""
+    indices, facts = plan
+    table = values[indices].prod(axis=2) * facts
+    return Coefficients(*(table[0] if scalar else table.T))
+
+
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8"))

@@ -1,0 +1,163 @@
+"""Time of one layer for one micro-batch on one rank, forward and backward, with what travels inside it.
+
+Shapes: T tokens of the micro-batch on this rank (micro-batch x sequence / cp), h hidden, f the network's width, all
+divided by tp where Megatron's column and row cuts divide them (Shoeybi et al. 2019, arXiv 1909.08053).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .attention import flash_s, unfused_s
+from .coefficients import Coefficients
+from .collective import all_reduce_s, all_to_all_s, axis_span, gather_s, span
+from .products import linear_s
+from .quantities import Grid, Machine, Model, Number
+
+HALF_BYTES = 2.0  # of one activation
+OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
+INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
+BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Seconds of one direction of a layer: compute, and collectives that nothing hides."""
+
+    compute_s: Number
+    exposed_s: Number
+    hidden_s: Number
+
+    @property
+    def total_s(self) -> Number:
+        """Seconds that the layer takes."""
+        return self.compute_s + self.exposed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: its forward, its backward, and what recomputation adds to the backward."""
+
+    forward: Pass
+    backward: Pass
+    again: Pass
+
+
+def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> Layer:
+    """Return the seconds of the average layer, experts included where the model has them."""
+    tokens = grid.mbs * seq_len / grid.cp
+    attention = _attention(machine, c, model, grid, seq_len)
+    projections = _projections(machine, c, model, grid, tokens)
+    network = _network(machine, c, model, grid, tokens)
+    outer, inner = _element_wise(machine, c, model, grid, tokens)
+    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    comm = _tensor_parallel(c, machine, model, grid, tokens)
+    ring = _context_parallel(c, machine, model, grid, tokens, attention)
+    routed = _expert_parallel(machine, c, model, grid, tokens) * share
+    moved = outer + inner
+    forward_gpu = projections[0] + network[0] + attention[0] + moved
+    backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
+    exposed_tp = comm * (1.0 - c.tp_hidden)
+    floor = c.launch_s * np.where(grid.tp > 1, c.launch_tp, 1.0) * _fallback(c, model, grid)
+    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm - exposed_tp, floor)
+    backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor)
+    full = grid.recompute == 2
+    selective = grid.recompute == 1
+    part = c.selective_layer * forward.compute_s + c.selective_attention * attention[0]
+    again = Pass(
+        compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
+        exposed_s=np.where(full, forward.exposed_s, 0.0),
+        hidden_s=np.where(full, forward.hidden_s, 0.0),
+    )
+    return Layer(forward, backward, again)
+
+
+def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number) -> Pass:
+    """Return a pass; where the host needs longer to launch it than the GPU to run it, the host's time counts."""
+    return Pass(np.maximum(gpu_s, floor_s - exposed_s), exposed_s, hidden_s)
+
+
+def _fallback(c: Coefficients, model: Model, grid: Grid) -> Number:
+    split = (grid.mbs * model.heads / grid.tp) % 4 > 0
+    return np.where(np.logical_and(split, c.flash == 0), c.launch_fallback, 1.0)
+
+
+def _attention(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
+    fused = flash_s(machine, c, model, grid, seq_len)
+    apart = unfused_s(machine, c, model, grid, seq_len)
+    return np.where(c.flash > 0, fused[0], apart[0]), np.where(c.flash > 0, fused[1], apart[1])
+
+
+def _projections(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+    """Return seconds of the projections into and out of the attention (latent ones as products of equal weight)."""
+    out = model.heads * model.value_dim / grid.tp
+    into = model.attention_weights / model.hidden / grid.tp - out
+    a = linear_s(machine, c, tokens, into, model.hidden)
+    b = linear_s(machine, c, tokens, model.hidden, out)
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+    """Return seconds of the feed-forward network, averaged over layers with and without experts."""
+    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
+    if not np.any(share):
+        return dense
+    held = np.maximum(model.experts / grid.ep, 1.0)
+    rows = np.maximum(tokens * model.experts_per_token * grid.ep / np.maximum(model.experts, 1.0), 1.0)
+    each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) / grid.tp)
+    shared = _mlp(machine, c, model, tokens, np.maximum(model.shared_ffn, 1.0) / grid.tp)
+    permuted = 6.0 * HALF_BYTES * tokens * model.experts_per_token * model.hidden / (machine.memory_rate * c.memory)
+    routed = permuted * c.routing
+    moe = tuple(held * each[i] + shared[i] * (model.shared_ffn > 0) + routed for i in (0, 1))
+    return tuple(np.where(share > 0, share * moe[i] + (1.0 - share) * dense[i], dense[i]) for i in (0, 1))
+
+
+def _mlp(machine: Machine, c: Coefficients, model: Model, rows: Number, width: Number) -> tuple[Number, Number]:
+    width = np.maximum(width, 1.0)
+    up = linear_s(machine, c, rows, (model.matrices - 1) * width, model.hidden)
+    down = linear_s(machine, c, rows, model.hidden, width)
+    return up[0] + down[0], up[1] + down[1]
+
+
+def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+    """Return seconds of what is bound by memory in a forward: outside and inside the tensor-parallel region.
+
+    Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
+    """
+    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    width = model.ffn * (1.0 - share) + share * (model.expert_ffn * model.experts_per_token + model.shared_ffn)
+    rate = machine.memory_rate * c.memory / c.element_wise
+    outer = OUTER_PASSES * HALF_BYTES * tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
+    inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp
+    return outer / rate, inner / rate
+
+
+def _tensor_parallel(c: Coefficients, machine: Machine, model: Model, grid: Grid, tokens: Number) -> Number:
+    """Return seconds of the collectives of one direction: two all-reduces of T x h (a gather and a scatter with sp)."""
+    return 2.0 * all_reduce_s(c, axis_span(machine, c, grid, "tp"), HALF_BYTES * tokens * model.hidden)
+
+
+def _context_parallel(
+    c: Coefficients, machine: Machine, model: Model, grid: Grid, tokens: Number, attention: tuple[Number, Number]
+) -> tuple[Number, Number]:
+    """Return what passing keys and values round the ring takes beyond the attention that hides it."""
+    size = HALF_BYTES * tokens * grid.cp * 2.0 * model.kv_heads * model.head_dim / grid.tp
+    ring = gather_s(c, axis_span(machine, c, grid, "cp"), size)
+    many = grid.cp > 1
+    forward = np.where(many, np.maximum(ring - attention[0], (1.0 - c.tp_hidden) * ring), 0.0)
+    backward = np.where(many, np.maximum(2.0 * ring - attention[1], (1.0 - c.tp_hidden) * 2.0 * ring), 0.0)
+    return forward, backward
+
+
+def _expert_parallel(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> Number:
+    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
+    over = span(machine, c, grid.ep, grid.tp)
+    size = (
+        HALF_BYTES
+        * tokens
+        * np.maximum(model.experts_per_token, 1.0)
+        * model.hidden
+        / np.where(grid.sp > 0, grid.tp, 1.0)
+    )
+    return 2.0 * all_to_all_s(machine, c, over, size) * (1.0 - c.ep_hidden)

@@ -1,0 +1,174 @@
+"""Price a grid of layouts: the step's time and the fullest rank's memory, term by term."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import msgspec
+import numpy as np
+
+from ...cluster.graph import Cluster, NodeGroup
+from ...errors import InputError
+from ...timeline import Performance
+from ...workload.architecture import Architecture
+from .coefficients import GENERIC, book, coefficients
+from .memory import memory_bytes
+from .quantities import Array, Grid, Machine, Model
+from .step import step_s
+
+DEFAULT_STACK = "meshwright"
+# precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
+PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
+PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
+NOT_MODELLED = (
+    "stragglers and failures",
+    "data loading",
+    "congestion of a network that other jobs share",
+    "clocks lowered by heat",
+)
+
+
+class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all layouts of a grid share: the model, the machines, the batch and the software."""
+
+    architecture: Architecture
+    cluster: Cluster
+    gpus: int
+    global_batch: int  # sequences
+    seq_len: int
+    precision: str = "bf16"
+    stack: str = DEFAULT_STACK
+    intra_bytes_per_s: float | None = None  # of one GPU to its peers, in place of the cluster's
+    inter_bytes_per_s: float | None = None  # of all NICs of a node
+    latency_s: float | None = None  # of one hop between nodes
+    shard: int | None = None  # ranks over which ZeRO-3 shards; None for all data-parallel ones
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Arrays of length n; seconds of one step, bytes of the fullest rank."""
+
+    step_time_s: Array
+    forward_s: Array
+    backward_s: Array
+    recompute_s: Array
+    optimizer_s: Array
+    tensor_comm_s: Array
+    pipeline_comm_s: Array
+    data_comm_s: Array
+    exposed_comm_s: Array
+    hidden_comm_s: Array
+    bubble_s: Array
+    other_s: Array
+    peak_memory_bytes: Array
+    parameters_bytes: Array
+    gradients_bytes: Array
+    optimizer_bytes: Array
+    activations_bytes: Array
+    logits_bytes: Array
+    buffers_bytes: Array
+
+    def __len__(self) -> int:
+        return len(self.step_time_s)
+
+    def terms(self, index: int) -> Mapping[str, float]:
+        """Return every term of one layout by name."""
+        return {field.name: float(getattr(self, field.name)[index]) for field in fields(self)}
+
+
+def price(setting: Setting, grid: Grid) -> Prices:
+    """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision."""
+    machine = machine_of(setting)
+    group = node_group_of(setting.cluster)
+    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision)
+    if setting.latency_s is not None:
+        c = c._replace(network_latency_s=setting.latency_s)
+    model = Model.of(setting.architecture)
+    shard = float(setting.shard or 2**31)
+    batch, seq_len = float(setting.global_batch), float(setting.seq_len)
+    step = step_s(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
+    memory = memory_bytes(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
+    return Prices(
+        step_time_s=step.total_s,
+        forward_s=step.forward_s,
+        backward_s=step.backward_s,
+        recompute_s=step.recompute_s,
+        optimizer_s=step.optimizer_s,
+        tensor_comm_s=step.tensor_comm_s,
+        pipeline_comm_s=step.pipeline_comm_s,
+        data_comm_s=step.data_comm_s,
+        exposed_comm_s=step.exposed_comm_s,
+        hidden_comm_s=step.hidden_comm_s,
+        bubble_s=step.bubble_s,
+        other_s=step.other_s + np.zeros(len(grid)),
+        peak_memory_bytes=memory.total_bytes,
+        parameters_bytes=memory.parameters_bytes,
+        gradients_bytes=memory.gradients_bytes,
+        optimizer_bytes=memory.optimizer_bytes,
+        activations_bytes=memory.activations_bytes,
+        logits_bytes=memory.logits_bytes,
+        buffers_bytes=memory.buffers_bytes,
+    )
+
+
+def performance(setting: Setting, prices: Prices, index: int) -> Performance:
+    """Return the prediction of one layout as the struct that measurements use too."""
+    known = book()
+    stack = known.stacks.get(setting.stack, GENERIC)
+    step_time_s = float(prices.step_time_s[index])
+    tokens = setting.global_batch * setting.seq_len
+    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len) / setting.gpus
+    tflops = flops / step_time_s / 1e12
+    return Performance(
+        step_time_s=step_time_s,
+        forward_s=float(prices.forward_s[index]),
+        backward_s=float(prices.backward_s[index]),
+        optimizer_s=float(prices.optimizer_s[index]),
+        exposed_comm_s=float(prices.exposed_comm_s[index]),
+        hidden_comm_s=float(prices.hidden_comm_s[index]),
+        bubble_s=float(prices.bubble_s[index]),
+        data_s=0.0,
+        tokens_per_s_per_gpu=tokens / step_time_s / setting.gpus,
+        model_tflops_per_gpu=tflops,
+        mfu=tflops * 1e12 / machine_of(setting).peak,
+        peak_memory_bytes_per_gpu=round(float(prices.peak_memory_bytes[index])),
+        error_band=stack.error_band,
+        not_modelled=NOT_MODELLED,
+        calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),
+    )
+
+
+def node_group_of(cluster: Cluster) -> NodeGroup:
+    """Return the nodes that a plan is made for: those of the first group with accelerators."""
+    for group in cluster.groups:
+        if group.gpu.peak_flops_per_s:
+            return group
+    raise InputError(f"cluster {cluster.name}: no group of nodes with accelerators of known peaks")
+
+
+def machine_of(setting: Setting) -> Machine:
+    """Return the machine that a setting describes."""
+    group = node_group_of(setting.cluster)
+    share = min(1.0, setting.gpus / group.gpus)
+    return Machine(
+        peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
+        peak_half=peak_flops_per_s(group.gpu.peak_flops_per_s, "bf16", where=group.gpu.model),
+        product_bytes=PRODUCT_BYTES[setting.precision],
+        memory_rate=group.gpu.memory_bandwidth_bytes_per_s or np.inf,
+        memory_bytes=group.gpu.memory_bytes or 0,
+        gpus_per_node=min(group.gpus, setting.gpus),
+        domain=group.gpus * group.scale_up_nodes,
+        link_rate=setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s,
+        node_rate=(setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s or np.inf) * share,
+    )
+
+
+def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:
+    """Return the dense peak of a precision; half precisions stand for each other."""
+    name = PEAKS.get(precision)
+    if name is None:
+        raise InputError(f"precision {precision!r}: expected one of {', '.join(PEAKS)}")
+    if name in {"bf16", "fp16"} and name not in peaks:
+        name = "fp16" if name == "bf16" else "bf16"
+    if name not in peaks:
+        raise InputError(f"precision: {where} has no {precision} (known: {', '.join(peaks)})")
+    return peaks[name]

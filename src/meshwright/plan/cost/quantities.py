@@ -1,0 +1,143 @@
+"""What a price is computed from: arrays (or single numbers) of a model, a machine and the layouts.
+
+Every field is a number or a NumPy array of n numbers, so that one code prices 100,000 layouts of one model, or n rows
+of a table in which model, machine and layout all differ.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...layout import AXES, ORDERS, Layout
+from ...workload.architecture import Architecture
+
+Array = npt.NDArray[np.float64]
+Number = Any  # a float, or an array of n
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
+RECOMPUTES = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The architecture, with the quantities that every term needs."""
+
+    vocab: Number
+    hidden: Number
+    ffn: Number
+    layers: Number
+    heads: Number
+    kv_heads: Number
+    head_dim: Number
+    value_dim: Number
+    matrices: Number  # of a feed-forward network: 3 with a gate, else 2
+    positions: Number  # rows of a learned table of positions
+    attention_weights: Number  # of one layer
+    small_parameters: Number  # norms and biases of one layer
+    head_parameters: Number
+    moe_layers: Number
+    experts: Number
+    experts_per_token: Number
+    expert_ffn: Number
+    shared_ffn: Number
+
+    @classmethod
+    def of(cls, model: Architecture) -> "Model":
+        """Return the numbers of one architecture."""
+        return cls(
+            vocab=model.vocab_size,
+            hidden=model.hidden_size,
+            ffn=model.intermediate_size,
+            layers=model.num_hidden_layers,
+            heads=model.num_attention_heads,
+            kv_heads=model.num_key_value_heads,
+            head_dim=model.head_dim,
+            value_dim=model.values,
+            matrices=3 if model.gated else 2,
+            positions=model.max_position_embeddings if model.positions == "learned" else 0,
+            attention_weights=model.attention_parameters,
+            small_parameters=model.small_parameters,
+            head_parameters=model.head_parameters,
+            moe_layers=model.moe_layers,
+            experts=model.experts,
+            experts_per_token=model.experts_per_token,
+            expert_ffn=model.expert_size,
+            shared_ffn=model.shared_size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One accelerator, its node and its links; rates per direction in bytes per second."""
+
+    peak: Number  # FLOP/s, dense, in the precision of the matrix products
+    peak_half: Number  # FLOP/s, dense, in bf16: attention and the output projection
+    product_bytes: Number  # of one element that a matrix product reads
+    memory_rate: Number
+    memory_bytes: Number
+    gpus_per_node: Number  # that share NICs
+    domain: Number  # GPUs that reach each other over their own links
+    link_rate: Number  # of one GPU to its peers
+    node_rate: Number  # of all NICs of a node
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Layouts as arrays of equal length n; `schedule`, `recompute` and `order` are indices into their lists."""
+
+    tp: Number
+    pp: Number
+    dp: Number
+    cp: Number
+    ep: Number
+    vpp: Number
+    mbs: Number
+    zero: Number
+    sp: Number
+    schedule: Number
+    recompute: Number
+    order: Number
+
+    def __len__(self) -> int:
+        return len(np.atleast_1d(self.tp))
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout]) -> "Grid":
+        """Return the grid of some layouts, in their order."""
+        numbers = {name: [getattr(layout, name) for layout in layouts] for name in NUMBERS}
+        return cls(
+            **{name: np.array(values, dtype=float) for name, values in numbers.items()},
+            schedule=np.array([SCHEDULES.index(layout.schedule) for layout in layouts]),
+            recompute=np.array([RECOMPUTES.index(layout.recompute) for layout in layouts]),
+            order=np.array([ORDERS.index(layout.order) for layout in layouts]),
+        )
+
+    def layout(self, index: int) -> Layout:
+        """Return one layout of the grid."""
+        return Layout(
+            **{name: int(getattr(self, name)[index]) for name in NUMBERS},  # type: ignore[arg-type]
+            schedule=SCHEDULES[int(self.schedule[index])],  # type: ignore[arg-type]
+            recompute=RECOMPUTES[int(self.recompute[index])],  # type: ignore[arg-type]
+            order=ORDERS[int(self.order[index])],
+        )
+
+    def take(self, indices: Any) -> "Grid":
+        """Return some of the layouts, by index or by mask."""
+        return Grid(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
+
+
+NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "zero", "sp")
+# BEFORE[order][axis][other]: 1 if `other` lies inside `axis`, so that it multiplies the axis' stride
+BEFORE = np.array([[[o.split("-").index(b) < o.split("-").index(a) for b in AXES] for a in AXES] for o in ORDERS])
+
+
+def stride(grid: Grid, axis: str) -> Array:
+    """Return how many ranks apart two neighbours along a mesh axis are."""
+    inside = BEFORE[grid.order][..., AXES.index(axis), :]
+    result = np.ones(np.shape(grid.tp))
+    for place, other in enumerate(AXES):
+        if other != axis:
+            result = result * np.where(inside[..., place], getattr(grid, other), 1.0)
+    return result

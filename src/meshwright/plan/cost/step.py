@@ -1,0 +1,175 @@
+"""Time of one training step of every layout of a grid, term by term."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .coefficients import Coefficients
+from .collective import Span, axis_span, gather_s, span
+from .layer import HALF_BYTES, Layer, layer_s
+from .products import linear_s
+from .quantities import Grid, Machine, Model, Number, stride
+
+LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
+UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
+MASTER_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds of one step by term, arrays of length n; the terms below `total_s` add up to it."""
+
+    total_s: Number
+    forward_s: Number
+    backward_s: Number
+    recompute_s: Number  # part of backward_s
+    tensor_comm_s: Number  # exposed: inside the layers
+    pipeline_comm_s: Number  # exposed sends between stages
+    data_comm_s: Number  # exposed gradient and parameter traffic
+    hidden_comm_s: Number
+    bubble_s: Number
+    optimizer_s: Number
+    other_s: Number  # what the host adds to each step
+
+    @property
+    def exposed_comm_s(self) -> Number:
+        """Communication during which a rank computes nothing."""
+        return self.tensor_comm_s + self.pipeline_comm_s + self.data_comm_s
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Seconds of one micro-batch in a stage: the longest, and the sum over all stages."""
+
+    longest_s: Number
+    sum_s: Number
+
+
+def step_s(
+    machine: Machine,
+    c: Coefficients,
+    model: Model,
+    grid: Grid,
+    *,
+    seq_len: Number,
+    global_batch: Number,
+    shard: Number,
+) -> Step:
+    """Return the terms of one step; `shard` is the ranks over which ZeRO-3 shards (the rest replicates)."""
+    layer = layer_s(machine, c, model, grid, seq_len)
+    tokens = grid.mbs * seq_len / grid.cp
+    head = head_s(machine, c, model, grid, tokens)
+    per_stage = model.layers / grid.pp
+    most = np.where(grid.vpp > 1, per_stage, np.ceil(per_stage))
+    micro = global_batch / (grid.dp * grid.mbs)
+    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1)
+    each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
+    extra = head[0] + head[1]
+    sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp
+    # the last stage carries the head; where layers do not divide, it is the one that has fewer
+    last = np.where(grid.pp > 1, model.layers - most * (grid.pp - 1.0), most)
+    last = np.where(last > 0, last, per_stage)
+    longest = np.maximum(most * each, last * each + extra) + sends
+    total = model.layers * each + extra + grid.pp * sends
+    bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
+    work = micro * longest
+    held = parameters_of_rank(model, grid, most)
+    data = _data_parallel(machine, c, grid, held, layer, most, micro, work, shard)
+    update = UPDATE_BYTES * c.optimizer * held / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    update_s = update / (machine.memory_rate * c.memory)
+    total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
+    forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
+    again = micro * most * layer.again.compute_s
+    comm = micro * most * (layer.forward.exposed_s + layer.backward.exposed_s + layer.again.exposed_s)
+    hidden = micro * most * (layer.forward.hidden_s + layer.backward.hidden_s + layer.again.hidden_s)
+    exposed_sends = micro * 2.0 * grid.vpp * send
+    backward = work - forward - comm - exposed_sends - micro * c.micro_s * grid.vpp
+    p = c.pace
+    return Step(
+        total_s=total_s,
+        forward_s=forward * p,
+        backward_s=backward * p,
+        recompute_s=again * p,
+        tensor_comm_s=comm * p,
+        pipeline_comm_s=exposed_sends * p,
+        data_comm_s=data[0] * p,
+        hidden_comm_s=(hidden + data[1]) * p,
+        bubble_s=bubble * p,
+        optimizer_s=update_s * p,
+        other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
+    )
+
+
+def head_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+    """Return seconds of forward and backward of the output projection and the loss, in half precision."""
+    half = machine.peak / machine.peak_half
+    forward, backward = linear_s(machine, c, tokens, model.vocab / grid.tp, model.hidden)
+    loss = LOSS_BYTES * c.loss * tokens * model.vocab / grid.tp / (machine.memory_rate * c.memory)
+    return forward * half + loss / 3.0, backward * half + loss * 2.0 / 3.0
+
+
+def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> Number:
+    """Return seconds of passing one micro-batch's activations to the next stage; all ranks of a node send at once."""
+    step = stride(grid, "pp")
+    crosses = step * grid.pp > machine.domain
+    rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node, machine.link_rate * c.link)
+    cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
+    latency = np.where(crosses, c.network_latency_s, c.link_latency_s)
+    return HALF_BYTES * tokens * model.hidden / cut / rate + latency
+
+
+def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
+    """Return the parameters of the rank that holds most: `layers` layers and the larger embedding, cut over tp."""
+    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    network = model.matrices * model.hidden * model.ffn
+    expert = model.matrices * model.hidden * model.expert_ffn
+    shared = model.matrices * model.hidden * model.shared_ffn
+    routed = expert * model.experts / grid.ep + shared + model.hidden * model.experts
+    layer = model.attention_weights + (1.0 - share) * network + share * routed
+    ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
+    embedding = (model.vocab + model.positions) * model.hidden * ends
+    return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
+
+
+def _data_parallel(
+    machine: Machine,
+    c: Coefficients,
+    grid: Grid,
+    held: Number,
+    layer: Layer,
+    layers: Number,
+    micro: Number,
+    work: Number,
+    shard: Number,
+) -> tuple[Number, Number]:
+    """Return exposed and hidden seconds of gradients and sharded parameters.
+
+    Plain and ZeRO-1, -2: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and,
+    for the gather, forward. ZeRO-3: parameters gathered for the forward and again for the backward of every
+    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277).
+    """
+    ranks = grid.dp * grid.cp
+    group = np.minimum(ranks, shard)
+    step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
+    inner = span(machine, c, group, step)
+    outer = span(machine, c, ranks / group, step * group)
+    replicas = 2.0 * gather_s(c, outer, c.gradient_bytes * held / group)
+    whole = span(machine, c, ranks, step)
+    gradients = gather_s(c, whole, c.gradient_bytes * held)
+    second = gather_s(c, whole, np.where(grid.zero > 0, HALF_BYTES, c.gradient_bytes) * held)
+    plain = gradients + second
+    backward = layers * (layer.backward.total_s + layer.again.total_s)
+    window = c.dp_hidden * (backward + np.where(grid.zero > 0, layers * layer.forward.total_s, 0.0))
+    exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
+    gathers = gather_s(c, inner, HALF_BYTES * held)
+    scatter = gather_s(c, inner, c.gradient_bytes * held)
+    sharded = micro * (2.0 * gathers + scatter) + np.where(group < ranks, replicas, 0.0)
+    busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
+    exposed_sharded = busy - work
+    total = np.where(grid.zero == 3, sharded, plain)
+    exposed = np.where(grid.zero == 3, exposed_sharded, exposed_plain)
+    exposed = np.where(ranks > 1, exposed, 0.0)
+    return exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0)
+
+
+__all__ = ["Span", "Step", "axis_span", "head_s", "parameters_of_rank", "step_s"]
