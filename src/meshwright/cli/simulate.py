@@ -284,11 +284,11 @@ def _number(text: str, flag: str) -> float:
 
 
 def _write_trace(path: Path, timeline: "Timeline") -> None:
-    from ..simulate.trace import trace_with_flows
+    from ..timeline import chrome_trace
 
     if len(timeline.spans) > MOST_ARROWS:
         raise InputError(f"--trace: {len(timeline.spans)} spans; expected at most {MOST_ARROWS}: take fewer ranks")
     try:
-        write_atomic(path, json.dumps(trace_with_flows(timeline)).encode())
+        write_atomic(path, json.dumps(chrome_trace(timeline)).encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

@@ -207,8 +207,8 @@ class _Step:
         kind = "between" if far else "inside"
         uses = {src.ports[f"{kind} out"]: 1.0, dst.ports[f"{kind} in"]: 1.0, **self._busy_cores(src)}
         end = self._builder.activity(self._prices.send_s(a, b, size), uses, after=(after,))
-        self._spans.append((end, src.rank, "comm", "send", size, detail))
-        self._spans.append((end, dst.rank, "comm", "recv", size, detail))
+        self._spans.append((end, src.rank, "comm", "send", size, f"{detail} to {dst.rank}"))
+        self._spans.append((end, dst.rank, "comm", "recv", size, f"{detail} from {src.rank}"))
         return end
 
     def _pass(

@@ -15,9 +15,8 @@ from meshwright.simulate.native import run
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology
 from meshwright.simulate.problem import Costs, Disturbance, problem, unroll
 from meshwright.simulate.topology import PricedNetwork
-from meshwright.simulate.trace import trace_with_flows
 from meshwright.simulate.traffic import named_traffic, traffic_of
-from meshwright.timeline import parse_chrome_trace
+from meshwright.timeline import chrome_trace, parse_chrome_trace
 
 from .networks import nodes
 
@@ -218,7 +217,7 @@ def test_the_trace_of_a_run_has_an_arrow_for_every_message():
     topology = PricedNetwork(uniform(4, ALPHA, RATE))
     run = simulate_collective(named_traffic("all_reduce", "ring", 4), topology, SIZE, folding=False)
 
-    trace = trace_with_flows(timeline(run))
+    trace = chrome_trace(timeline(run))
 
     assert sum(event["ph"] == "s" for event in trace["traceEvents"]) == run.result.transfers == 24
     assert sum(event["ph"] == "f" for event in trace["traceEvents"]) == 24
