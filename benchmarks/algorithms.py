@@ -128,8 +128,8 @@ def work(sizes: list[int], seconds: float) -> None:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = os.environ["MASTER_ADDR"]
     store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
-    bench = _Bench(executor)
+    executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
+    bench = Bench(executor)
     network = bench.network()
     times = {name: {size: bench.all_reduce(name, size, seconds) for size in sizes} for name in WAYS}
     if rank == 0:
@@ -138,7 +138,7 @@ def work(sizes: list[int], seconds: float) -> None:
     executor.transport.close()
 
 
-def _own_address(master: str) -> str:
+def own_address(master: str) -> str:
     """Return the address of this node on the network that reaches the master; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((master, 9))
@@ -146,7 +146,7 @@ def _own_address(master: str) -> str:
         return address
 
 
-class _Bench:
+class Bench:
     """Timed operations of one rank; every rank calls the same ones."""
 
     def __init__(self, executor: Any) -> None:

@@ -20,7 +20,7 @@ typedef struct {
     i64 n, m, g;
     const double *work, *delay, *ready;
     const i64 *use_start, *use_item;
-    const double *weight, *capacity;
+    const double *weight, *capacity, *burst;
     const i64 *release_start, *release_item, *signal_start, *signal_item;
     double *start, *end;
     i64 *missing, *waiting;
@@ -37,6 +37,8 @@ typedef struct {
     double *room, *demand;
     /* a heap of resources by their share, lazily updated */
     double *share;
+    /* of each token bucket: what it has given that did not come back, since when, and what is used of its rate */
+    double *debt, *debt_since, *used;
     i64 *full, full_size;
 } Engine;
 
@@ -238,6 +240,8 @@ static i64 widen(Engine *e) {
     return e->set_size - before;
 }
 
+static void note_use(Engine *e, double now);
+
 static void share_anew(Engine *e, double now) {
     i64 dirty = e->touched_size;
     e->set_size = 0;
@@ -261,8 +265,60 @@ static void share_anew(Engine *e, double now) {
     }
     for (i64 b = 0; b < e->began_size; b++)
         if (e->place[e->began[b]] < 0) schedule(e, e->began[b], INFINITY); /* of rate 0: a cut link */
+    if (e->burst) note_use(e, now);
     for (i64 t = 0; t < e->touched_size; t++) e->listed[e->touched[t]] = 0;
     e->began_size = e->touched_size = 0;
+}
+
+static int by_number(const void *a, const void *b) {
+    i64 x = *(const i64 *)a, y = *(const i64 *)b;
+    return (x > y) - (x < y);
+}
+
+/* Let what began take the tokens that are left, the first come first; end what is done by that. */
+static void spend_tokens(Engine *e, double now) {
+    i64 kept = 0;
+    qsort(e->began, (size_t)e->began_size, sizeof(i64), by_number);
+    for (i64 b = 0; b < e->began_size; b++) {
+        i64 id = e->began[b], limited = 0;
+        double free = e->left[id];
+        for (i64 u = e->use_start[id]; u < e->use_start[id + 1]; u++) {
+            i64 r = e->use_item[u];
+            if (!isfinite(e->capacity[r])) continue;
+            limited = 1;
+            if (e->burst[r] > 0) {
+                double back = (e->capacity[r] - e->used[r]) * (now - e->debt_since[r]);
+                e->debt[r] = e->debt[r] > back ? e->debt[r] - back : 0;
+                e->debt_since[r] = now;
+            }
+            double tokens = (e->burst[r] - e->debt[r]) / e->weight[u];
+            if (tokens < free) free = tokens;
+        }
+        if (!limited || free < 0) free = 0;
+        for (i64 u = e->use_start[id]; u < e->use_start[id + 1]; u++)
+            if (isfinite(e->capacity[e->use_item[u]])) e->debt[e->use_item[u]] += free * e->weight[u];
+        e->left[id] -= free;
+        if (e->left[id] > 0) {
+            e->began[kept++] = id;
+        } else {
+            leave(e, id);
+            finish(e, id, now);
+        }
+    }
+    e->began_size = kept;
+}
+
+/* Note what the touched buckets give from now on. */
+static void note_use(Engine *e, double now) {
+    for (i64 t = 0; t < e->touched_size; t++) {
+        i64 r = e->touched[t];
+        if (!(e->burst[r] > 0)) continue;
+        double back = (e->capacity[r] - e->used[r]) * (now - e->debt_since[r]), used = 0;
+        e->debt[r] = e->debt[r] > back ? e->debt[r] - back : 0;
+        e->debt_since[r] = now;
+        for (i64 u = e->head[r]; u >= 0; u = e->next[u]) used += e->weight[u] * e->rate[e->owner[u]];
+        e->used[r] = used;
+    }
 }
 
 static void loop(Engine *e) {
@@ -284,6 +340,7 @@ static void loop(Engine *e) {
                 finish(e, id, now);
             }
         }
+        if (e->burst) spend_tokens(e, now);
         share_anew(e, now);
     }
 }
@@ -296,12 +353,12 @@ static void *room_for(i64 count, size_t size, int *failed) {
 
 /* Fill start and end (given as infinite); return 0, or 1 if there is not enough memory. */
 int mw_simulate(i64 n, i64 m, i64 g, const double *work, const double *delay, const double *ready, const i64 *use_start,
-                const i64 *use_item, const double *weight, const double *capacity, const i64 *release_start,
-                const i64 *release_item, const i64 *signal_start, const i64 *signal_item, double *start, double *end) {
+                const i64 *use_item, const double *weight, const double *capacity, const double *burst,
+                const i64 *release_start, const i64 *release_item, const i64 *signal_start, const i64 *signal_item, double *start, double *end) {
     i64 uses = use_start[n];
     int failed = 0;
     Engine e = {.n = n, .m = m, .g = g, .work = work, .delay = delay, .ready = ready, .use_start = use_start,
-                .use_item = use_item, .weight = weight, .capacity = capacity, .release_start = release_start,
+                .use_item = use_item, .weight = weight, .capacity = capacity, .burst = burst, .release_start = release_start,
                 .release_item = release_item, .signal_start = signal_start, .signal_item = signal_item, .start = start,
                 .end = end};
     struct { void **field; i64 count; size_t size; } fields[] = {
@@ -315,7 +372,8 @@ int mw_simulate(i64 n, i64 m, i64 g, const double *work, const double *delay, co
         {(void **)&e.heap, n, sizeof(i64)}, {(void **)&e.place, n, sizeof(i64)}, {(void **)&e.began, n, sizeof(i64)},
         {(void **)&e.touched, m, sizeof(i64)}, {(void **)&e.set, n, sizeof(i64)}, {(void **)&e.room, m, sizeof(double)},
         {(void **)&e.demand, m, sizeof(double)}, {(void **)&e.share, m, sizeof(double)},
-        {(void **)&e.full, m, sizeof(i64)},
+        {(void **)&e.full, m, sizeof(i64)}, {(void **)&e.debt, m, sizeof(double)},
+        {(void **)&e.debt_since, m, sizeof(double)}, {(void **)&e.used, m, sizeof(double)},
     };
     const int count = sizeof fields / sizeof *fields;
     for (int f = 0; f < count; f++) *fields[f].field = room_for(fields[f].count, fields[f].size, &failed);

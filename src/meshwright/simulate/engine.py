@@ -8,7 +8,7 @@ import heapq
 
 import numpy as np
 
-from .arrays import Ints
+from .arrays import Floats, Ints
 from .maxmin import fair_rates
 from .program import Outcome, Program, check_reached
 
@@ -28,6 +28,7 @@ def run_numpy(program: Program) -> Outcome:
     left = np.zeros(0)
     rate = np.zeros(0)
     now = 0.0
+    buckets = None if program.burst is None else _Buckets(program, program.burst)
 
     def release(ids: Ints) -> None:
         nonlocal count
@@ -72,6 +73,7 @@ def run_numpy(program: Program) -> Outcome:
         finished, active, left = active[done], active[~done], left[~done]
         if len(finished):
             finish(finished)
+        began = np.zeros(0, dtype=np.int64)
         while wakes and wakes[0][0] <= now * (1 + SAME):
             ids = heapq.heappop(wakes)[2]
             at_once = program.work[ids] <= 0
@@ -79,7 +81,44 @@ def run_numpy(program: Program) -> Outcome:
             left = np.concatenate([left, program.work[ids[~at_once]]])
             if at_once.any():
                 finish(ids[at_once])
+            began = np.concatenate([began, ids[~at_once]])
+        if buckets is not None:
+            left = buckets.spent(now, active, left, began)
+            at_once = left <= 0
+            if at_once.any():
+                ended, active, left = active[at_once], active[~at_once], left[~at_once]
+                finish(ended)
         items, place = uses.of(active)
         rate = fair_rates(len(active), place, uses.items[items], weight[items], capacity)
+        if buckets is not None:
+            buckets.used = np.bincount(uses.items[items], weight[items] * rate[place], minlength=len(capacity))
     check_reached(program, end_s)
     return Outcome(start_s, end_s)
+
+
+class _Buckets:
+    """How much of its burst each resource has given that did not come back yet."""
+
+    def __init__(self, program: Program, burst: Floats) -> None:
+        self._program, self._burst = program, burst
+        self._debt = np.zeros(len(burst))
+        self._at = 0.0
+        self.used = np.zeros(len(burst))  # work per second since then
+
+    def spent(self, now: float, active: Ints, left: Floats, began: Ints) -> Floats:
+        """Return what is left of the active work after the tokens for what began now; the first come first."""
+        idle = np.where(self._burst > 0, self._program.capacity - self.used, 0.0)
+        self._debt = np.maximum(0.0, self._debt - idle * (now - self._at))
+        self._at = now
+        left = left.copy()
+        place = {int(activity): i for i, activity in enumerate(active)}
+        for activity in np.sort(began):
+            items, _ = self._program.uses.of(np.array([activity]))
+            resources, weight = self._program.uses.items[items], self._program.weight[items]
+            limits = np.isfinite(self._program.capacity[resources])
+            resources, weight = resources[limits], weight[limits]
+            tokens = np.maximum(0.0, self._burst[resources] - self._debt[resources]) / weight
+            free = min(tokens.min(initial=np.inf), left[place[int(activity)]]) if len(resources) else 0.0
+            left[place[int(activity)]] -= free
+            np.add.at(self._debt, resources, free * weight)
+        return left

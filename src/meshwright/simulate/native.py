@@ -43,9 +43,10 @@ def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
     floats = [program.work, program.delay_s, program.weight, program.capacity]
     work, delay, weight, capacity = (np.ascontiguousarray(values, dtype=np.float64) for values in floats)
     ready = None if program.ready_s is None else np.ascontiguousarray(program.ready_s, dtype=np.float64)
+    burst = None if program.burst is None else np.ascontiguousarray(program.burst, dtype=np.float64)
     pairs = (program.uses, program.releases, program.signals)
     rows = [np.ascontiguousarray(values, dtype=np.int64) for pair in pairs for values in pair]
-    arrays = [work, delay, ready, *rows[:2], weight, capacity, *rows[2:], start_s, end_s]
+    arrays = [work, delay, ready, *rows[:2], weight, capacity, burst, *rows[2:], start_s, end_s]
     pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
     sizes = [ctypes.c_int64(count) for count in (n, len(capacity), program.gates)]
     if library.mw_simulate(*sizes, *pointers):

@@ -24,6 +24,7 @@ class Costs:
     latency_s: float | None = None  # of every message, in place of the topology's
     message_s: float = 0.0  # of each further message of a round out of its sender or into its receiver
     handling_s: float = 0.0  # of each message, on the cores that all ranks share
+    burst_s: float = 0.0  # of its rate that each link lets pass at once after a pause, as token buckets do
     reduce_bytes_per_s: float | None = None  # of a rank, reducing or copying inside its memory; None: at no cost
 
 
@@ -84,6 +85,7 @@ class Problem:
     order: Ints  # of each round, its number in `rounds`
     late_s: Floats  # (ranks,)
     handling_s: float = 0.0
+    burst_s: float = 0.0  # of its rate that each link lets pass at once after a pause
 
     @property
     def transfers(self) -> int:
@@ -120,6 +122,7 @@ def problem(
         order=traffic.order,
         late_s=late_s,
         handling_s=costs.handling_s,
+        burst_s=costs.burst_s,
     )
 
 
@@ -236,7 +239,12 @@ def unroll(folded: Problem, disturbance: Disturbance | None = None) -> Program:
         capacity=np.append(folded.capacity, 1.0),
         releases=_joined(waits, gates),
         signals=_joined(signals, extra),
+        burst=np.append(_tokens(folded), 0.0) if folded.burst_s else None,
     )
+
+
+def _tokens(folded: Problem) -> Floats:
+    return np.where(np.isfinite(folded.capacity), folded.capacity, 0.0) * folded.burst_s
 
 
 def _late(folded: Problem, n: int) -> tuple[list[tuple[Ints, Ints]], list[tuple[Ints, Ints]], Floats]:

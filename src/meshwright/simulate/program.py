@@ -4,6 +4,9 @@ A transfer is an activity of so many bytes on the links of its way; a computatio
 that offers one second a second. A gate opens when every activity that signals it has ended; an activity is released
 when all gates that it waits for are open, goes through its delay (latency), and then takes its share of its resources
 until its work is done.
+
+A resource with a burst is a token bucket: what begins on it has so much work done at once as tokens are left, and what
+is not used of the capacity fills the bucket again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,6 +30,7 @@ class Program:
     releases: Lists  # of each gate, the activities that wait for it
     signals: Lists  # of each activity, the gates that it is needed for
     ready_s: Floats | None = None  # (n,) not released before
+    burst: Floats | None = None  # (m,) work that passes at once after a pause, as a token bucket lets it
 
     @property
     def activities(self) -> int:
@@ -57,6 +61,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._capacity: list[float] = []
+        self._burst: list[float] = []
         self._work: list[float] = []
         self._delay: list[float] = []
         self._uses: list[tuple[int, int, float]] = []
@@ -64,9 +69,10 @@ class Builder:
         self._signals: list[tuple[int, int]] = []
         self._gates = 0
 
-    def resource(self, capacity: float) -> int:
-        """Add a resource that offers `capacity` of work per second; return its number."""
+    def resource(self, capacity: float, burst: float = 0.0) -> int:
+        """Add a resource that offers `capacity` of work per second, and `burst` at once; return its number."""
         self._capacity.append(capacity)
+        self._burst.append(burst)
         return len(self._capacity) - 1
 
     def activity(
@@ -101,6 +107,7 @@ class Builder:
             capacity=np.array(self._capacity, dtype=np.float64),
             releases=lists(gate, waiting, self._gates),
             signals=lists(signaller, signalled, n),
+            burst=np.array(self._burst, dtype=np.float64) if any(self._burst) else None,
         )
 
 

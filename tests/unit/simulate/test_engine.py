@@ -41,9 +41,9 @@ def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
         pytest.skip("no C compiler here")
     rng = np.random.default_rng(seed)
     builder = Builder()
-    resources = [
-        builder.resource(float(rng.integers(0 if seed % 9 == 0 else 1, 20))) for _ in range(rng.integers(1, 9))
-    ]
+    rates = rng.integers(0 if seed % 9 == 0 else 1, 20, rng.integers(1, 9))
+    bursts = rng.integers(0, 30, len(rates)) * (seed % 2)
+    resources = [builder.resource(float(rate), float(burst)) for rate, burst in zip(rates, bursts, strict=True)]
     for number in range(int(rng.integers(1, 40))):
         chosen = rng.choice(len(resources), min(len(resources), int(rng.integers(0, 4))), replace=False)
         uses = {int(r): float(rng.integers(1, 3)) for r in chosen}
@@ -83,6 +83,21 @@ def test_a_late_flow_takes_its_share_only_from_when_it_begins():
 
     assert outcome.end_s[second] == pytest.approx(4 + 30 / 5)
     assert outcome.end_s[first] == pytest.approx(4 + 6 + (100 - 40 - 30) / 10)
+
+
+@pytest.mark.parametrize("engine", [run_numpy, run])
+def test_a_token_bucket_passes_its_burst_at_once_and_fills_in_pauses(engine):
+    builder = Builder()
+    link = builder.resource(10.0, burst=20.0)
+    first = builder.activity(50.0, {link: 1.0})
+    second = builder.activity(30.0, {link: 1.0}, after=[first], delay_s=1.0)
+    third = builder.activity(5.0, {link: 1.0}, after=[second], delay_s=9.0)
+
+    outcome = engine(builder.build())
+
+    assert outcome.end_s[first] == pytest.approx((50 - 20) / 10)
+    assert outcome.end_s[second] == pytest.approx(3 + 1 + (30 - 10) / 10)
+    assert outcome.end_s[third] == pytest.approx(6 + 9)
 
 
 def test_what_can_never_end_is_an_error():

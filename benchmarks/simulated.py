@@ -1,0 +1,216 @@
+"""Simulated beside measured: collectives and training steps in a cluster in a box.
+
+Each rank is a node of its own behind a NIC of `--nic`; messages go over TCP. The simulator is told what plain messages
+and a lone computation take, measured in the same run, never a collective or a step: latency, rate, what a message costs
+the cores that all nodes share, the burst of the shaped links, the rate of a reduction, and the seconds of a computation
+on one rank while the others wait. Steps: data parallel (computation on shared cores, then gradients bucket by bucket)
+and a pipeline (GPipe), both from a StepProgram.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.result import Result
+
+WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree", "parameter_server")
+SIZES = tuple(2**exponent for exponent in (16, 18, 20, 22, 23))
+BUCKET_BYTES, BUCKETS = 2**20, 4
+ACTIVATION_BYTES, MICRO_BATCHES = 2**19, 4
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 12, 24  # matrix products of a forward and a backward
+SIDE = 512  # of the matrices
+
+
+def run(arguments: list[str]) -> Result:
+    """Measure and simulate every point; return them with the mean error of the logarithm of the ratio."""
+    options = _options(arguments)
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for ranks in options.ranks:
+        report = _emulated(ranks, options)
+        rows += _rows(ranks, report)
+        told = {key: float(f"{value:.3g}") for key, value in {**report["network"], **report["compute"]}.items()}
+        notes.append(f"{ranks} ranks, what the simulator was told: {told}")
+    notes += judged(rows)
+    return Result(f"simulated beside measured, every rank a node with a NIC of {options.nic}", rows, notes)
+
+
+def judged(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the errors of collectives and of steps."""
+    notes = []
+    for kind, chosen in (
+        ("collectives", [row for row in rows if row["what"] in WAYS]),
+        ("training steps", [row for row in rows if row["what"] not in WAYS]),
+    ):
+        errors = [abs(math.log(row["simulated_ms"] / row["measured_ms"])) for row in chosen]
+        notes.append(
+            f"{kind}: {len(errors)} points, mean absolute error of log(simulated / measured) "
+            f"{100 * statistics.mean(errors):.1f} %, worst {100 * max(errors):.0f} % (target: 10 % in the mean)"
+        )
+    return notes
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks simulated", description=__doc__)
+    parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[2, 4])
+    parser.add_argument("--nic", default="500Mbps")
+    parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=0.5, help="spent on each point, at least one call")
+    return parser.parse_args(arguments)
+
+
+def _emulated(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
+    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", options.nic, "--"]
+    words += [sys.executable, "-m", "benchmarks.simulated", json.dumps([options.sizes, options.seconds])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
+    if done.returncode or not reports:
+        raise SystemExit(f"the emulated ranks failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    report: dict[str, Any] = json.loads(reports[0])
+    return report
+
+
+def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.collective import simulate_collective
+    from meshwright.simulate.step import simulate_step
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import named_traffic
+
+    told = report["network"]
+    costs = _costs(told)
+    topology = PricedNetwork(uniform(ranks, told["latency_s"], told["bandwidth_bytes_per_s"]))
+    rows = []
+    for name, times in report["times_s"].items():
+        for size, measured_s in times.items():
+            found = simulate_collective(named_traffic("all_reduce", name, ranks), topology, int(size), costs=costs)
+            rows.append(_row(ranks, name, int(size), measured_s, found.result.time_s))
+    for name, measured_s in report["steps_s"].items():
+        program = _program(name, ranks, report["compute"])
+        spans = simulate_step(program, topology, costs=costs).spans
+        size = BUCKET_BYTES * BUCKETS if name == "data parallel" else ACTIVATION_BYTES
+        rows.append(_row(ranks, name, size, measured_s, max(span.end_s for span in spans)))
+    return rows
+
+
+def _row(ranks: int, what: str, size: int, measured_s: float, simulated_s: float) -> dict[str, Any]:
+    return {
+        "ranks": ranks, "what": what, "bytes": size, "measured_ms": measured_s * 1e3,
+        "simulated_ms": simulated_s * 1e3, "error_percent": 100 * (simulated_s / measured_s - 1),
+    }  # fmt: skip
+
+
+def _costs(told: dict[str, float]) -> Any:
+    from meshwright.simulate.problem import Costs
+
+    handling_s = min(told["crowding_s"], told["latency_s"])
+    return Costs(
+        latency_s=told["latency_s"] - handling_s,
+        handling_s=handling_s,
+        burst_s=told["burst_s"],
+        reduce_bytes_per_s=told["reduce_bytes_per_s"],
+    )
+
+
+def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
+    from meshwright.layout import Layout
+    from meshwright.simulate.axes import Comm
+    from meshwright.simulate.step import Pass, Stage, StepProgram
+
+    forward, backward = Pass(compute_s=compute["forward_s"]), Pass(compute_s=compute["backward_s"])
+    cores = float(len(os.sched_getaffinity(0)))
+    if name == "data parallel":
+        bucket = Comm(axis="dp", collective="all_reduce", bytes=BUCKET_BYTES, algorithm="ring")
+        stage = Stage(forward=forward, backward=backward, gradients=(bucket,) * BUCKETS)
+        return StepProgram(layout=Layout(dp=ranks), micro_batches=1, stages=(stage,), cores=cores)
+    stage = Stage(forward=forward, backward=backward, output_bytes=ACTIVATION_BYTES)
+    layout = Layout(pp=ranks, schedule="gpipe")
+    return StepProgram(layout=layout, micro_batches=MICRO_BATCHES, stages=(stage,) * ranks, cores=cores)
+
+
+def work(sizes: list[int], seconds: float) -> None:
+    """Measure on one rank of the emulated cluster; rank 0 prints the report."""
+    import torch
+    import torch.distributed as dist
+
+    from benchmarks.algorithms import Bench, own_address
+    from meshwright.backend.executor import Executor
+    from meshwright.backend.transport_tcp import TcpTransport
+
+    torch.set_num_threads(1)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    master = os.environ["MASTER_ADDR"]
+    store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
+    executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
+    bench = Bench(executor)
+    step = _Steps(executor)
+    report = {
+        "network": bench.network(),
+        "compute": {
+            "forward_s": bench.timed(lambda: step.compute(FORWARD_PRODUCTS) if rank == 0 else None, seconds),
+            "backward_s": bench.timed(lambda: step.compute(BACKWARD_PRODUCTS) if rank == 0 else None, seconds),
+        },
+        "times_s": {name: {size: bench.all_reduce(name, size, seconds) for size in sizes} for name in WAYS},
+        "steps_s": {
+            "data parallel": bench.timed(step.data_parallel, 2 * seconds),
+            "pipeline": bench.timed(step.pipeline, 2 * seconds),
+        },
+    }
+    if rank == 0:
+        print("REPORT " + json.dumps(report), flush=True)
+    bench.barrier()
+    executor.transport.close()
+
+
+class _Steps:
+    """Training steps of one rank: matrix products and messages."""
+
+    def __init__(self, executor: Any) -> None:
+        import torch
+
+        from meshwright.collectives.algorithms import build
+
+        self._executor, self._build = executor, build
+        self._rank, self._ranks = executor.rank, executor.ranks
+        self._a, self._b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+        self._ring = build("all_reduce", "ring", self._ranks)
+        self._bucket = torch.zeros(BUCKET_BYTES // 4)
+        self._activation = torch.zeros(ACTIVATION_BYTES // 4)
+
+    def compute(self, products: int) -> None:
+        """Multiply matrices."""
+        for _ in range(products):
+            self._a @ self._b
+
+    def data_parallel(self) -> None:
+        """Forward, backward, and the sum of each bucket after the other."""
+        self.compute(FORWARD_PRODUCTS)
+        self.compute(BACKWARD_PRODUCTS)
+        for _ in range(BUCKETS):
+            self._executor.all_reduce(self._bucket, self._ring)
+
+    def pipeline(self) -> None:
+        """GPipe: all forwards, then all backwards, with activations and their gradients between neighbours."""
+        for _ in range(MICRO_BATCHES):
+            self._pass(self._rank - 1, self._rank + 1, FORWARD_PRODUCTS)
+        for _ in range(MICRO_BATCHES):
+            self._pass(self._rank + 1, self._rank - 1, BACKWARD_PRODUCTS)
+
+    def _pass(self, before: int, after: int, products: int) -> None:
+        if 0 <= before < self._ranks:
+            self._executor.send(self._activation, self._message(before, self._rank))
+        self.compute(products)
+        if 0 <= after < self._ranks:
+            self._executor.send(self._activation, self._message(self._rank, after))
+
+    def _message(self, src: int, dst: int) -> Any:
+        return self._build("send", "direct", self._ranks, root=src, target=dst)
+
+
+if __name__ == "__main__":
+    work(*json.loads(sys.argv[1]))
