@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from meshwright.simulate.native import run
-from meshwright.simulate.problem import problem, unroll
+from meshwright.simulate.problem import problem
+from meshwright.simulate.unroll import unroll
 from tests.external.simgrid.cases import cases, described
 
 FOLDER = Path(__file__).parent / "simgrid"

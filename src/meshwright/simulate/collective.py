@@ -10,10 +10,11 @@ from ..timeline import Span, Timeline
 from .bounds import bounds
 from .fold import fold
 from .native import engine_name, run
-from .problem import Costs, Disturbance, Problem, problem, unroll
+from .problem import Costs, Disturbance, Problem, problem
 from .program import Outcome
 from .topology import Topology
 from .traffic import Traffic
+from .unroll import unroll
 
 MOST_EVENTS = 6_000_000  # transfers that the event engine takes on by itself
 

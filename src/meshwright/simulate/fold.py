@@ -26,7 +26,7 @@ Colours = NDArray[np.uint64]
 def fold(whole: Problem) -> Problem:
     """Return the problem with its symmetry folded; as it is where there is none worth it."""
     ranks = len(whole.members)
-    if ranks < 4 or whole.handling_s or whole.burst_s:
+    if ranks < 4 or whole.handling_s or whole.burst_s or whole.eager_bytes >= 0:
         return whole
     for period in _periods(ranks):
         partition = refine(whole, np.arange(ranks) % period, most=period, patience=8)

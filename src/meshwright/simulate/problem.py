@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .arrays import Floats, Ints, Lists, ints, lists
-from .program import Program
 from .topology import Topology, find_links
 from .traffic import Pattern, Traffic
 
@@ -25,6 +24,7 @@ class Costs:
     message_s: float = 0.0  # of each further message of a round out of its sender or into its receiver
     handling_s: float = 0.0  # of each message, on the cores that all ranks share
     burst_s: float = 0.0  # of its rate that each link lets pass at once after a pause, as token buckets do
+    eager_bytes: float = -1.0  # messages up to this size are buffered: their sender waits for nobody
     reduce_bytes_per_s: float | None = None  # of a rank, reducing or copying inside its memory; None: at no cost
 
 
@@ -86,6 +86,7 @@ class Problem:
     late_s: Floats  # (ranks,)
     handling_s: float = 0.0
     burst_s: float = 0.0  # of its rate that each link lets pass at once after a pause
+    eager_bytes: float = -1.0
 
     @property
     def transfers(self) -> int:
@@ -123,6 +124,7 @@ def problem(
         late_s=late_s,
         handling_s=costs.handling_s,
         burst_s=costs.burst_s,
+        eager_bytes=costs.eager_bytes,
     )
 
 
@@ -162,99 +164,3 @@ def _refuse_cut(topology: Topology, links: Lists, capacity: Floats) -> None:
     dead = links.items[capacity[links.items] <= 0]
     if len(dead):
         raise InputError(f"link {topology.name(int(dead[0]))} is cut, and the routing has no other way")
-
-
-def unroll(folded: Problem, disturbance: Disturbance | None = None) -> Program:
-    """Return the program of all rounds; the transfers come first, in the order of their rounds."""
-    rounds, order = folded.rounds, folded.order
-    sizes = ints([len(rounds[o].src) for o in order])
-    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    n = int(first[-1])
-    ranks = len(folded.members)
-    gate_of = np.arange(ranks)  # the gate that lets each rank into its next round
-    gates = ranks
-    waits: list[tuple[Ints, Ints]] = []  # (gate, activity)
-    signals: list[tuple[Ints, Ints]] = []  # (activity, gate)
-    late = _late(folded, n)
-    waits += late[0]
-    signals += late[1]
-    extra = n + len(late[2])
-    delays, works = [late[2]], [np.zeros(len(late[2]))]
-    taking = [np.unique(np.concatenate([r.src, r.dst])) for r in rounds]
-    reducing = [np.flatnonzero(r.after_s > 0) for r in rounds]
-    handled = [np.flatnonzero(~r.local) if folded.handling_s else np.zeros(0, dtype=np.int64) for r in rounds]
-    handling: list[Ints] = []
-    for number, o in enumerate(order):
-        r = rounds[o]
-        ids = np.arange(first[number], first[number + 1])
-        enter = ids.copy()  # the activity that waits for the ranks: the transfer, or its handling
-        chosen = handled[o]
-        if len(chosen):
-            before = extra + np.arange(len(chosen))
-            handling.append(before)
-            enter[chosen] = before
-            gate = gates + np.arange(len(chosen))
-            signals.append((before, gate))
-            waits.append((gate, ids[chosen]))
-            delays.append(np.zeros(len(chosen)))
-            works.append(np.full(len(chosen), folded.handling_s))
-            extra += len(chosen)
-            gates += len(chosen)
-        waits.append((gate_of[r.src], enter))
-        other = r.src != r.dst
-        waits.append((gate_of[r.dst[other]], enter[other]))
-        gate_of[taking[o]] = gates + np.arange(len(taking[o]))
-        gates += len(taking[o])
-        leave = ids.copy()
-        chosen = reducing[o]
-        if len(chosen):
-            after = extra + np.arange(len(chosen))
-            gate = gates + np.arange(len(chosen))
-            signals.append((ids[chosen], gate))
-            waits.append((gate, after))
-            delays.append(r.after_s[chosen])
-            works.append(np.zeros(len(chosen)))
-            leave[chosen] = after
-            extra += len(chosen)
-            gates += len(chosen)
-        signals.append((ids, gate_of[r.src]))
-        far = other | (leave != ids)
-        signals.append((leave[far], gate_of[r.dst[far]]))
-    cpu = len(folded.capacity)
-    handled_ids = np.concatenate(handling) if handling else np.zeros(0, dtype=np.int64)
-    use_rows = [np.repeat(np.arange(first[i], first[i + 1]), rounds[o].uses.counts()) for i, o in enumerate(order)]
-    uses = lists(
-        np.concatenate([*use_rows, handled_ids]).astype(np.int64),
-        np.concatenate([*(rounds[o].uses.items for o in order), np.full(len(handled_ids), cpu)]).astype(np.int64),
-        extra,
-    )
-    delay = np.concatenate([*(rounds[o].delay_s for o in order), *delays])
-    if disturbance is not None and disturbance.jitter:
-        delay = delay * np.exp(disturbance.jitter * np.random.default_rng(disturbance.seed).standard_normal(len(delay)))
-    return Program(
-        work=np.concatenate([*(rounds[o].size_bytes for o in order), *works]),
-        delay_s=delay,
-        uses=uses,
-        weight=np.concatenate([*(rounds[o].weight for o in order), np.ones(len(handled_ids))]),
-        capacity=np.append(folded.capacity, 1.0),
-        releases=_joined(waits, gates),
-        signals=_joined(signals, extra),
-        burst=np.append(_tokens(folded), 0.0) if folded.burst_s else None,
-    )
-
-
-def _tokens(folded: Problem) -> Floats:
-    return np.where(np.isfinite(folded.capacity), folded.capacity, 0.0) * folded.burst_s
-
-
-def _late(folded: Problem, n: int) -> tuple[list[tuple[Ints, Ints]], list[tuple[Ints, Ints]], Floats]:
-    """Return the waits, signals and delays of activities that hold late ranks back, numbered from `n` on."""
-    ranks = np.flatnonzero(folded.late_s > 0)
-    ids = n + np.arange(len(ranks))
-    return [], [(ids, ranks)], folded.late_s[ranks]
-
-
-def _joined(pairs: list[tuple[Ints, Ints]], rows: int) -> Lists:
-    row = np.concatenate([pair[0] for pair in pairs]) if pairs else np.zeros(0, dtype=np.int64)
-    item = np.concatenate([pair[1] for pair in pairs]) if pairs else np.zeros(0, dtype=np.int64)
-    return lists(row, item, rows)

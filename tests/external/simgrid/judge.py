@@ -76,7 +76,7 @@ def main():
     """Run each case in a process of its own: SimGrid has one engine a process."""
     if len(sys.argv) > 1:
         with open(sys.argv[1]) as file:
-            pass
+            sys.stdout.write(json.dumps(run(json.load(file))))
         return
     results = {}
     for name, case in json.load(sys.stdin).items():
@@ -85,6 +85,7 @@ def main():
         with os.popen(f"{sys.executable} {__file__} {file.name}") as output:
             results[name] = json.loads(output.read().strip().splitlines()[-1])
         os.unlink(file.name)
+    sys.stdout.write(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

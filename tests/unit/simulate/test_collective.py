@@ -7,15 +7,17 @@ from meshwright.collectives.formulas import closed_formula
 from meshwright.collectives.network import HostsNetwork, Wire, uniform
 from meshwright.collectives.price import price
 from meshwright.collectives.rotation import ROTATING
+from meshwright.collectives.schedule import Schedule
 from meshwright.errors import InputError
 from meshwright.simulate.bounds import bounds
 from meshwright.simulate.collective import simulate_collective, timeline
 from meshwright.simulate.fold import fold
 from meshwright.simulate.native import run
 from meshwright.simulate.nodes import ROUTINGS, NodesTopology
-from meshwright.simulate.problem import Costs, Disturbance, problem, unroll
+from meshwright.simulate.problem import Costs, Disturbance, problem
 from meshwright.simulate.topology import PricedNetwork
 from meshwright.simulate.traffic import named_traffic, traffic_of
+from meshwright.simulate.unroll import unroll
 from meshwright.timeline import chrome_trace, parse_chrome_trace
 
 from .networks import nodes
@@ -202,6 +204,19 @@ def test_handling_by_shared_cores_delays_every_message_of_a_round():
     costs = Costs(latency_s=ALPHA, handling_s=1e-3)
 
     assert time_s("recursive_doubling", 2, costs=costs) == pytest.approx(2e-3 + ALPHA + SIZE / RATE)
+
+
+def test_an_eager_message_does_not_keep_its_sender():
+    topology = PricedNetwork(uniform(3, 0.0, 1.0))
+    chain = Schedule.parse("broadcast chain ranks=3 chunks=1\n0: c0:0>1\n1: c0:1>2\n2: c0:0>2")
+
+    waits, goes = (
+        simulate_collective(traffic_of(chain), topology, 8, costs=Costs(eager_bytes=eager)).result.time_s
+        for eager in (-1.0, 8.0)
+    )
+
+    assert waits == 8 + 8 + 8
+    assert goes == 8 + 8 + 8 / 2 + 8 / 2  # rank 0 sends to 1 and 2 at once; what comes early is kept for its round
 
 
 def test_hosts_share_what_they_share():
