@@ -159,6 +159,7 @@ class Bench:
         self._agree = build("all_reduce", "recursive_doubling", self._ranks)
 
     def barrier(self) -> None:
+        """Wait until every rank has come here."""
         self._executor.barrier(self._barrier)
 
     def slowest(self, value: float) -> float:

@@ -2,10 +2,10 @@
 
 Each rank is a node of its own behind a NIC of `--nic`; messages go over TCP. The simulator is told what plain messages
 and a lone computation take, measured in the same run, never a collective or a step: latency, rate, what a message costs
-the cores that all nodes share, the burst of the shaped links, the rate of a reduction, and the seconds of a computation
-on one rank while the others wait. Small payloads are measured and simulated ten calls in a row. Computations and steps
-take turns, and of each the best time counts, since whatever else runs on the machine only adds to it. Steps: data parallel (computation on shared cores, then gradients bucket by bucket)
-and a pipeline (GPipe), both from a StepProgram.
+the cores that all nodes share, the burst of the shaped links, how much a socket buffers, the rate of a reduction, and
+the seconds of a computation on one rank while the others wait. All points take turns, and of each the best time counts,
+since whatever else runs on the machine only adds to it. Steps: data parallel (computation on shared cores, then
+gradients bucket by bucket) and a pipeline (GPipe), both from a StepProgram.
 """
 
 import argparse
@@ -15,18 +15,19 @@ import os
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.result import Result
 
 WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree", "parameter_server")
-SIZES = tuple(2**exponent for exponent in (16, 18, 20, 22, 23))
+SIZES = tuple(2**exponent for exponent in (16, 18, 20, 21))
 BUCKET_BYTES, BUCKETS = 2**20, 4
 ACTIVATION_BYTES, MICRO_BATCHES = 2**19, 4
-FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 12, 24  # matrix products of a forward and a backward
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 3, 6  # matrix products of a forward and a backward
 SIDE = 512  # of the matrices
-TURNS = 8  # of computations and steps
-SMALL_BYTES, IN_A_ROW = 2**18, 10
+SMALL_BYTES, IN_A_ROW = 2**18, 8
 
 
 def run(arguments: list[str]) -> Result:
@@ -61,15 +62,15 @@ def judged(rows: list[dict[str, Any]]) -> list[str]:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks simulated", description=__doc__)
     parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[2, 4])
-    parser.add_argument("--nic", default="500Mbps")
+    parser.add_argument("--nic", default="200Mbps")
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
-    parser.add_argument("--seconds", type=float, default=0.5, help="spent on each point, at least one call")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of every point")
     return parser.parse_args(arguments)
 
 
 def _emulated(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
     words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", options.nic, "--"]
-    words += [sys.executable, "-m", "benchmarks.simulated", json.dumps([options.sizes, options.seconds])]
+    words += [sys.executable, "-m", "benchmarks.simulated", json.dumps([options.sizes, options.rounds])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
     if done.returncode or not reports:
@@ -122,6 +123,7 @@ def _costs(told: dict[str, float]) -> Any:
         latency_s=told["latency_s"] - handling_s,
         handling_s=handling_s,
         burst_s=told["burst_s"],
+        eager_bytes=told["eager_bytes"],
         reduce_bytes_per_s=told["reduce_bytes_per_s"],
     )
 
@@ -142,7 +144,7 @@ def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
     return StepProgram(layout=layout, micro_batches=MICRO_BATCHES, stages=(stage,) * ranks, cores=cores)
 
 
-def work(sizes: list[int], seconds: float) -> None:
+def work(sizes: list[int], rounds: int) -> None:
     """Measure on one rank of the emulated cluster; rank 0 prints the report."""
     import torch
     import torch.distributed as dist
@@ -158,20 +160,26 @@ def work(sizes: list[int], seconds: float) -> None:
     executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
     bench = Bench(executor)
     step = _Steps(executor)
-    report = {
-        "network": bench.network(),
-        "times_s": {name: {size: step.all_reduce(bench, name, size, seconds) for size in sizes} for name in WAYS},
-    }
-    turns = {
+    network = bench.network()
+    network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
+    turns: dict[str, Any] = {
         "forward_s": lambda: step.compute(FORWARD_PRODUCTS) if rank == 0 else None,
         "backward_s": lambda: step.compute(BACKWARD_PRODUCTS) if rank == 0 else None,
         "data parallel": step.data_parallel,
         "pipeline": step.pipeline,
     }
-    found = [{name: bench.timed(operation, 0.0) for name, operation in turns.items()} for _ in range(TURNS)]
-    best = {name: min(turn[name] for turn in found) for name in turns}
-    report["compute"] = {name: best[name] for name in ("forward_s", "backward_s")}
-    report["steps_s"] = {name: best[name] for name in ("data parallel", "pipeline")}
+    points = {f"{name} {size}": step.all_reduce(name, size) for name in WAYS for size in sizes}
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, operation in {**turns, **points}.items():
+            calls = _calls(int(name.split()[1])) if name in points else 1
+            best[name] = min(best.get(name, math.inf), bench.timed(operation, 0.0, calls))
+    report = {
+        "network": network,
+        "compute": {name: best[name] for name in ("forward_s", "backward_s")},
+        "steps_s": {name: best[name] for name in ("data parallel", "pipeline")},
+        "times_s": {name: {size: best[f"{name} {size}"] for size in sizes} for name in WAYS},
+    }
     if rank == 0:
         print("REPORT " + json.dumps(report), flush=True)
     bench.barrier()
@@ -193,13 +201,31 @@ class _Steps:
         self._bucket = torch.zeros(BUCKET_BYTES // 4)
         self._activation = torch.zeros(ACTIVATION_BYTES // 4)
 
-    def all_reduce(self, bench: Any, name: str, size: int, seconds: float) -> float:
-        """Return the median seconds of an all-reduce."""
+    def all_reduce(self, name: str, size: int) -> Callable[[], None]:
+        """Return an all-reduce of so many bytes."""
         import torch
 
         schedule, data = self._build("all_reduce", name, self._ranks), torch.zeros(size // 4)
-        seconds_s: float = bench.timed(lambda: self._executor.all_reduce(data, schedule), seconds, _calls(size))
-        return seconds_s
+        return lambda: self._executor.all_reduce(data, schedule)
+
+    def eager_bytes(self, bench: Any, rate: float) -> float:
+        """Return the largest message that its sender is rid of in less than half the time that the link needs."""
+        import torch
+
+        largest = 0.0
+        for size in (2**exponent for exponent in range(14, 23)):
+            data, took_s = torch.zeros(size // 4), math.inf
+            for _ in range(3):
+                bench.barrier()
+                begun = time.perf_counter()
+                if self._rank < 2:
+                    self._executor.send(data, self._message(0, 1))
+                spent_s = time.perf_counter() - begun if self._rank == 0 else 0.0
+                took_s = min(took_s, bench.slowest(spent_s))
+            if took_s > size / rate / 2:
+                break
+            largest = float(size)
+        return largest
 
     def compute(self, products: int) -> None:
         """Multiply matrices."""
