@@ -160,7 +160,7 @@ def work(sizes: list[int], rounds: int) -> None:
     executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
     bench = Bench(executor)
     step = _Steps(executor)
-    network = bench.network()
+    network = _best([bench.network() for _ in range(3)])
     network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
     turns: dict[str, Any] = {
         "forward_s": lambda: step.compute(FORWARD_PRODUCTS) if rank == 0 else None,
@@ -184,6 +184,16 @@ def work(sizes: list[int], rounds: int) -> None:
         print("REPORT " + json.dumps(report), flush=True)
     bench.barrier()
     executor.transport.close()
+
+
+def _best(found: list[dict[str, float]]) -> dict[str, float]:
+    """Return of each figure the one that other programs disturbed least: the highest rate, the shortest time."""
+    return {
+        key: (max if key.endswith("_per_s") else statistics.median if key == "burst_s" else min)(
+            run[key] for run in found
+        )
+        for key in found[0]
+    }
 
 
 class _Steps:

@@ -1,0 +1,230 @@
+"""The simulator against formulas, SimGrid and the clock: accuracy, speed on one core, growth, bounds.
+
+Beside real time: `python -m benchmarks simulated`. Each row is one target: what was found, and whether it is met.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.result import Result
+
+REFERENCE = Path(__file__).parents[1] / "tests" / "external" / "simgrid" / "reference.json"
+ALPHA, RATE, SIZE = 5e-6, 1e9, 10**7
+GIB = 2**30
+
+
+def run(arguments: list[str]) -> Result:
+    """Check every target."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks simulator", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="leave out what takes longer than ten seconds")
+    options = parser.parse_args(arguments)
+    checks: list[Callable[[], list[dict[str, Any]]]] = [_formulas, _simgrid, _ring, _step, _folded, _bounded, _growth]
+    rows: list[dict[str, Any]] = []
+    for check in checks if options.quick else [*checks, _slowed]:
+        rows += check()
+        print(f"{rows[-1]['what']}: {rows[-1]['found']:.3g} {rows[-1]['unit']}", flush=True)
+    return Result(
+        "simulator",
+        rows,
+        [
+            "seconds of processor time on one core (what else runs does not count), of everything from the schedule to the"
+            " result",
+        ],
+    )
+
+
+def _row(what: str, found: float, unit: str, target: float, note: str = "") -> dict[str, Any]:
+    return {"what": what, "found": found, "unit": unit, "at_most": target, "met": found <= target, "note": note}
+
+
+def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.process_time()
+    found = function()
+    return time.process_time() - begun, found
+
+
+def _formulas() -> list[dict[str, Any]]:
+    from meshwright.collectives.formulas import closed_formula
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.collective import simulate_collective
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import named_traffic
+
+    worst, count = 0.0, 0
+    for name in ("ring", "partitioned_staggered", "staggered", "halving_doubling", "recursive_doubling"):
+        for ranks in (2, 4, 8, 16, 32, 64, 128):
+            formula = closed_formula(name, ranks)
+            expected = formula.rounds * ALPHA + float(formula.sent_most) * SIZE / RATE
+            topology = PricedNetwork(uniform(ranks, ALPHA, RATE))
+            found = simulate_collective(named_traffic("all_reduce", name, ranks), topology, SIZE).result.time_s
+            worst, count = max(worst, abs(found / expected - 1)), count + 1
+    return [_row("closed formulas, no contention", worst, "relative", 1e-9, f"{count} cases")]
+
+
+def _simgrid() -> list[dict[str, Any]]:
+    from meshwright.simulate.native import run
+    from meshwright.simulate.problem import problem
+    from meshwright.simulate.unroll import unroll
+    from tests.external.simgrid.cases import cases
+
+    reference, worst = json.loads(REFERENCE.read_text()), 0.0
+    for name, (topology, traffic, size_bytes, disturbance) in cases().items():
+        end_s = run(unroll(problem(traffic, topology, size_bytes, None, disturbance))).time_s
+        worst = max(worst, abs(end_s / max(reference[name]) - 1))
+    return [_row("SimGrid's plain flow model", worst, "relative", 0.02, f"{len(reference)} platforms")]
+
+
+def _ring() -> list[dict[str, Any]]:
+    from meshwright.collectives.algorithms import build
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.collective import simulate_collective
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import traffic_of
+
+    topology = PricedNetwork(uniform(1024, ALPHA, RATE))
+    taken_s, run = _timed(
+        lambda: simulate_collective(
+            traffic_of(build("all_reduce", "ring", 1024)), topology, GIB, method="exact", folding=False
+        )
+    )
+    note = f"{run.result.simulated_transfers:,} transfers, the schedule written out, {run.result.method}"
+    return [_row("ring on 1,024 devices, unfolded", taken_s, "s", 10, note)]
+
+
+def _step() -> list[dict[str, Any]]:
+    from meshwright.cluster.builders import catalogue_cluster
+    from meshwright.hardware import load
+    from meshwright.layout import Layout
+    from meshwright.plan.cost import Setting
+    from meshwright.plan.simulated import simulate_plan
+    from meshwright.workload.models import load_model
+
+    def simulated() -> float:
+        cluster = catalogue_cluster(load(), "dgx-h100", gpus=16_384, fabric="rail-optimised")
+        setting = Setting(
+            architecture=load_model("llama3-405b").architecture, cluster=cluster, gpus=16_384, global_batch=2048,
+            seq_len=8192,
+        )  # fmt: skip
+        layout = Layout(tp=8, pp=16, dp=128, schedule="1f1b")
+        return max(span.end_s for span in simulate_plan(setting, layout).spans)
+
+    taken_s, step_s = _timed(simulated)
+    return [_row("training step of 16,384 GPUs", taken_s, "s", 10, f"llama3-405b, {step_s:.2f} s a step")]
+
+
+def _tree(nodes_per_leaf: int, leaves_per_pod: int, pods: int, **slow: float) -> tuple[Any, Any, Any]:
+    """Return traffic, topology and disturbance of a hierarchical all-reduce on a fat-tree of three levels."""
+    from meshwright.cluster.builders import catalogue_cluster
+    from meshwright.hardware import load
+    from meshwright.simulate.nodes import NodesTopology
+    from meshwright.simulate.problem import Disturbance
+    from meshwright.simulate.traffic import named_traffic
+
+    nodes = nodes_per_leaf * leaves_per_pod * pods
+    cluster = catalogue_cluster(
+        load(), "dgx-h100", nodes=nodes, fabric="fat-tree", nodes_per_leaf=nodes_per_leaf,
+        leaves_per_group=leaves_per_pod, hop_latency_s=5e-7,
+    )  # fmt: skip
+    traffic = named_traffic("all_reduce", "hierarchical", 8 * nodes, ranks_per_node=8)
+    return traffic, NodesTopology(cluster, 8 * nodes), Disturbance(**slow)  # type: ignore[arg-type]
+
+
+def _folded() -> list[dict[str, Any]]:
+    from meshwright.simulate.collective import simulate_collective
+
+    def simulated() -> Any:
+        traffic, topology, _ = _tree(20, 25, 25)
+        return simulate_collective(traffic, topology, GIB).result
+
+    taken_s, r = _timed(simulated)
+    note = f"{r.transfers:,} transfers, {r.classes} classes of ranks, {r.method}"
+    return [_row("hierarchical all-reduce, 100,000 devices", taken_s, "s", 10, note)]
+
+
+def _slowed() -> list[dict[str, Any]]:
+    from meshwright.simulate.collective import simulate_collective
+
+    def simulated() -> Any:
+        traffic, topology, slow = _tree(20, 25, 25, slow_share=0.01)
+        return simulate_collective(traffic, topology, GIB, disturbance=slow).result
+
+    taken_s, r = _timed(simulated)
+    note = f"{r.transfers:,} transfers, {r.classes:,} classes, {r.method}, error bound {r.error_bound:.1e}"
+    return [_row("the same with 1 % of its links slowed", taken_s, "s", 60, note)]
+
+
+def _bounded() -> list[dict[str, Any]]:
+    """Check the bound against exact runs at 2,000 devices, also where links are shared and the bound is not tight."""
+    from meshwright.cluster.builders import catalogue_cluster
+    from meshwright.hardware import load
+    from meshwright.simulate.bounds import bounds
+    from meshwright.simulate.native import run
+    from meshwright.simulate.nodes import NodesTopology
+    from meshwright.simulate.problem import problem
+    from meshwright.simulate.unroll import unroll
+
+    rows = []
+    for routing, oversubscription in (("ideal", 1.0), ("ecmp", 1.0), ("ecmp", 4.0)):
+        traffic, _, slow = _tree(10, 5, 5, slow_share=0.01)
+        cluster = catalogue_cluster(
+            load(), "dgx-h100", nodes=250, fabric="fat-tree", nodes_per_leaf=10, leaves_per_group=5,
+            hop_latency_s=5e-7, oversubscription=oversubscription,
+        )  # fmt: skip
+        whole = problem(traffic, NodesTopology(cluster, 2000, routing=routing), GIB, None, slow)
+        found = bounds(whole)
+        exact_s = run(unroll(whole)).time_s
+        tolerance = 1e-9
+        held = found.lower_s * (1 - tolerance) <= exact_s <= found.upper_s * (1 + tolerance)
+        note = f"bounds {found.lower_s:.6f} to {found.upper_s:.6f} s {'hold' if held else 'BROKEN'}: {exact_s:.6f} s"
+        what = f"error at 2,000 devices, {routing}, {oversubscription:g}:1 (the bound)"
+        rows.append(_row(what, 1 - exact_s / found.upper_s, "relative", max(found.error, tolerance), note))
+    return rows
+
+
+def _growth() -> list[dict[str, Any]]:
+    """Fit the exponent of time over flows: a ring, and random messages of random sizes, none at the same moment."""
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.native import engine_name, run
+    from meshwright.simulate.problem import Disturbance, problem
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import Pattern, Traffic, named_traffic
+    from meshwright.simulate.unroll import unroll
+
+    def ring(ranks: int) -> Any:
+        whole = problem(named_traffic("all_reduce", "ring", ranks), PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB)
+        return unroll(whole, Disturbance(jitter=0.2))
+
+    def random(ranks: int) -> Any:
+        rng = np.random.default_rng(0)
+        patterns = []
+        for _ in range(50):
+            dst = rng.permutation(ranks)
+            keep = dst != np.arange(ranks)
+            share = rng.uniform(0.1, 1.0, ranks)[keep]
+            patterns.append(Pattern(np.arange(ranks)[keep], dst[keep], share, np.zeros(int(keep.sum()), dtype=bool)))
+        traffic = Traffic("send", "random", ranks, tuple(patterns), np.arange(50))
+        return unroll(problem(traffic, PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB))
+
+    rows = []
+    for what, make, sizes in (
+        ("a ring with jitter", ring, (128, 256, 512, 1024)),
+        ("random messages", random, (500, 2000, 8000, 32_000)),
+    ):
+        flows, seconds = [], []
+        for size in sizes:
+            program = make(size)
+            flows.append(program.activities)
+            seconds.append(min(_timed(lambda program=program: run(program))[0] for _ in range(3)))
+        exponent = float(np.polyfit(np.log(flows), np.log(seconds), 1)[0])
+        note = f"{flows[0]:,} to {flows[-1]:,} flows, {seconds[-1] / flows[-1] * 1e6:.1f} us each, {engine_name()}"
+        rows.append(_row(f"time grows as flows to the power of: {what}", exponent, "exponent", 1.2, note))
+        if math.isnan(exponent):
+            raise SystemExit("no growth could be fitted")
+    return rows
