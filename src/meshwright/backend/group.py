@@ -130,6 +130,22 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _is_scaled(code: Any) -> bool:
         return operator_of(code) == "premul_sum"
 
+    # ---- what a watcher asks
+
+    @property
+    def broken(self) -> CollectiveError | None:
+        """What broke the group, if anything has."""
+        return self._engine.broken
+
+    def current_call(self) -> str:
+        """Return the collective that this rank is in, such as "all_reduce #17", or the last one; from any thread."""
+        name, sequence, _ = self._engine.flight.current()
+        return f"{name} #{sequence}"
+
+    def dump_flight(self, reason: str) -> None:
+        """Write the flight record now, from any thread, also in the middle of a collective."""
+        self._engine.flight.dump(reason, self._engine.arrivals())
+
     # ---- what torch asks of a group beside its collectives
 
     def getBackendName(self) -> str:

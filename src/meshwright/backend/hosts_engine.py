@@ -411,6 +411,10 @@ class HostsEngine:
                 self._store.set(BLAME_KEY, json.dumps([rank, what]))
         self._network.close()
 
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+        return self._local.arrivals()
+
     def stopped(self, error: BaseException) -> None:
         """Tell the other hosts of an error that this host's shared memory told of."""
         if isinstance(error, RankFailure):

@@ -37,13 +37,21 @@ class RunFolder:
             self.ranks.mkdir(exist_ok=True)
             self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", corpus_listing.encode())
-            write_struct(self.path / "cluster.json", cluster)
-            write_struct(self.path / "plan.json", plan)
-            write_struct(self.path / "predicted.json", plan.predicted)
-            self._write_trace("predicted_timeline.json", timeline)
+            self.write_plan(cluster, plan, timeline)
             write_atomic(self.path / "config.toml", to_toml(config).encode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
+
+    def write_plan(self, cluster: Cluster, plan: Plan, timeline: Timeline) -> None:
+        """Write a plan with its cluster and its predicted timeline."""
+        write_struct(self.path / "cluster.json", cluster)
+        write_struct(self.path / "plan.json", plan)
+        write_struct(self.path / "predicted.json", plan.predicted)
+        self._write_trace("predicted_timeline.json", timeline)
+
+    def holds_a_run(self) -> bool:
+        """Return whether a run was started here."""
+        return (self.path / "config.toml").exists()
 
     def write_measured(self, measured: Performance, timeline: Timeline) -> None:
         """Write what was measured; timeline.json is a Chrome trace."""

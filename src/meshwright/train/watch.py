@@ -1,0 +1,130 @@
+"""Beside the training of a rank: a thread that sees the others die and signals arrive, whatever the rank is busy with.
+
+The processes of the ranks on this host are watched through their pidfds, so that the end of one is written down at
+once, also while this rank computes. A rank of another host is named by the collective that waits for it.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import torch.distributed as dist
+
+from ..backend.failures import RankFailure
+from ..backend.group import GroupBase
+from ..backend.hosts import Member, exchange
+from .agent import STOPPED_EXIT_CODE
+from .events import Event, EventLog
+
+AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
+LEAVE_S = 0.5  # for a rank that is told to leave now to do so by itself
+
+
+class Watch:
+    """A context in which one rank watches the others of its host."""
+
+    def __init__(self, events: EventLog, step: Callable[[], int], *, rank: int, ranks: int) -> None:
+        self._events, self._step = events, step
+        self._ranks = ranks
+        self._peers: dict[int, Member] = {}  # by the file descriptor of the process
+        if ranks > 1:
+            members = exchange(dist.PrefixStore("watch", dist.distributed_c10d._get_default_store()), rank, ranks)
+            for member in members:
+                if member.rank != rank and member.identity == members[rank].identity:
+                    with contextlib.suppress(ProcessLookupError):  # its end is noticed by the next collective
+                        self._peers[os.pidfd_open(member.pid)] = member
+        self._named: set[int] = set()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._end_read, self._end_write = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._before = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        signal.set_wakeup_fd(self._before)
+        for descriptor in (*self._peers, self._wake_read, self._wake_write, self._end_read):
+            os.close(descriptor)
+
+    def end(self) -> None:
+        """Stop watching: the others may leave from now on."""
+        if self._thread.is_alive():
+            os.close(self._end_write)
+            self._thread.join()
+
+    def failed(self, error: BaseException) -> None:
+        """Write down what kept this rank from going on, with the rank that is to blame where that is known."""
+        failure = error if isinstance(error, RankFailure) else _broken()
+        if not isinstance(failure, RankFailure):
+            if not self._named:
+                self._record(Event(kind="failure", message=str(error).splitlines()[0] if str(error) else repr(error)))
+        elif failure.rank not in self._named:
+            call = f"{failure.operation} #{failure.sequence}"
+            self._record(
+                Event(kind="failure", message=str(failure), culprit=failure.rank, host=failure.host, operation=call)
+            )
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for descriptor in (*self._peers, self._wake_read, self._end_read):
+            poll.register(descriptor, select.POLLIN | select.POLLHUP)
+        first_s = 0.0
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._end_read in ready:
+                return
+            for descriptor in ready & self._peers.keys():
+                poll.unregister(descriptor)
+                self._died(self._peers[descriptor])
+            if self._wake_read in ready:
+                first_s = self._signalled(os.read(self._wake_read, 64), first_s)
+
+    def _died(self, member: Member) -> None:
+        group = _group()
+        operation = group.current_call() if group is not None else ""
+        where = f", in {operation}" if operation else ""
+        self._named.add(member.rank)
+        text = f"{member} died{where}"
+        self._record(
+            Event(kind="failure", message=text, culprit=member.rank, host=member.host, operation=operation)
+        )
+        if group is not None:
+            group.dump_flight(text)
+
+    def _signalled(self, signals: bytes, first_s: float) -> float:
+        """Write the flight record at the first signal; at a second one leave, whatever the rank is busy with."""
+        told = [s for s in signals if s in {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}]
+        if not told:
+            return first_s
+        now = time.monotonic()
+        if not first_s:
+            group = _group()
+            if group is not None:
+                group.dump_flight(f"got {signal.Signals(told[0]).name}")
+            return now
+        if now - first_s > AGAIN_S:
+            time.sleep(LEAVE_S)
+            os._exit(STOPPED_EXIT_CODE)
+        return first_s
+
+    def _record(self, event: Event) -> None:
+        self._events.record(msgspec.structs.replace(event, step=self._step()))
+
+
+def _group() -> GroupBase | None:
+    """Return the group of all ranks if it is ours."""
+    group = dist.distributed_c10d._get_default_group() if dist.is_initialized() else None
+    return group if isinstance(group, GroupBase) else None
+
+
+def _broken() -> BaseException | None:
+    group = _group()
+    return group.broken if group is not None else None
