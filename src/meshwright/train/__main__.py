@@ -54,12 +54,10 @@ def command(
 
 
 def _verify(folder: RunFolder) -> None:
-    from rich.console import Console
-
     from ..report.run import report
-    from ..report.terminal import show_comparison
+    from ..report.terminal import console, show_comparison
 
-    show_comparison(Console(stderr=True), report(folder))
+    show_comparison(console(stderr=True), report(folder))
 
 
 if __name__ == "__main__":
