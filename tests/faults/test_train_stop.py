@@ -12,52 +12,10 @@ import pytest
 
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
+from tests.faults.jobs import Job, steps_done
 from tests.multiproc.train.jobs import losses, small_job, write_corpus
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Job:
-    """A `meshwright train` in a session of its own."""
-
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "meshwright", "train", *arguments],
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def members(self) -> list[psutil.Process]:
-        """Return the live processes of the session."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue
-        return found
-
-    def wait_until(self, condition) -> None:
-        end = time.monotonic() + 60
-        while not condition():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
-    def end(self) -> tuple[int, list[str]]:
-        """Wait for the end; return the exit code and what meshwright said last on standard error."""
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors.splitlines()
-
-    def nobody_is_left(self) -> bool:
-        end = time.monotonic() + 10
-        while self.members() and time.monotonic() < end:
-            time.sleep(0.05)
-        return not self.members()
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +40,6 @@ def start(tmp_path, cache):
         for process in started.members():
             process.kill()
         started.process.communicate()
-
-
-def steps_done(folder: RunFolder) -> int:
-    return len(folder.metrics.read_text().splitlines()) if folder.metrics.exists() else 0
 
 
 def test_ctrl_c_saves_the_step_and_leaves_no_process(start, tmp_path):

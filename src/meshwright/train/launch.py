@@ -29,12 +29,13 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     """
     # A rank that is killed must not leave the others in a store that lives in the agent (see torch's elastic notes).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):  # what they say is said in the events
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     start_fork_server("meshwright.train.worker")
     settings = config.launch
     host, _, port = settings.rendezvous.rpartition(":")
     folder = RunFolder(Path(run_dir))
-    events = EventLog(folder.events, f"launcher-{os.uname().nodename}")
+    events = EventLog(folder.events, None)
     with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
         start = Start(
             name=os.path.basename(run_dir) or "job",

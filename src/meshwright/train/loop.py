@@ -216,6 +216,9 @@ class Trainer:
                 f"{self.folder.checkpoints}: step {facts.step} was reached with seed {facts.seed} and "
                 f"{facts.next_sequence} sequences, the run has seed {train.seed} and batches of {train.global_batch}"
             )
+        if self.rank == 0:
+            text = f"goes on from step {facts.step}, saved by {facts.ranks} ranks under {facts.layout}"
+            self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step
 
     def _save(self, step: int) -> None:

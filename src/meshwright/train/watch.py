@@ -81,9 +81,12 @@ class Watch:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._end_read in ready:
                 return
-            for descriptor in ready & self._peers.keys():
-                poll.unregister(descriptor)
-                self._died(self._peers[descriptor])
+            gone = ready & self._peers.keys()
+            if gone:  # those that end from now on do so because of the first
+                for descriptor in self._peers:
+                    poll.unregister(descriptor)
+                for descriptor in gone:
+                    self._died(self._peers[descriptor])
             if self._wake_read in ready:
                 first_s = self._signalled(os.read(self._wake_read, 64), first_s)
 
