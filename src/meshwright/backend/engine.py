@@ -3,7 +3,8 @@
 Sizes and addresses only: tensors stay with the process group. All calls block, and come in the same order on all ranks.
 """
 
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from . import local_move, local_reduce
@@ -56,6 +57,10 @@ class Engine(Protocol):
 
     def barrier(self) -> None:
         """Wait for all ranks."""
+
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """The connections to ranks of other hosts that collectives go over, by rank."""
 
     def stopped(self, error: BaseException) -> None:
         """Hear of the error that ended a collective."""
@@ -113,6 +118,11 @@ class LocalEngine:
     def broken(self) -> CollectiveError | None:
         """Why no further collective can run, if so."""
         return self.group.broken
+
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """None: all ranks are on one host."""
+        return {}
 
     def stopped(self, error: BaseException) -> None:
         """Do nothing: the shared memory has told the others."""

@@ -12,7 +12,8 @@ import ctypes
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -410,6 +411,11 @@ class HostsEngine:
             if not self._store.check([BLAME_KEY]):
                 self._store.set(BLAME_KEY, json.dumps([rank, what]))
         self._network.close()
+
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """The connections to ranks of other hosts that collectives go over, by rank."""
+        return self._network.connections
 
     def arrivals(self) -> dict[int, int]:
         """Return the last step that each rank of this host has entered."""

@@ -28,6 +28,7 @@ from .corpus import Corpus, Sampler, validation_sequences
 from .decoder import Decoder
 from .events import Event, EventLog
 from .log import RunLog
+from .lookout import Lookout
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
@@ -54,6 +55,7 @@ class Trainer:
         self._log: RunLog | None = None
         self.events = EventLog(folder.events, rank)
         self.current_step = self.first_step = self._resume()
+        self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
         self.saver = Saver(
             folder.checkpoints,
             rank=rank,
@@ -108,13 +110,15 @@ class Trainer:
         loss, norm = self.engine.step(self._batches(step), tokens)
         problem = self.saver.take_problem()
         flags = torch.tensor([self._stop_requested_s is not None, bool(problem)], dtype=torch.float64)
-        total = torch.cat((loss.reshape(1), flags))
+        total = torch.cat((loss.reshape(1), flags, self.lookout.share()))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self._sum(total)
         self.recorder.end_step(step)
         if total[2].item():
             self._not_saved(problem)
+        for text in self.lookout.look(step, total[3:].tolist()):
+            self._say(f"warning: {text}")
         return total[0].item() / tokens, norm, total[1].item() > 0
 
     def validate(self) -> float:

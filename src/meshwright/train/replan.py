@@ -12,6 +12,7 @@ from .events import Event, EventLog
 from .run_folder import RunFolder
 
 PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
+PLANNING_S = 600.0  # the least that others wait for the plan: machines are measured for it
 
 
 def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: int, new: bool = False) -> None:
@@ -30,7 +31,7 @@ def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: in
         if rank == 0:
             store.set(PLANNED, problem)
         else:
-            store.wait([PLANNED], timedelta(seconds=config.launch.timeout_s))
+            store.wait([PLANNED], timedelta(seconds=max(config.launch.timeout_s, PLANNING_S)))
             problem = store.get(PLANNED).decode()
     if problem:
         raise InputError(problem)
