@@ -2,9 +2,7 @@
 
 import os
 import random
-import signal
 import statistics
-import time
 
 import pytest
 
@@ -28,7 +26,8 @@ def begin(tmp_path_factory):
         train = {"steps": STEPS, "checkpoint_every": EVERY, "validate_every": 10**6, "record": False}
         job = small_job(corpus, **(train | settings))
         folder = write_run(base / name, job, Layout.parse(layout))
-        jobs.append(Job(["--resume", str(folder.path)], {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"}))
+        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"}
+        jobs.append(Job(["--resume", str(folder.path)], environment))
         return folder, jobs[-1]
 
     yield run

@@ -11,8 +11,8 @@ import contextlib
 import ctypes
 import json
 import re
-import time
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise

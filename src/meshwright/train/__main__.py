@@ -19,6 +19,7 @@ from .replan import ensure_planned
 from .run_folder import RunFolder
 from .worker import joined, work
 
+
 @click.command()
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/JOB.")

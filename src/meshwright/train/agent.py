@@ -99,6 +99,19 @@ class Agent(LocalElasticAgent):
 
     events: EventLog
 
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
+
+        They are always told by SIGTERM: to them a second SIGINT is a person who does not want to wait.
+        """
+        try:
+            super()._shutdown(signal.SIGTERM, timeout)
+        except SignalException as again:
+            if again.sigval == signal.SIGINT:
+                super()._shutdown(signal.SIGKILL, 1)
+                raise
+            super()._shutdown(signal.SIGTERM, timeout)
+
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
@@ -106,7 +119,8 @@ class Agent(LocalElasticAgent):
                 self._remaining_restarts = 0
             elif self._remaining_restarts:
                 number = worker_group.spec.max_restarts - self._remaining_restarts + 1
-                text = f"{first_failure(result.failures)}; starting again ({number} of {worker_group.spec.max_restarts})"
+                count = f"{number} of {worker_group.spec.max_restarts}"
+                text = f"{first_failure(result.failures)}; starting again ({count})"
                 self.events.record(Event(kind="restart", message=text))
         return result
 

@@ -49,8 +49,8 @@ def prepare(
 ) -> Prepared:
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
-    `path` is the run folder to be (None: it is there), `ranks` the number of ranks that an external launcher has started (None: the
-    planner chooses). Every fault of the input is an InputError before anything is written.
+    `path` is the run folder to be (None: it is there already), `ranks` the number of ranks that an external launcher
+    has started (None: the planner chooses). Every fault of the input is an InputError before anything is written.
     """
     if path is not None:
         check_writable(path, _written_bytes(config))

@@ -1,4 +1,4 @@
-"""A plan for the ranks that are there: made by rank 0 where there is none, or where it is for another number of them."""
+"""A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them."""
 
 import sys
 from datetime import timedelta

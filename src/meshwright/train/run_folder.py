@@ -11,7 +11,7 @@ import msgspec
 
 from ..cluster.graph import Cluster
 from ..errors import InputError
-from ..files import read_struct, read_text, write_atomic, write_struct
+from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
@@ -72,7 +72,7 @@ class RunFolder:
         """Return the measured or the predicted timeline; both are Chrome traces."""
         path = self.path / ("timeline.json" if source == "measured" else "predicted_timeline.json")
         try:
-            return parse_chrome_trace(json.loads(read_text(path)))
+            return parse_chrome_trace(parse_json(read_text(path), where=str(path)))
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -114,8 +114,12 @@ class RunFolder:
         """Return the rows of metrics.jsonl; a last line that was cut off by a crash is left out."""
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = read_text(self.metrics).splitlines(keepends=True)
+        try:
+            rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a loss may be NaN
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.metrics}: {error}") from None
+        return convert(rows, list[dict[str, float]], where=str(self.metrics))
 
     def keep_metrics_before(self, step: int) -> None:
         """Drop rows of `step` and later, which a resumed run writes anew."""

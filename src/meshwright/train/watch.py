@@ -21,7 +21,6 @@ from ..backend.hosts import Member, exchange
 from .agent import STOPPED_EXIT_CODE
 from .events import Event, EventLog
 
-AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
 LEAVE_S = 0.5  # for a rank that is told to leave now to do so by itself
 
 
@@ -76,7 +75,7 @@ class Watch:
         poll = select.poll()
         for descriptor in (*self._peers, self._wake_read, self._end_read):
             poll.register(descriptor, select.POLLIN | select.POLLHUP)
-        first_s = 0.0
+        interrupted = False
         while True:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._end_read in ready:
@@ -88,7 +87,7 @@ class Watch:
                 for descriptor in gone:
                     self._died(self._peers[descriptor])
             if self._wake_read in ready:
-                first_s = self._signalled(os.read(self._wake_read, 64), first_s)
+                interrupted = self._signalled(os.read(self._wake_read, 64), interrupted)
 
     def _died(self, member: Member) -> None:
         group = _group()
@@ -102,21 +101,18 @@ class Watch:
         if group is not None:
             group.dump_flight(text)
 
-    def _signalled(self, signals: bytes, first_s: float) -> float:
-        """Write the flight record at the first signal; at a second one leave, whatever the rank is busy with."""
-        told = [s for s in signals if s in {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}]
-        if not told:
-            return first_s
-        now = time.monotonic()
-        if not first_s:
-            group = _group()
-            if group is not None:
-                group.dump_flight(f"got {signal.Signals(told[0]).name}")
-            return now
-        if now - first_s > AGAIN_S:
+    def _signalled(self, signals: bytes, interrupted: bool) -> bool:
+        """Write the flight record when told to stop; at a second Ctrl-C leave, whatever the rank is busy with."""
+        told = [signal.Signals(s) for s in signals if s in {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}]
+        group = _group()
+        if told and group is not None:
+            group.dump_flight(f"got {told[0].name}")
+        if signal.SIGINT not in told:
+            return interrupted
+        if interrupted:
             time.sleep(LEAVE_S)
             os._exit(STOPPED_EXIT_CODE)
-        return first_s
+        return True
 
     def _record(self, event: Event) -> None:
         self._events.record(msgspec.structs.replace(event, step=self._step()))

@@ -68,7 +68,9 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
 
     A rank does not outlive the launcher: it saves and leaves, or is ended after `GRACE_S`.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it; the loop sets its own
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
