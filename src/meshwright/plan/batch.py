@@ -44,7 +44,7 @@ class Batch:
 
 def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     """Return the arrays of some runs."""
-    uses = [resolve(known, run.stack, run.accelerator, run.precision) for run in runs]
+    uses = [resolve(known, run.stack, run.accelerator, run.precision, run.traits) for run in runs]
     return Batch(
         machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
         model=_stacked([Model.of(run.architecture) for run in runs], Model),

@@ -40,6 +40,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seq_len: int
     global_batch: int
     precision: str
+    traits: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
@@ -131,6 +132,7 @@ def _run(
         seq_len=_count(cells, "seq_len"),
         global_batch=batch,
         precision=precision,
+        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, cells.get("notes", ""))),
         assumed=tuple(assumed),
     )
 

@@ -36,6 +36,7 @@ class Coefficients(NamedTuple):
     product: Number  # share of the peak that a large product reaches
     product_depth: Number  # elements of K at which a product runs at half its ceiling
     product_width: Number  # likewise M and N
+    cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
     attention_narrow: Number  # exponent of 128 / head width, for narrower heads
@@ -48,23 +49,26 @@ class Coefficients(NamedTuple):
     launch_fallback: Number  # multiplies it where the fused softmax falls back
     link: Number  # share of a GPU link's rate that a ring reaches
     network: Number  # share of the NICs' rate
-    start_s: Number  # of an all-reduce
-    link_latency_s: Number
+    small_s: Number  # least time of an all-reduce of 1 MiB over eight ranks of a node; (size / MiB)^0.2 beside it
+    fill_s: Number  # filling of its pipeline; (size / MiB)^(1/3) beside it
+    small_group: Number  # exponent of (ranks - 1) / 7 for both
     network_latency_s: Number
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
     ep_hidden: Number
+    sends_hidden: Number  # share of the sends between stages
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
     dp_tail: Number  # share of the gradient traffic that is never hidden
     fsdp_drag: Number  # share of the shorter of compute and traffic that ZeRO-3 adds to the longer
     loss: Number  # multiplies the bytes of the loss
     optimizer: Number  # multiplies the bytes of the update
     routing: Number  # multiplies the bytes of permuting tokens for experts
-    selective_layer: Number  # share of the forward that selective recomputation repeats
+    selective_products: Number  # share of the products that selective recomputation repeats
+    selective_elements: Number  # likewise of element-wise kernels
     step_s: Number  # seconds a step beside all of this
     micro_s: Number  # seconds a micro-batch and virtual stage
     pace: Number  # of the stack as a whole
     flash: Number  # fact: 1 with a fused attention kernel
-    selective_attention: Number  # fact: selective recomputation repeats the attention core
+    selective_attention: Number  # likewise of the attention between the projections
     gradient_bytes: Number  # fact: of one gradient that travels
     scatter: Number  # fact: pipeline sends are cut over tp
 
@@ -84,6 +88,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     schedule: str = "1f1b"
     order: str = "tp-cp-dp-pp"
     assumed: tuple[str, ...] = ()
+    traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
     error_band: float  # relative: nine in ten of its left-out runs are within it
 
 
@@ -132,21 +137,26 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any]) -> Book:
     )
 
 
-def resolve(known: Book, stack: str, accelerator: str, precision: str) -> list[float | list[str]]:
+def resolve(
+    known: Book, stack: str, accelerator: str, precision: str, traits: Sequence[str] = ()
+) -> list[float | list[str]]:
     """Return, for each role, its fact or the constants whose product it is.
 
-    Of several entries for a role the most particular is taken: the device's for this stack, the device's for this
-    precision, the stack's, the device's, the generic one.
+    Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
+    device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
+    generic one. A stack's "role*trait" names a constant that multiplies what was found.
     """
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
     found: list[float | list[str]] = []
     for role in ROLES:
-        keys = [(of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
+        keys = [(of_stack, f"{role}+{trait}") for trait in traits]
+        keys += [(of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
         keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
         entry = next(table[key] for table, key in keys if key in table)
-        found.append([entry] if isinstance(entry, str) else entry)
+        more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
+        found.append([entry, *more] if isinstance(entry, str) else [*entry, *more] if isinstance(entry, list) else entry)
     return found
 
 

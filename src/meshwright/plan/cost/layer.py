@@ -63,7 +63,8 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor)
     full = grid.recompute == 2
     selective = grid.recompute == 1
-    part = c.selective_layer * forward.compute_s + c.selective_attention * attention[0]
+    products = projections[0] + network[0]
+    part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
     again = Pass(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
         exposed_s=np.where(full, forward.exposed_s, 0.0),

@@ -9,13 +9,13 @@ import numpy as np
 from .coefficients import Coefficients
 from .quantities import Machine, Number
 
-
 def product_s(machine: Machine, c: Coefficients, m: Number, n: Number, k: Number) -> Number:
     """Return the seconds of a product [m, k] x [k, n] in the precision of the machine."""
     ideal = 2.0 * m * n * k / (machine.peak * c.product)
     shaped = ideal * (1.0 + c.product_depth / k) * (1.0 + c.product_width / m + c.product_width / n)
     moved = (m * k + k * n + m * n) * machine.product_bytes / (machine.memory_rate * c.memory)
-    return np.maximum(shaped, moved)
+    casts = c.cast * (machine.product_bytes < 2.0) * (m * k + k * n) / (machine.memory_rate * c.memory)
+    return np.maximum(shaped, moved) + casts
 
 
 def linear_s(machine: Machine, c: Coefficients, rows: Number, columns: Number, depth: Number) -> tuple[Number, Number]:

@@ -62,7 +62,7 @@ def step_s(
     per_stage = model.layers / grid.pp
     most = np.where(grid.vpp > 1, per_stage, np.ceil(per_stage))
     micro = global_batch / (grid.dp * grid.mbs)
-    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1)
+    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden)
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
     sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp
@@ -114,7 +114,7 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     crosses = step * grid.pp > machine.domain
     rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node, machine.link_rate * c.link)
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
-    latency = np.where(crosses, c.network_latency_s, c.link_latency_s)
+    latency = np.where(crosses, c.network_latency_s, c.small_s / 10.0)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency
 
 
