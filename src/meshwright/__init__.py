@@ -20,7 +20,7 @@ def _register(c10d: ModuleType) -> None:
     """Tell torch of the backend; its code is imported when the first group is made."""
     backend = c10d.Backend
     if "meshwright" not in backend.backend_list:
-        backend.register_backend("meshwright", _create_group, devices=["cpu"])
+        backend.register_backend("meshwright", _create_group, extended_api=True, devices=["cpu"])
 
 
 def _create_group(*arguments: object) -> object:

@@ -1,11 +1,12 @@
 """What every call of the process group "meshwright" shares: running it now or later, its name, its end."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
 from torch.distributed import ProcessGroup, Work
 
@@ -60,26 +61,43 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._compares:
             call = self._comparing(name, call, result if compared is None else compared, options)
         if not options.asyncOp and self._worker.idle:
-            self._run(name, moved_bytes, call, options)
-            return DONE
-        work = PendingWork(lambda: self._run(name, moved_bytes, call, options), result)
+            return self._now(name, moved_bytes, options, call)
+        work = PendingWork(lambda: self._now(name, moved_bytes, options, call), result)
         self._worker.submit(work)
         if self._engine.inline:
             work.patient(PATIENCE_S)
         return work
 
-    def _run(self, name: str, moved_bytes: int, call: Callable[[], object], options: Any) -> None:
+    def _is_usual(self, options: Any, tensors: Iterable[Tensor]) -> bool:
+        """Return whether a call blocks and its tensors can be taken as they are: the case where microseconds count."""
+        if getattr(options, "asyncOp", True) or self._compares or not self._worker.idle:
+            return False
+        dtype = None
+        for tensor in tensors:
+            if not (tensor.is_cpu and tensor.layout == torch.strided and tensor.is_contiguous()):
+                return False
+            if dtype is None:
+                dtype = tensor.dtype
+                if dtype.is_complex:  # it may have its conjugation still to do
+                    return False
+            elif tensor.dtype != dtype:
+                return False
+        return True
+
+    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
+        """Run a call of the engine on this thread."""
         engine = self._engine
         with self._lock:
             if engine.broken is not None:
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
             engine.flight.begin(name, moved_bytes, options)
             try:
-                call()
+                call(*arguments)
             except BaseException as error:
                 self._stopped(name, error)
                 raise
             engine.flight.end()
+        return DONE
 
     def _stopped(self, name: str, error: BaseException) -> None:
         """Tell the other ranks when this one stops in the middle of a collective for a reason of its own."""

@@ -1,4 +1,5 @@
-/* The optional helper of the shared-memory engine: waiting, sums, and the whole of an all-reduce that sums.
+/* The optional helper of the shared-memory engine: waiting, sums, the whole of an all-reduce that sums, and those
+ * collectives that fit into one step.
  *
  * It follows the same steps as the Python code (see local.py and local_reduce.py), so that ranks with and without it
  * work together. Counters are published with release and read with acquire, which orders the slots' contents on weakly
@@ -12,6 +13,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 
@@ -120,6 +124,18 @@ DEFINE_SUM(sum_bf16, uint16_t, float, bf16_up, bf16_down)
 
 static int64_t item_bytes(int64_t kind) { return kind == BF16 ? 2 : kind == F32 || kind == I32 ? 4 : 8; }
 
+/* Copy to memory that is not read again soon: past the caches, so that no line is fetched only to be overwritten. */
+void mw_stream(char *to, const char *from, int64_t length) {
+#if defined(__SSE2__)
+    for (; length > 0 && ((uintptr_t)to & 15); length--) *to++ = *from++;
+    for (; length >= 64; length -= 64, to += 64, from += 64)
+        for (int i = 0; i < 4; i++)
+            _mm_stream_si128((__m128i *)to + i, _mm_loadu_si128((const __m128i *)from + i));
+    _mm_sfence(); /* before the counter that another thread may go by */
+#endif
+    memcpy(to, from, (size_t)length);
+}
+
 /* Sum `n` >= 2 inputs in their order; out may be one of them. */
 void mw_sum(int64_t kind, void *out, void *const *in, int64_t n, int64_t count) {
     switch (kind) {
@@ -214,5 +230,99 @@ int mw_all_reduce_pieces(Group *g, char *data, int64_t count, int64_t kind, uint
         free_at[turn] = sequence + 1;
     }
     g->chunk = g->phase = 0;
+    return 1;
+}
+
+/* The collectives of one step: what is sent fits into a slot. `number` is the step's, `free_at` what every counter must
+ * have reached before the slot may be filled, `seen` what they are known to have reached. */
+
+static int may_fill(Group *g, uint64_t free_at, uint64_t seen) { return seen >= free_at || wait_all(g, free_at); }
+
+/* The part of a slot that is for one reader; the owner itself has none. */
+static char *block(const Group *g, int64_t owner, int64_t turn, int64_t reader, int64_t block_bytes) {
+    return slot(g, owner, turn) + (reader - (reader > owner)) * block_bytes;
+}
+
+/* Copy `source` of every rank to everyone's `targets`; `sizes` in bytes, by rank. */
+int mw_all_gather(Group *g, const char *source, char *const *targets, const int64_t *sizes, uint64_t number,
+                  int64_t turn, uint64_t free_at, uint64_t seen) {
+    size_t own = (size_t)sizes[g->rank];
+    if (g->phase == 0) {
+        if (!may_fill(g, free_at, seen)) return 0;
+        memcpy(slot(g, g->rank, turn), source, own);
+        publish(g, number);
+        if (targets[g->rank] != source) memmove(targets[g->rank], source, own);
+        g->phase = 1;
+    }
+    for (; g->phase < g->size; g->phase++) {
+        int64_t peer = (g->rank + g->phase) % g->size;
+        if (!wait_rank(g, peer, number)) return 0;
+        memcpy(targets[peer], slot(g, peer, turn), (size_t)sizes[peer]);
+    }
+    g->phase = 0;
+    return 1;
+}
+
+/* Copy `data` of the root to everyone's. */
+int mw_broadcast(Group *g, char *data, int64_t length, int64_t root, uint64_t number, int64_t turn, uint64_t free_at,
+                 uint64_t seen) {
+    if (g->rank == root) {
+        if (!may_fill(g, free_at, seen)) return 0;
+        memcpy(slot(g, root, turn), data, (size_t)length);
+        publish(g, number);
+        return 1;
+    }
+    publish(g, number);
+    if (!wait_rank(g, root, number)) return 0;
+    memcpy(data, slot(g, root, turn), (size_t)length);
+    return 1;
+}
+
+/* The first step of an all-to-all. `steps` lies after each counter, one for each slot: how many steps a rank needs; the
+ * largest is left in `chunk`. */
+int mw_all_to_all(Group *g, char *const *sources, const int64_t *sent, char *const *targets, const int64_t *received,
+                  int64_t block_bytes, int64_t steps, uint64_t number, int64_t turn, uint64_t free_at, uint64_t seen) {
+    if (g->phase == 0) {
+        if (!may_fill(g, free_at, seen)) return 0;
+        g->counters[g->rank * LINE + steps + turn] = 1;
+        for (int64_t i = 1; i < g->size; i++) {
+            int64_t peer = (g->rank + i) % g->size;
+            memcpy(block(g, g->rank, turn, peer, block_bytes), sources[peer], (size_t)sent[peer]);
+        }
+        publish(g, number);
+        memmove(targets[g->rank], sources[g->rank], (size_t)sent[g->rank]);
+        g->phase = 1;
+        g->chunk = 1;
+    }
+    for (; g->phase < g->size; g->phase++) {
+        int64_t peer = (g->rank + g->phase) % g->size;
+        if (!wait_rank(g, peer, number)) return 0;
+        int64_t needed = (int64_t)g->counters[peer * LINE + steps + turn];
+        int64_t length = received[peer] < block_bytes ? received[peer] : block_bytes;
+        if (needed > g->chunk) g->chunk = needed;
+        memcpy(targets[peer], block(g, peer, turn, g->rank, block_bytes), (size_t)length);
+    }
+    g->phase = 0;
+    return 1;
+}
+
+/* Sum block j of every rank, at sources[j], into `target` on rank j; `counts` of elements, by rank. */
+int mw_reduce_scatter(Group *g, char *const *sources, char *target, const int64_t *counts, int64_t kind,
+                      int64_t block_bytes, uint64_t number, int64_t turn, uint64_t free_at, uint64_t seen) {
+    void *in[MAX_RANKS];
+    if (g->phase == 0) {
+        if (!may_fill(g, free_at, seen)) return 0;
+        for (int64_t i = 1; i < g->size; i++) {
+            int64_t peer = (g->rank + i) % g->size;
+            memcpy(block(g, g->rank, turn, peer, block_bytes), sources[peer], (size_t)(counts[peer] * item_bytes(kind)));
+        }
+        publish(g, number);
+        g->phase = 1;
+    }
+    if (!wait_all(g, number)) return 0;
+    for (int64_t r = 0; r < g->size; r++)
+        in[r] = r == g->rank ? sources[r] : block(g, r, turn, g->rank, block_bytes);
+    mw_sum(kind, target, in, g->size, counts[g->rank]);
+    g->phase = 0;
     return 1;
 }

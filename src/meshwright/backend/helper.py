@@ -71,13 +71,20 @@ def _load() -> ctypes.CDLL | None:
     library.mw_wait.argtypes = (pointer, u64, i64, i64)
     library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
     library.mw_sum.restype = None
+    library.mw_stream.argtypes = (pointer, pointer, i64)
+    library.mw_stream.restype = None
     for function in (library.mw_all_reduce_whole, library.mw_all_reduce_pieces):
         function.argtypes = (pointer, pointer, i64, i64, u64, i64, u64, u64, u64)
+    step = (u64, i64, u64, u64)  # number, turn, free_at, seen
+    library.mw_all_gather.argtypes = (pointer, pointer, pointer, pointer, *step)
+    library.mw_broadcast.argtypes = (pointer, pointer, i64, i64, *step)
+    library.mw_all_to_all.argtypes = (pointer, pointer, pointer, pointer, pointer, i64, i64, *step)
+    library.mw_reduce_scatter.argtypes = (pointer, pointer, pointer, pointer, i64, i64, *step)
     return library
 
 
 class Native:
-    """The helper's all-reduce and sums for one group."""
+    """The helper's collectives and sums for one group. Addresses and sizes are given in the order of the ranks."""
 
     def __init__(self, library: ctypes.CDLL, state: GroupState) -> None:
         self._library = library
@@ -85,6 +92,9 @@ class Native:
         self._pointer = ctypes.addressof(state)
         self.whole = library.mw_all_reduce_whole
         self.pieces = library.mw_all_reduce_pieces
+        self.stream = library.mw_stream
+        self._addresses: Any = ctypes.c_void_p * state.size
+        self._sizes: Any = ctypes.c_int64 * state.size
 
     def all_reduce(self, group: "LocalGroup", address: int, count: int, kind: Reduction, *, pieces: bool) -> None:
         """Sum `count` elements at `address` over all ranks, in place, by the same steps as the Python code."""
@@ -100,8 +110,59 @@ class Native:
         if chunks > 1:
             group.free[group.turn ^ 1] = group.sequence + 1 - steps
 
+    def all_gather(self, group: "LocalGroup", source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
+        """Copy what fits into a slot from every rank to all."""
+        arguments = (source, self._addresses(*targets), self._sizes(*sizes_bytes))
+        group.seen = self._step(group, self._library.mw_all_gather, arguments)
+
+    def broadcast(self, group: "LocalGroup", address: int, size_bytes: int, root: int) -> None:
+        """Copy what fits into a slot from the root to all."""
+        self._step(group, self._library.mw_broadcast, (address, size_bytes, root))
+
+    def all_to_all(
+        self,
+        group: "LocalGroup",
+        sources: Sequence[int],
+        sent_bytes: Sequence[int],
+        targets: Sequence[int],
+        received_bytes: Sequence[int],
+        *,
+        block_bytes: int,
+        steps: int,
+    ) -> int:
+        """Do the first step of an all-to-all; return how many steps it takes."""
+        out = (self._addresses(*sources), self._sizes(*sent_bytes))
+        back = (self._addresses(*targets), self._sizes(*received_bytes))
+        group.seen = self._step(group, self._library.mw_all_to_all, (*out, *back, block_bytes, steps))
+        needed, self._state.chunk = self._state.chunk, 0
+        return int(needed)
+
+    def reduce_scatter(
+        self,
+        group: "LocalGroup",
+        sources: Sequence[int],
+        target: int,
+        counts: Sequence[int],
+        kind: Reduction,
+        *,
+        block_bytes: int,
+    ) -> None:
+        """Sum what fits into the parts of a slot."""
+        arguments = (self._addresses(*sources), target, self._sizes(*counts), kind.native, block_bytes)
+        group.seen = self._step(group, self._library.mw_reduce_scatter, arguments)
+
+    def _step(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...]) -> int:
+        """Take one step in C and return its number."""
+        turn, number = group.turn ^ 1, group.sequence + 1
+        arguments += (number, turn, group.free[turn], group.seen)
+        if not function(self._pointer, *arguments):
+            self._insist(group, function, arguments)
+        group.turn, group.sequence = turn, number
+        group.free[turn] = number + 1
+        return number
+
     def _insist(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...]) -> None:
-        """Go on with an interrupted all-reduce, with sleeps and looks at the other ranks in between."""
+        """Go on with an interrupted call, with sleeps and looks at the other ranks in between."""
         state = self._state
         patience_ns, state.patience_ns = state.patience_ns, 0
         awaited, since = (state.awaited_rank, state.awaited_number), time.monotonic()

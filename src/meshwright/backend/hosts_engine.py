@@ -2,15 +2,16 @@
 
 The large reductions go in three steps: the ranks of a host reduce one piece each, ranks with the same place on their
 hosts (a column) reduce their piece over the network, and the ranks of a host fetch each other's pieces; so that all
-ranks of a host share its NIC, and each byte crosses it as rarely as can be. What only moves bytes runs as a schedule
-over all ranks, except broadcasts, which enter each host once.
+ranks of a host share its NIC, and each byte crosses it as rarely as can be. All-gather and reduce-scatter take the last
+two and the first two of these steps where all hosts have equally many ranks. Broadcasts and reductions to one rank
+cross between one rank of each host.
 """
 
 import contextlib
 import ctypes
 import json
-import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -20,20 +21,20 @@ import torch
 from torch import Tensor
 
 from ..collectives import algorithms
-from ..errors import InputError
-from .choice import Links, choose, forced_algorithm, measure
+from .choice import Links, choose, price_s
 from .engine import LocalEngine
 from .executor import Executor
 from .failures import CollectiveError, RankFailure
 from .hosts import Member, hosts_of
 from .lines import Line, SharedLine, SocketLine
+from .links import LinkCache, Watch, measure
 from .local_reduce import piece_bounds
 from .mailbox import Mailbox
+from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction, reduction
 from .transport import Incoming, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
 
-WIRE_VARIABLE = "MESHWRIGHT_WIRE"
 BLAME_KEY = "blame"
 MAX_SEGMENTS = 6
 SEGMENT_BYTES = 2 * 2**20  # at least; smaller ones cost more in round trips than they hide
@@ -66,7 +67,16 @@ class HostsEngine:
 
     inline = False
 
-    def __init__(self, store: Any, members: Sequence[Member], me: Member, timeout_s: float, address: str) -> None:
+    def __init__(
+        self,
+        store: Any,
+        members: Sequence[Member],
+        me: Member,
+        timeout_s: float,
+        *,
+        address: str,
+        options: GroupOptions,
+    ) -> None:
         self.members = tuple(members)
         self._me = me
         self._store = store
@@ -75,6 +85,7 @@ class HostsEngine:
         self._local = LocalEngine(store, [members[rank] for rank in mine], me, timeout_s, members)
         self._place = mine.index(me.rank)
         self._columns = min(len(ranks) for ranks in self._hosts)
+        self._even = all(len(ranks) == self._columns for ranks in self._hosts)
         self._network = TcpTransport(
             store, me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
         )
@@ -82,28 +93,62 @@ class HostsEngine:
         group = self._local.group
         lines: dict[int, Line] = {
             rank: SharedLine(group, mine.index(rank)) if rank in mine else SocketLine(connection)
-            for rank, connection in mail._sockets.items()  # from here on they are the mailbox's
+            for rank, connection in mail.connections.items()  # from here on they are the mailbox's
         }
         self.mailbox = Mailbox(me, members, lines, self._doubt_letters)
         self.flight = self._local.flight
-        self._all = Executor(self._network)
-        self._column: Executor | None = None
-        if self._place < self._columns:
-            self._column = Executor(Among(self._network, [ranks[self._place] for ranks in self._hosts]))
+        self._executors: dict[tuple[int, ...], Executor] = {}
+        self._column_ranks = tuple(ranks[self._place] for ranks in self._hosts) if self._place < self._columns else ()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
-        self._wire = wire_type()
-        self._links = self._measured()
+        self._algorithm = options.algorithm
+        self._wire = WIRE_TYPES[options.wire]
+        self._watch = Watch()
+        self._cache = LinkCache(members, self._columns, address)
+        self.links = self._known() or self._measured()
+
+    def _known(self) -> Links | None:
+        """Return the links that rank 0 remembers, the same on all ranks, or None."""
+        links = self._cache.get() if self._me.rank == 0 else None
+        alpha_s, beta_s_per_byte = self._largest([links.alpha_s, links.beta_s_per_byte] if links else [0.0, 0.0])
+        return Links(alpha_s, beta_s_per_byte) if alpha_s else None
 
     def _measured(self) -> Links:
-        """Measure the links with all columns at work at once, and agree on the slowest."""
-        figures = torch.zeros(2, dtype=torch.float64)
+        """Measure the links with all columns at work at once, agree on the slowest, and remember them."""
+        figures = [0.0, 0.0]
+        if self._column_ranks:
+            with self._blaming():
+                column = self._among(self._column_ranks)
+                links = measure(column, self._schedule("all_reduce", "one_shot", len(self._hosts)))
+            figures = [links.alpha_s, links.beta_s_per_byte]
+        links = Links(*self._largest(figures))
+        if self._me.rank == 0:
+            self._cache.put(links)
+        return links
+
+    def _largest(self, figures: Sequence[float]) -> list[float]:
+        """Return the largest of each figure over all ranks."""
+        tensor = torch.tensor(figures, dtype=torch.float64)
         with self._blaming():
-            if self._column is not None:
-                links = measure(self._column, self._schedule("all_reduce", "one_shot", len(self._hosts)))
-                figures = torch.tensor([links.alpha_s, links.beta_s_per_byte], dtype=torch.float64)
-            self._all.all_reduce(figures, self._schedule("all_reduce", "one_shot"), "max")
-        return Links(float(figures[0]), float(figures[1]))
+            everyone = self._among(range(len(self.members)))
+            everyone.all_reduce(tensor, self._schedule("all_reduce", "recursive_doubling"), "max")
+        return tensor.tolist()
+
+    def _look_again(self) -> None:
+        """Measure the links again where reductions have left their price for good on any rank."""
+        taken = self._watch.taken()
+        slow, quick = self._largest([taken, 1 / taken if taken else 0.0])
+        ratio = slow if slow > 1 or not quick else 1 / quick
+        if self._watch.has_left(ratio):
+            before, self.links = self.links, self._measured()
+            self._watch.measured_again(ratio, before, self.links)
+
+    def _among(self, ranks: Sequence[int]) -> Executor:
+        """Return the executor of some ranks, always the same one, so that it compiles each program once."""
+        key = tuple(ranks)
+        if key not in self._executors:
+            self._executors[key] = Executor(Among(self._network, key))
+        return self._executors[key]
 
     # ---- reductions
 
@@ -111,6 +156,8 @@ class HostsEngine:
         """Reduce in place."""
         if not count:
             return
+        if not self._algorithm and self._watch.is_due():
+            self._look_again()
         base = reduction(kind.dtype, "sum") if kind.operator == "avg" else kind
         if count * kind.item_bytes <= SMALL_BYTES:
             self._local.reduce(address, count, base, 0)
@@ -151,33 +198,65 @@ class HostsEngine:
         return starts, [bounds[i + 1] - bounds[i] for i in range(local)]
 
     def _reduce_column(self, address: int, count: int, kind: Reduction) -> None:
-        assert self._column is not None
-        hosts = len(self._hosts)
-        name = choose(self._links, hosts, count * kind.item_bytes)
-        wire = self._wire if kind.dtype == torch.float32 and kind.operator == "sum" else None
+        hosts, size_bytes = len(self._hosts), count * kind.item_bytes
+        wire = self._wire_of(kind)
+        name = self._algorithm or choose(self.links, hosts, size_bytes)
+        start = time.perf_counter()
         with self._blaming():
-            self._column.all_reduce(
+            self._among(self._column_ranks).all_reduce(
                 _tensor(address, count, kind.dtype),
                 self._schedule("all_reduce", name, hosts),
                 kind.operator,
                 wire=wire,
             )
+        if not self._algorithm and wire is None:
+            self._watch.note(time.perf_counter() - start, price_s(name, self.links, hosts, size_bytes))
+
+    def _wire_of(self, kind: Reduction) -> torch.dtype | None:
+        return self._wire if kind.dtype == torch.float32 and kind.operator == "sum" else None
 
     def reduce(self, address: int, count: int, kind: Reduction, root: int) -> None:
-        """Reduce into the root's memory."""
-        if count:
-            scratch = _tensor(address, count, kind.dtype).clone()
-            self.all_reduce(scratch.data_ptr(), count, kind)
-            if self._me.rank == root:
-                _tensor(address, count, kind.dtype).copy_(scratch)
+        """Reduce into the root's memory: into one rank of every host, and from those into the root."""
+        if not count:
+            return
+        base = reduction(kind.dtype, "sum") if kind.operator == "avg" else kind
+        here, heads = self._heads(root)
+        data = _tensor(address, count, kind.dtype)
+        scratch = data.clone() if self._me.rank in heads and self._me.rank != root else data
+        head = heads[self._host_of(self._me.rank)]
+        self._local.reduce(scratch.data_ptr(), count, base, self._place_of(head))
+        if self._me.rank in heads:
+            schedule = self._schedule("reduce", "binomial", len(heads), here)
+            with self._blaming():
+                self._among(heads).reduce(scratch, schedule, base.operator, wire=self._wire_of(base))
+        if kind.operator == "avg" and self._me.rank == root:
+            kind.divide(kind.at(address, count), len(self.members))
 
     def reduce_scatter(self, sources: Sequence[int], target: int, counts: Sequence[int], kind: Reduction) -> None:
-        """Reduce block i of all ranks into rank i's target: every host's ranks, then its column, a block at a time."""
+        """Reduce block i of all ranks into rank i's target: inside the host the blocks of a column, then the column."""
+        base = reduction(kind.dtype, "sum") if kind.operator == "avg" else kind
         parts = [_tensor(source, count, kind.dtype) for source, count in zip(sources, counts, strict=True)]
-        whole = torch.cat(parts)
-        self.all_reduce(whole.data_ptr(), whole.numel(), kind)
-        start = sum(counts[: self._me.rank])
-        _tensor(target, counts[self._me.rank], kind.dtype).copy_(whole[start : start + counts[self._me.rank]])
+        output = _tensor(target, counts[self._me.rank], kind.dtype)
+        ranks: Sequence[int] = range(len(self.members))
+        if self._even:
+            columns = list(zip(*self._hosts, strict=True))  # of each place the ranks, in the order of the hosts
+            whole = torch.cat([parts[rank] for column in columns for rank in column])
+            lengths = [sum(counts[rank] for rank in column) for column in columns]
+            starts = [whole.data_ptr() + sum(lengths[:place]) * kind.item_bytes for place in range(self._columns)]
+            source = torch.empty(lengths[self._place], dtype=kind.dtype)
+            self._local.reduce_scatter(starts, source.data_ptr(), lengths, base)
+            ranks = self._column_ranks
+        else:
+            source = torch.cat(parts)
+        if source.numel():
+            schedule = self._schedule("reduce_scatter", "ring", len(ranks))
+            own = [counts[rank] for rank in ranks]
+            with self._blaming():
+                self._among(ranks).reduce_scatter(
+                    output, source, schedule, base.operator, counts=own, wire=self._wire_of(base)
+                )
+        if kind.operator == "avg" and output.numel():
+            kind.divide(kind.at(target, output.numel()), len(self.members))
 
     # ---- copies
 
@@ -185,39 +264,61 @@ class HostsEngine:
         """Copy from the root to all: to one rank of every host, and on from there."""
         if not size_bytes:
             return
-        here = next(i for i, ranks in enumerate(self._hosts) if root in ranks)
-        place = self._hosts[here].index(root)
-        heads = [root if i == here else ranks[0] for i, ranks in enumerate(self._hosts)]
+        here, heads = self._heads(root)
         if self._me.rank in heads:
-            part = Executor(Among(self._network, heads))
+            schedule = self._schedule("broadcast", "binomial", len(heads), here)
             with self._blaming():
-                part.broadcast(_bytes(address, size_bytes), self._schedule("broadcast", "binomial", len(heads), here))
-        is_here = self._me.rank in self._hosts[here]
-        self._local.broadcast(address, size_bytes, place if is_here else 0)
+                self._among(heads).broadcast(_bytes(address, size_bytes), schedule)
+        self._local.broadcast(address, size_bytes, self._place_of(heads[self._host_of(self._me.rank)]))
+
+    def _heads(self, root: int) -> tuple[int, tuple[int, ...]]:
+        """Return the root's host, and the rank of each host that speaks for it: the root on its own, else the first."""
+        here = self._host_of(root)
+        return here, tuple(root if i == here else ranks[0] for i, ranks in enumerate(self._hosts))
+
+    def _host_of(self, rank: int) -> int:
+        return next(i for i, ranks in enumerate(self._hosts) if rank in ranks)
+
+    def _place_of(self, rank: int) -> int:
+        return self._hosts[self._host_of(rank)].index(rank)
 
     def all_gather(self, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
-        """Copy every rank's source to every rank's target."""
-        output = torch.empty(sum(sizes_bytes), dtype=torch.uint8)
+        """Copy every rank's source to every rank's target: along the columns, then inside the hosts."""
         mine = _bytes(source, sizes_bytes[self._me.rank])
-        with self._blaming():
-            self._all.all_gather(output, mine, self._schedule("all_gather", "ring"), counts=sizes_bytes)
-        self._deal(output, targets, sizes_bytes)
+        ranks: Sequence[int] = self._column_ranks if self._even else range(len(self.members))
+        sizes = [sizes_bytes[rank] for rank in ranks]
+        output = torch.empty(sum(sizes), dtype=torch.uint8)
+        if output.numel():
+            with self._blaming():
+                self._among(ranks).all_gather(
+                    output, mine, self._schedule("all_gather", "ring", len(ranks)), counts=sizes
+                )
+        if self._even:
+            columns = list(zip(*self._hosts, strict=True))
+            lengths = [sum(sizes_bytes[rank] for rank in column) for column in columns]
+            whole = torch.empty(sum(lengths), dtype=torch.uint8)
+            starts = [whole.data_ptr() + sum(lengths[:place]) for place in range(self._columns)]
+            self._local.all_gather(output.data_ptr(), starts, lengths)
+            output, ranks = whole, [rank for column in columns for rank in column]
+        self._deal(output, [targets[rank] for rank in ranks], [sizes_bytes[rank] for rank in ranks])
 
     def gather(self, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
         """Copy every rank's source to the root's targets."""
         ranks = len(self.members)
         output = torch.empty(ranks * size_bytes, dtype=torch.uint8) if self._me.rank == root else None
         with self._blaming():
-            self._all.gather(output, _bytes(source, size_bytes), self._schedule("gather", "linear", ranks, root))
+            schedule = self._schedule("gather", "linear", ranks, root)
+            self._among(range(ranks)).gather(output, _bytes(source, size_bytes), schedule)
         if output is not None:
             self._deal(output, targets, [size_bytes] * ranks)
 
     def scatter(self, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
         """Copy the root's sources to every rank's target."""
         given = torch.cat([_bytes(source, size_bytes) for source in sources]) if self._me.rank == root else None
+        ranks = len(self.members)
         with self._blaming():
-            schedule = self._schedule("scatter", "linear", len(self.members), root)
-            self._all.scatter(_bytes(target, size_bytes), given, schedule)
+            schedule = self._schedule("scatter", "linear", ranks, root)
+            self._among(range(ranks)).scatter(_bytes(target, size_bytes), given, schedule)
 
     def all_to_all(
         self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]
@@ -236,7 +337,7 @@ class HostsEngine:
         self._local.barrier()
         if self._place == 0:
             with self._blaming():
-                heads = Executor(Among(self._network, [ranks[0] for ranks in self._hosts]))
+                heads = self._among([ranks[0] for ranks in self._hosts])
                 heads.barrier(self._schedule("barrier", "dissemination", len(self._hosts)))
         self._local.barrier()
 
@@ -331,16 +432,6 @@ class HostsEngine:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._local.close()
         self._network.close()
-
-
-def wire_type() -> torch.dtype | None:
-    """Return the element type in which float32 sums cross the network, if it is another."""
-    asked = os.environ.get(WIRE_VARIABLE)
-    types = {None: None, "": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-    if asked not in types:
-        raise InputError(f"{WIRE_VARIABLE}={asked}: expected fp32, bf16 or fp16")
-    forced_algorithm()  # a wrong name is an error at start
-    return types[asked]
 
 
 def _tensor(address: int, count: int, dtype: torch.dtype) -> Tensor:

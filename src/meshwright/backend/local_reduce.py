@@ -165,6 +165,9 @@ def reduce_scatter(
     slots = group.typed(kind)
     block_bytes = group.slot_bytes // (size - 1) // ALIGN_BYTES * ALIGN_BYTES
     block = block_bytes // item
+    if group.native is not None and kind.native is not None and 0 < max(counts) <= block:
+        group.native.reduce_scatter(group, sources, target, counts, kind, block_bytes=block_bytes)
+        return
     own = kind.at(sources[rank], counts[rank]) if counts[rank] else None
     out = kind.at(target, counts[rank]) if counts[rank] else None
     aliased = rank >= 2 and sources[rank] <= target < sources[rank] + counts[rank] * item

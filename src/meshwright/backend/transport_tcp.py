@@ -40,7 +40,7 @@ class TcpTransport:
         self.ranks = ranks
         self.timeout_s = timeout_s
         self._stages: dict[int, torch.Tensor] = {}
-        self._sockets: dict[int, socket.socket] = {}
+        self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
         try:
             self._connect(store, prefix, address)
         except BaseException:
@@ -63,11 +63,11 @@ class TcpTransport:
                     raise TransportError(
                         f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}"
                     ) from None
-                self._sockets[peer] = connection
+                self.connections[peer] = connection
                 connection.sendall(GREETING.pack(word, self.rank))
-            while len(self._sockets) < self.ranks - 1:
+            while len(self.connections) < self.ranks - 1:
                 self._accept(server, word, deadline)
-        for connection in self._sockets.values():
+        for connection in self.connections.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setblocking(False)
 
@@ -76,7 +76,7 @@ class TcpTransport:
         try:
             connection, _ = server.accept()
         except TimeoutError:
-            missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self._sockets)
+            missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self.connections)
             raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time") from None
         connection.settimeout(min(5.0, deadline.left_s))
         greeting = b""
@@ -86,12 +86,12 @@ class TcpTransport:
         peer = -1
         if len(greeting) == GREETING.size:
             theirs, peer = GREETING.unpack(greeting)
-            if not hmac.compare_digest(theirs, word) or not self.rank < peer < self.ranks or peer in self._sockets:
+            if not hmac.compare_digest(theirs, word) or not self.rank < peer < self.ranks or peer in self.connections:
                 peer = -1
         if peer < 0:
             connection.close()  # a stranger
         else:
-            self._sockets[peer] = connection
+            self.connections[peer] = connection
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
@@ -114,9 +114,9 @@ class TcpTransport:
         before = message.sent
         try:
             if message.sent < HEADER.size:
-                message.sent += self._sockets[peer].sendmsg((message.header[message.sent :], message.data))
+                message.sent += self.connections[peer].sendmsg((message.header[message.sent :], message.data))
             else:
-                message.sent += self._sockets[peer].send(message.data[message.sent - HEADER.size :])
+                message.sent += self.connections[peer].send(message.data[message.sent - HEADER.size :])
         except BlockingIOError:
             return False
         except OSError as error:
@@ -146,7 +146,7 @@ class TcpTransport:
         """Receive the header, and the elements after it where they are stored as they come."""
         rest = memoryview(message.header)[message.got :]
         places = (rest, message.view) if message.view else (rest,)
-        count = self._sockets[message.message.peer].recvmsg_into(places)[0]
+        count = self.connections[message.message.peer].recvmsg_into(places)[0]
         reached = message.got + count
         if message.got < HEADER.size <= reached:
             message.check_header(self.rank)
@@ -154,7 +154,7 @@ class TcpTransport:
         return count
 
     def _receive_data(self, message: IncomingState) -> int:
-        connection, at = self._sockets[message.message.peer], message.got - HEADER.size
+        connection, at = self.connections[message.message.peer], message.got - HEADER.size
         if message.view is not None:
             count = connection.recv_into(message.view[at:])
             message.got += count
@@ -184,7 +184,7 @@ class TcpTransport:
             events = select.POLLOUT if peer in exchange.out else 0
             if peer in exchange.inn and exchange.inn[peer][0].ready:
                 events |= select.POLLIN
-            poll.register(self._sockets[peer], events)
+            poll.register(self.connections[peer], events)
         if not poll.poll(deadline.left_s * 1000):
             raise exchange.lateness(self.rank, self.timeout_s)
 
@@ -193,6 +193,6 @@ class TcpTransport:
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._sockets.values():
+        for connection in self.connections.values():
             connection.close()
-        self._sockets.clear()
+        self.connections.clear()

@@ -1,13 +1,19 @@
 """Synchronous data parallelism: DDP with our own reduction hook, which sums, and notes when each bucket travelled."""
 
+import contextlib
 import inspect
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from ..layout import Plan
+from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
 
 # called with (bytes, start, end) of each bucket's all-reduce, from a thread of the backend
 BucketNote = Callable[[int, float, float], None]
@@ -65,3 +71,80 @@ def replicate(
     reducer = Reducer(group, note)
     wrapped.register_comm_hook(None, reducer.reduce)
     return wrapped, reducer
+
+
+class DataParallel:
+    """The engine of plain data parallelism: every rank holds the whole model; on one rank nothing travels."""
+
+    def __init__(self, module: nn.Module, plan: Plan, settings: Settings) -> None:
+        self.settings = settings
+        self.module = module
+        self.optimizer = settings.optimizer(module)
+        self.data_ranks = plan.layout.dp
+        self.data_rank = dist.get_rank() if self.data_ranks > 1 else 0
+        self._model = module
+        if self.data_ranks > 1:
+            self._model, self._reducer = replicate(module, bucket_bytes=plan.bucket_bytes, note=self._note_bucket)
+
+    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+        """Forward and backward over the micro-batches, gradients travelling during the last; then the update."""
+        notes = self.settings.notes
+        total = torch.zeros((), dtype=torch.float64)
+        for (inputs, targets), last in marked_last(batches):
+            travels = last and self.data_ranks > 1
+            with contextlib.nullcontext() if last else self._no_sync():
+                with notes.span("compute", "forward"), self.settings.precision():
+                    loss = self._model(inputs, targets)
+                self._backward(loss / tokens, travels=travels)
+            total += loss.detach().double().cpu()
+        with notes.span("compute", "optimizer"):
+            limit = self.settings.max_grad_norm or math.inf
+            norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit))
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.settings.device.type == "cuda":
+                torch.cuda.synchronize(self.settings.device)
+        return total, norm
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Return the summed loss of this rank's batch."""
+        with torch.no_grad(), self.settings.precision():
+            loss: Tensor = self.module(*batch)
+        return loss.double().cpu()
+
+    def shards(self) -> list[Shard]:
+        """Return whole parameters; rank 0 owns them."""
+        make_state(self.optimizer)
+        owner = self.data_rank == 0
+        return [whole(name, p, self.optimizer, owner=owner) for name, p in self.module.named_parameters()]
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Return what lives between steps."""
+        return live_tensors(self.module, self.optimizer)
+
+    def _backward(self, loss: Tensor, *, travels: bool) -> None:
+        """Run backward; its span ends where the last gradient is there, waiting for others is communication."""
+        start = time.monotonic()
+        loss.backward()  # type: ignore[no-untyped-call]
+        end = self._reducer.last_ready_s if travels else time.monotonic()
+        self.settings.notes.note("compute", "backward", start, end)
+
+    def _note_bucket(self, size_bytes: int, start_s: float, end_s: float) -> None:
+        self.settings.notes.note("comm", "all_reduce", start_s, end_s, size_bytes)
+
+    def _no_sync(self) -> contextlib.AbstractContextManager[None]:
+        if self.data_ranks == 1:
+            return contextlib.nullcontext()
+        assert isinstance(self._model, DistributedDataParallel)
+        context: contextlib.AbstractContextManager[None] = self._model.no_sync()
+        return context
+
+
+def marked_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+    """Yield each micro-batch, drawn one ahead, with whether it is the last of the step."""
+    ahead = iter(batches)
+    batch = next(ahead)
+    for following in ahead:
+        yield batch, False
+        batch = following
+    yield batch, True

@@ -1,33 +1,40 @@
-"""The training loop of one rank: forward and backward over micro-batches, one optimiser step, the loss of all ranks."""
+"""The training loop of one rank: draw, one step of the engine, log, validate, checkpoint."""
 
 import contextlib
-import math
 import resource
 import signal
 import statistics
+import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
 from ..layout import Plan
-from ..parallel.data_parallel import replicate
-from .checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from ..parallel.build import build_engine
+from ..parallel.engine import Batch, Settings
+from .checkpoint.manifest import Facts
+from .checkpoint.saver import Saver
+from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus, Sampler, validation_sequences
 from .decoder import Decoder
+from .events import Event, EventLog
 from .log import RunLog
-from .memory import PeakMemory, training_tensors
+from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
 from .run_folder import RunFolder
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
+NOT_COUNTED = -100  # as a target: what PyTorch's losses leave out
 AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
 
 
@@ -39,15 +46,23 @@ class Trainer:
     ) -> None:
         self.config, self.plan, self.folder = config, plan, folder
         self.rank, self.device = rank, device
-        self.ranks = plan.layout.dp
+        self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         torch.manual_seed(config.train.seed)  # the same weights on every rank
-        self.module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
-        self.optimizer = make_optimizer(self.module, config.optimizer)
-        self.first_step = self._resume()
-        self.model: torch.nn.Module = self.module
-        if self.ranks > 1:
-            self.model, self.reducer = replicate(self.module, bucket_bytes=plan.bucket_bytes, note=self._note_bucket)
+        module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
+        self.engine = build_engine(module, plan, self._settings())
+        self._log: RunLog | None = None
+        self.events = EventLog(folder.events, rank)
+        self.current_step = self.first_step = self._resume()
+        self.saver = Saver(
+            folder.checkpoints,
+            rank=rank,
+            ranks=self.ranks,
+            store=dist.distributed_c10d._get_default_store() if self.ranks > 1 else None,
+            keep_last=config.train.keep_last,
+            keep_every=config.train.keep_every,
+            timeout_s=config.launch.timeout_s,
+        )
         seq_len = config.data.seq_len
         self.sampler = Sampler(corpus.train, seq_len=seq_len, seed=config.train.seed)
         held_out = validation_sequences(corpus.validation, seq_len=seq_len, count=config.data.validation_sequences)
@@ -57,13 +72,19 @@ class Trainer:
 
     def run(self, log: RunLog | None) -> str:
         """Train to the last step and return "", or save and return what stopped the run before it."""
+        self._log = log
         steps, train = self.config.train.steps, self.config.train
         for step in range(self.first_step, steps):
             counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()
-            start = clock()
+            self.current_step, start = step, clock()
             with counting:
                 loss, norm, stop = self.step(step)
-            row = {"step": step, "loss": loss, "learning_rate": self.optimizer.param_groups[0]["lr"], "grad_norm": norm}
+            row = {
+                "step": step,
+                "loss": loss,
+                "learning_rate": self.engine.optimizer.param_groups[0]["lr"],
+                "grad_norm": norm,
+            }
             row |= self._speed(clock() - start)
             last = step + 1 == steps
             if last or stop or (step + 1) % train.validate_every == 0:
@@ -72,47 +93,35 @@ class Trainer:
                 log.step(row)
             if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
                 self._save(step + 1)
+            if last or stop:
+                self._finish_saves()
             if stop and not last:
                 return f"stopped after step {step + 1}; --resume {self.folder.path} goes on"
         return ""
 
     def step(self, step: int) -> tuple[float, float, bool]:
         """Run one optimiser step; return the loss (nats per token), the gradient norm, and whether to stop."""
-        recorder = self.recorder
         rate = learning_rate(self.config.optimizer, step, self.config.train.steps)
-        for group in self.optimizer.param_groups:
+        for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
         tokens = self.config.train.global_batch * self.config.data.seq_len
-        total = torch.zeros(2, dtype=torch.float64)
-        for index in range(self.plan.micro_batches):
-            with recorder.span("data", "data"):
-                batch = self._draw(step, index)
-            travels = self.ranks == 1 or index == self.plan.micro_batches - 1
-            with contextlib.nullcontext() if travels else self._no_sync():
-                with recorder.span("compute", "forward"), self._precision():
-                    loss = self.model(batch[:, :-1], batch[:, 1:])
-                self._backward(loss / tokens, travels=travels and self.ranks > 1)
-            total[0] += loss.detach().double().cpu()
-        with recorder.span("compute", "optimizer"):
-            norm = self._clip()
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-            self._finish()
-        total[1] = self._stop_requested_s is not None
+        loss, norm = self.engine.step(self._batches(step), tokens)
+        problem = self.saver.take_problem()
+        flags = torch.tensor([self._stop_requested_s is not None, bool(problem)], dtype=torch.float64)
+        total = torch.cat((loss.reshape(1), flags))
         if self.ranks > 1:
-            with recorder.span("comm", "all_reduce"):
+            with self.recorder.span("comm", "all_reduce"):
                 total = self._sum(total)
-        recorder.end_step(step)
+        self.recorder.end_step(step)
+        if total[2].item():
+            self._not_saved(problem)
         return total[0].item() / tokens, norm, total[1].item() > 0
 
     def validate(self) -> float:
         """Return the loss over the held-out sequences, in nats per token, the same on every rank."""
-        share = self.held_out[self.rank :: self.ranks]
         total = torch.zeros(1, dtype=torch.float64)
-        with torch.no_grad(), self._precision():
-            for batch in torch.split(share, self.plan.layout.mbs):
-                batch = batch.to(self.device)
-                total += self.module(batch[:, :-1], batch[:, 1:]).double().cpu()
+        for batch in self._held_out():
+            total += self.engine.evaluate(batch)
         if self.ranks > 1:
             total = self._sum(total)
         return total.item() / self.held_out[:, 1:].numel()
@@ -125,45 +134,48 @@ class Trainer:
             raise KeyboardInterrupt
         self._stop_requested_s = self._stop_requested_s or now
 
-    def _draw(self, step: int, index: int) -> Tensor:
-        """Return the sequences of this rank's micro-batch, which depend on seed and step alone."""
-        size = self.plan.layout.mbs
-        first = step * self.config.train.global_batch + (index * self.ranks + self.rank) * size
-        return torch.from_numpy(self.sampler.sequences(range(first, first + size))).to(self.device)
+    def _settings(self) -> Settings:
+        """Return what the engine takes from the configuration."""
+        choice, device = self.config.train.precision, self.device
+        half = choice == "bf16" or (choice == "auto" and device.type == "cuda")
+        return Settings(
+            device=device,
+            optimizer=lambda module: make_optimizer(module, self.config.optimizer),
+            notes=self.recorder,
+            max_grad_norm=self.config.optimizer.max_grad_norm,
+            autocast=torch.bfloat16 if half else None,
+            seed=self.config.train.seed,
+        )
 
-    def _backward(self, loss: Tensor, *, travels: bool) -> None:
-        """Run backward; its span ends where the last gradient is there, waiting for others is communication."""
-        start = clock()
-        loss.backward()  # type: ignore[no-untyped-call]
-        end = self.reducer.last_ready_s if travels else clock()
-        self.recorder.note("compute", "backward", start, end)
+    def _batches(self, step: int) -> Iterator[Batch]:
+        """Draw this rank's micro-batches of a step, which depend on seed and step alone."""
+        size, engine = self.plan.layout.mbs, self.engine
+        for index in range(self.plan.micro_batches):
+            with self.recorder.span("data", "data"):
+                first = step * self.config.train.global_batch
+                first += (index * engine.data_ranks + engine.data_rank) * size
+                drawn = torch.from_numpy(self.sampler.sequences(range(first, first + size))).to(self.device)
+            yield drawn[:, :-1], drawn[:, 1:]
 
-    def _note_bucket(self, size_bytes: int, start_s: float, end_s: float) -> None:
-        self.recorder.note("comm", "all_reduce", start_s, end_s, size_bytes)
+    def _held_out(self) -> Iterator[Batch]:
+        """Cut this rank's share of the held-out sequences into micro-batches, equally many on every rank.
 
-    def _clip(self) -> float:
-        limit = self.config.optimizer.max_grad_norm or math.inf
-        return float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit))
+        Where sequences are lacking, others stand in their place with targets that are not counted.
+        """
+        size, engine = self.plan.layout.mbs, self.engine
+        share = self.held_out[engine.data_rank :: engine.data_ranks]
+        largest_share = -(-len(self.held_out) // engine.data_ranks)
+        for first in range(0, largest_share, size):
+            batch = share[first : first + size]
+            targets = torch.full((size, self.held_out.shape[1] - 1), NOT_COUNTED)
+            targets[: len(batch)] = batch[:, 1:]
+            filled = torch.cat((batch, self.held_out[:1].expand(size - len(batch), -1)))
+            yield filled[:, :-1].to(self.device), targets.to(self.device)
 
     def _sum(self, values: Tensor) -> Tensor:
         values = values.to(self.device)
         dist.all_reduce(values)
         return values.cpu()
-
-    def _no_sync(self) -> contextlib.AbstractContextManager[None]:
-        assert isinstance(self.model, DistributedDataParallel)
-        context: contextlib.AbstractContextManager[None] = self.model.no_sync()
-        return context
-
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        choice = self.config.train.precision
-        if choice == "bf16" or (choice == "auto" and self.device.type == "cuda"):
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
-
-    def _finish(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _speed(self, step_time_s: float) -> dict[str, float]:
         tokens_per_s = self.config.train.global_batch * self.config.data.seq_len / step_time_s
@@ -186,24 +198,71 @@ class Trainer:
             yield
             self.peak_memory_bytes = torch.cuda.max_memory_allocated(self.device)
             return
-        with PeakMemory(training_tensors(self.module, self.optimizer)) as memory:
+        with PeakMemory(self.engine.tensors()) as memory:
             yield
         self.peak_memory_bytes = memory.peak_bytes
 
     def _resume(self) -> int:
-        path = latest_checkpoint(self.folder.checkpoints)
-        return load_checkpoint(path, self.module, self.optimizer) if path else 0
+        """Load the newest good checkpoint, or the weights to start from; return the first step to run."""
+        train = self.config.train
+        shards = self.engine.shards()
+        facts = restore(self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn)
+        if facts is None:
+            if train.start_from:
+                load_weights(Path(train.start_from), shards)
+            return 0
+        if (facts.seed, facts.next_sequence) != (train.seed, facts.step * train.global_batch):
+            raise InputError(
+                f"{self.folder.checkpoints}: step {facts.step} was reached with seed {facts.seed} and "
+                f"{facts.next_sequence} sequences, the run has seed {train.seed} and batches of {train.global_batch}"
+            )
+        return facts.step
 
     def _save(self, step: int) -> None:
-        problem = ""
+        train = self.config.train
+        facts = Facts(
+            step=step,
+            seed=train.seed,
+            next_sequence=step * train.global_batch,
+            schedule=msgspec.to_builtins(self.config.optimizer),
+            steps=train.steps,
+            layout=str(self.plan.layout),
+            ranks=self.ranks,
+            model=msgspec.to_builtins(self.config.model),
+        )
+        self.saver.save(facts, [*pieces_of(self.engine.shards()), *generators(self.rank)])
+
+    def _finish_saves(self) -> None:
+        """Wait until what was saved is on disk, on all ranks."""
+        self.saver.finish()
+        problem = self.saver.take_problem()
+        if self._total(bool(problem)):
+            self._not_saved(problem)
+
+    def _not_saved(self, problem: str) -> None:
+        """End the run with what kept a checkpoint from being saved, or say it and go on, as configured."""
+        text = self.saver.shared_problem(problem)
+        self.events.record(Event(kind="storage", message=text, step=self.current_step))
+        if self.config.train.on_storage_error == "end":
+            raise InputError(f"{text}; make room and go on with --resume {self.folder.path}")
         if self.rank == 0:
-            try:
-                save_checkpoint(self.folder.checkpoints, step, self.module, self.optimizer)
-            except OSError as error:
-                problem = f"{self.folder.checkpoints}: cannot save step {step}: {error.strerror or error}"
-        failed = self._sum(torch.tensor([float(bool(problem))])) if self.ranks > 1 else torch.tensor(bool(problem))
-        if failed.item():
-            raise InputError(problem or "rank 0 cannot save the checkpoint")
+            self._say(f"warning: {text}; training goes on")
+
+    def _warn(self, text: str) -> None:
+        self.events.record(Event(kind="storage", message=text))
+        self._say(f"warning: {text}")
+
+    def _say(self, text: str) -> None:
+        if self._log is not None:
+            self._log.say(text)
+        else:
+            sys.stderr.write(text + "\n")
+
+    def _total(self, value: int) -> int:
+        """Return the sum of a whole number over the ranks."""
+        if self.ranks == 1:
+            return int(value)
+        return int(self._sum(torch.tensor([float(value)], dtype=torch.float64)).item())
 
 
 def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:

@@ -4,7 +4,6 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -44,11 +43,3 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _remove(self, key: int) -> None:
         self.live_bytes -= self._live.pop(key, 0)
-
-
-def training_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return the tensors that outlive a step: parameters, gradients, buffers, optimiser state."""
-    found = [*model.parameters(), *model.buffers()]
-    found += [p.grad for p in model.parameters() if p.grad is not None]
-    found += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-    return found

@@ -16,6 +16,7 @@ from ..cluster.graph import Cluster, Device, Measurements
 from ..cluster.local import available_memory_bytes, local_cluster, usable_cores
 from ..errors import InputError
 from ..layout import Layout, Plan
+from ..parallel.build import check_runnable
 from ..plan.search import Problem, candidates, choose, shortlist
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
@@ -121,12 +122,7 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
                 f"--layout {text}: dp = {layout.dp} does not divide the global batch {config.train.global_batch}"
             )
         layout = msgspec.structs.replace(layout, mbs=share)
-    plain = Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
-    if layout != plain or layout.recompute == "selective":
-        raise InputError(
-            f"--layout {text}: train runs synchronous data parallelism (dp, mbs, recompute=none|full); "
-            "tp, pp, cp, ep, zero and async layouts are not built yet"
-        )
+    check_runnable(layout)
     return layout
 
 

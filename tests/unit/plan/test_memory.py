@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from meshwright.layout import Layout
+from meshwright.parallel.engine import live_tensors
 from meshwright.plan.memory import kept_activation_bytes, peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
-from meshwright.train.memory import PeakMemory, training_tensors
+from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig, describe
 
@@ -28,7 +29,7 @@ def counted(model, seq_len, micro_batch, recompute):
     optimizer = make_optimizer(module, OptimizerConfig())
     for _ in range(2):
         tokens = torch.randint(0, model.vocab_size, (micro_batch, seq_len + 1))
-        with PeakMemory(training_tensors(module, optimizer)) as memory:
+        with PeakMemory(live_tensors(module, optimizer)) as memory:
             before = memory.live_bytes
             loss = module(tokens[:, :-1], tokens[:, 1:])
             kept = memory.live_bytes - before

@@ -1,0 +1,130 @@
+"""The links between hosts as a group sees them: measured once, remembered, and watched for a change."""
+
+import contextlib
+import hashlib
+import socket
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+import torch
+
+from ..collectives.schedule import Schedule
+from ..errors import InputError
+from ..files import read_struct, write_struct
+from .choice import Links
+from .executor import Executor
+from .helper import cache_folder
+from .hosts import Member
+
+PROBES = 5
+PROBE_BYTES = 256 * 1024
+LOOK_EVERY = 16  # reductions between two looks at whether the price still holds
+ENOUGH = 8  # notes between two looks, or there is nothing to say
+DRIFT = 2.0  # times as long, or as short, as priced: no mood any more
+SAME = 1.5  # links that differ by less than this were measured alike
+KEPT_S = 12 * 3600.0
+
+
+def measure(executor: Executor, schedule: Schedule) -> Links:
+    """Return what the executor's links cost, from small and larger exchanges of everybody with everybody."""
+
+    def seconds(size_bytes: int) -> float:
+        tensor = torch.zeros(size_bytes // 4)
+        samples = []
+        for _ in range(PROBES):
+            start = time.perf_counter()
+            executor.all_reduce(tensor, schedule)
+            samples.append(time.perf_counter() - start)
+        return statistics.median(samples)
+
+    small, large = seconds(4), seconds(PROBE_BYTES)
+    return Links(small, max(0.0, large - small) / (PROBE_BYTES * (executor.ranks - 1)))
+
+
+class Watch:
+    """Says when reductions have left their price for good.
+
+    Every rank notes measured over priced time; at each look the ranks agree on the largest medians. Once links were
+    measured again and came out the same, the ratio is the price's own error (or a rank that always comes late), and
+    only another change counts.
+    """
+
+    def __init__(self) -> None:
+        self._ratios: list[float] = []
+        self._usual = 1.0
+        self._calls = 0
+
+    def is_due(self) -> bool:
+        """Count a reduction; return whether the ranks are to look before it. The same on all ranks."""
+        self._calls += 1
+        return self._calls % LOOK_EVERY == 0
+
+    def note(self, measured_s: float, priced_s: float) -> None:
+        """Note what one reduction took."""
+        if priced_s > 0:
+            self._ratios.append(measured_s / priced_s)
+
+    def taken(self) -> float:
+        """Return the median ratio since the last look, 0 if there is too little to say; and start again."""
+        ratio = statistics.median(self._ratios) if len(self._ratios) >= ENOUGH else 0.0
+        self._ratios.clear()
+        return ratio
+
+    def has_left(self, ratio: float) -> bool:
+        """Return whether the agreed ratio is far from the usual one."""
+        return ratio > 0 and not self._usual / DRIFT < ratio < self._usual * DRIFT
+
+    def measured_again(self, ratio: float, before: Links, after: Links) -> None:
+        """Hear what a new measurement found after the ratio had left the usual one."""
+        self._usual = ratio if _alike(before, after) else 1.0
+
+
+def _alike(a: Links, b: Links) -> bool:
+    pairs = [(a.alpha_s, b.alpha_s), (a.beta_s_per_byte, b.beta_s_per_byte)]
+    return all(max(x, y) <= SAME * min(x, y) for x, y in pairs)
+
+
+class _StoredLinks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One measurement in the cache."""
+
+    alpha_s: float
+    beta_s_per_byte: float
+    unix_s: float
+
+
+class LinkCache:
+    """The file in which rank 0 of a group remembers its links; the key changes with the hosts and their boot."""
+
+    def __init__(self, members: Sequence[Member], columns: int, address: str) -> None:
+        parts = [str(columns), _hardware_address(address), *sorted(member.identity for member in members)]
+        self._name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def get(self) -> Links | None:
+        """Return the remembered links, or None where there are none of the last hours."""
+        with contextlib.suppress(InputError, OSError):
+            stored = read_struct(self._path(), _StoredLinks)
+            if 0 <= time.time() - stored.unix_s < KEPT_S and stored.alpha_s > 0:
+                return Links(stored.alpha_s, stored.beta_s_per_byte)
+        return None
+
+    def put(self, links: Links) -> None:
+        """Remember links; a folder that cannot be written costs only the next group's measurement."""
+        stored = _StoredLinks(alpha_s=links.alpha_s, beta_s_per_byte=links.beta_s_per_byte, unix_s=time.time())
+        with contextlib.suppress(OSError):
+            self._path().parent.mkdir(mode=0o700, exist_ok=True)
+            write_struct(self._path(), stored)
+
+    def _path(self) -> Path:
+        return cache_folder() / "links" / f"{self._name}.json"
+
+
+def _hardware_address(address: str) -> str:
+    """Return the hardware address of the interface with this address: new whenever a virtual link is made anew."""
+    for found in psutil.net_if_addrs().values():
+        if any(item.address == address for item in found):
+            return next((str(item.address) for item in found if item.family == socket.AF_PACKET), "")
+    return ""

@@ -1,0 +1,136 @@
+"""The engine seam: all that a training loop sees of a model that is split over ranks.
+
+An engine is made by `parallel.build.build_engine` from a module, a plan and `Settings`. The loop draws this rank's
+share of the global batch, calls `step`, and sums over all ranks what it returns:
+
+    for step in range(steps):
+        loss, norm = engine.step(batches_of(engine.data_rank, engine.data_ranks), tokens_of_the_global_batch)
+
+What every engine holds to:
+
+- Ranks of one tensor, context or pipeline group have the same `data_rank` and draw the same batches. One of them
+  reports their loss, the others 0, so that the sum over all ranks is the loss of the global batch.
+- Gradients are those of the mean over the tokens of the *global* batch: losses are divided by `tokens`, gradients are
+  summed over ranks. The norm that is returned and clipped is that of the whole unsplit model, each parameter once.
+- `step` and `evaluate` contain collectives: all ranks call them equally often, with micro-batches of the same shape.
+- A module returns the *sum* of the loss over its targets, `module(inputs, targets)`, so that pieces add up.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..timeline import Lane
+
+Batch = tuple[Tensor, Tensor]  # inputs and targets of one micro-batch; a target of -100 is not counted
+OptimizerFactory = Callable[[nn.Module], torch.optim.Optimizer]  # called with what this rank holds of the model
+
+
+class Shard(NamedTuple):
+    """One piece of one tensor of the unsplit model, on this rank: what checkpoints read and write.
+
+    `parameter` and `moments` share memory with what the engine trains: writing them loads a checkpoint.
+    """
+
+    name: str  # the parameter's name in the unsplit model
+    shape: tuple[int, ...]  # of the whole tensor
+    offset: tuple[int, ...]  # where this piece starts, per dim
+    parameter: Tensor  # the piece, a plain detached tensor
+    moments: dict[str, Tensor]  # the optimiser's state of the piece by its key: of the piece's shape, or 0-dim (step)
+    owner: bool  # this rank writes the piece; ranks that hold a replica of it do not
+
+
+class Notes(Protocol):
+    """Where an engine says what it did when (`train.recorder.Recorder`)."""
+
+    def span(self, lane: Lane, name: str) -> AbstractContextManager[None]:
+        """Record the body of a `with` as one span."""
+
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        """Record a span whose ends were read elsewhere on `time.monotonic`, from any thread."""
+
+
+class Settings(NamedTuple):
+    """What an engine needs to know besides the plan."""
+
+    device: torch.device
+    optimizer: OptimizerFactory
+    notes: Notes
+    max_grad_norm: float = 0.0  # gradients are scaled down to this global norm; 0: never
+    autocast: torch.dtype | None = None  # forward runs in this type, weights stay as they are
+    seed: int = 0  # of random numbers inside the model, equal on all ranks
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Return the context that forward passes run in."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+
+class Engine(Protocol):
+    """A model split over ranks, with its optimiser."""
+
+    data_rank: int  # which share of the global batch this rank draws, of
+    data_ranks: int  # so many
+    optimizer: torch.optim.Optimizer
+
+    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+        """Run one optimiser step over this rank's micro-batches.
+
+        `batches` yields as many on every rank; `tokens` are those of the global batch. Returns the summed loss (a
+        float64 CPU scalar; 0 where another rank reports it) and the gradient's global norm before clipping.
+        """
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Return the summed loss of one micro-batch without training on it: a float64 CPU scalar, as `step` does."""
+
+    def shards(self) -> list[Shard]:
+        """Return every piece of the model that this rank holds, with its optimiser state (made if not there yet)."""
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Return the tensors that outlive a step on this rank: what a count of live memory starts from."""
+
+
+def whole(name: str, parameter: Tensor, optimizer: torch.optim.Optimizer, *, owner: bool) -> Shard:
+    """Return the shard of a parameter that this rank holds unsplit."""
+    shape = tuple(parameter.shape)
+    return Shard(name, shape, (0,) * len(shape), parameter.detach(), state_of(optimizer, parameter), owner)
+
+
+def state_of(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """Return the optimiser's tensors of a parameter."""
+    return {key: value for key, value in optimizer.state[parameter].items() if isinstance(value, Tensor)}
+
+
+def make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make the state that an optimiser makes in its first step, where it has none: zeros, with no step taken.
+
+    One step with zero gradients at learning rate 0 changes no parameter; its counter is then set back.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if not parameters or any(optimizer.state.get(p) for p in parameters):
+        return
+    gradients, rates = [p.grad for p in parameters], [group["lr"] for group in optimizer.param_groups]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+        for value in state_of(optimizer, parameter).values():
+            value.zero_()
+
+
+def live_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return parameters, gradients and buffers of a module and the state of its optimiser."""
+    found = [*module.parameters(), *module.buffers()]
+    found += [p.grad for p in module.parameters() if p.grad is not None]
+    found += [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+    return found

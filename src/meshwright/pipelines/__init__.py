@@ -1,0 +1,36 @@
+"""Pipeline schedules as grids of data: who computes which stage of which micro-batch, in what order.
+
+One grid serves the planner (time and memory), the simulator and the running engine.
+"""
+
+from .cut import Cut, Target, Unit, best_cut, cost_of, equal_cut, stage_in_flight, stage_times
+from .draw import picture
+from .formulas import bubble_share, in_flight
+from .grid import Action, Grid, Kind, parse_grid
+from .orders import SCHEDULES, illegal, schedule
+from .timing import StageTimes, Timing, peak_in_flight, timed
+
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Cut",
+    "Grid",
+    "Kind",
+    "StageTimes",
+    "Target",
+    "Timing",
+    "Unit",
+    "best_cut",
+    "bubble_share",
+    "cost_of",
+    "equal_cut",
+    "illegal",
+    "in_flight",
+    "parse_grid",
+    "peak_in_flight",
+    "picture",
+    "schedule",
+    "stage_in_flight",
+    "stage_times",
+    "timed",
+]

@@ -1,0 +1,205 @@
+"""Where to cut a chain of layers into pipeline stages: the cut whose slowest stage is fastest, exactly.
+
+A model is a chain of units (an embedding, layers, an output; or the nodes of a captured graph in order). A stage is a
+run of neighbouring units. What a stage takes per micro-batch is the longer of its compute on its device and of what its
+incoming link carries, both ways at once; the slowest stage sets the pace of the pipeline (PipeDream, Narayanan et al.
+2019, arXiv 1806.03377, section 3.1, solves the same recurrence).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..units import format_bytes
+from .grid import Grid
+from .timing import StageTimes, peak_in_flight
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one link of the chain costs for one micro-batch, on a device of speed 1.
+
+    `state_bytes` are weights, gradients and optimiser state; `held_bytes` what forward keeps for backward;
+    `output_bytes` what must travel to the next stage if the model is cut behind this unit.
+    """
+
+    name: str
+    forward_s: float
+    backward_s: float
+    weight_s: float = 0.0  # the part of backward that gives the weights' gradients
+    state_bytes: float = 0.0
+    held_bytes: float = 0.0
+    output_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """The devices and links that the stages are put on, one entry a stage (a rank's once for each stage it holds).
+
+    `links` has an entry for each cut: seconds of latency and seconds a byte; (0, 0) between stages of one rank.
+    `memory_bytes` is what a stage may take: a rank's memory over its number of stages; `in_flight` the micro-batches
+    that it holds at once.
+    """
+
+    speeds: tuple[float, ...]
+    links: tuple[tuple[float, float], ...]
+    memory_bytes: tuple[float, ...]
+    in_flight: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls,
+        grid: Grid,
+        *,
+        speeds: Sequence[float] | None = None,
+        links: Sequence[tuple[float, float]] | None = None,
+        memory_bytes: Sequence[float] | None = None,
+    ) -> "Target":
+        """Return the target of a grid's ranks; `links[r]` joins rank r to the next (the last one to the first).
+
+        Without them devices are equal, links are free and memory has no end.
+        """
+        ranks = grid.rank_of_stage
+        held = [len(grid.stages_of(rank)) for rank in range(grid.ranks)]
+        return cls(
+            speeds=tuple(1.0 if speeds is None else speeds[r] for r in ranks),
+            links=tuple(_link(a, b, grid.ranks, links) for a, b in itertools.pairwise(ranks)),
+            memory_bytes=tuple(math.inf if memory_bytes is None else memory_bytes[r] / held[r] for r in ranks),
+            in_flight=stage_in_flight(grid),
+        )
+
+
+def _link(a: int, b: int, ranks: int, links: Sequence[tuple[float, float]] | None) -> tuple[float, float]:
+    if links is None or a == b:
+        return (0.0, 0.0)
+    return links[ranks - 1 if {a, b} == {0, ranks - 1} and ranks > 2 else min(a, b)]
+
+
+def stage_in_flight(grid: Grid) -> tuple[float, ...]:
+    """Return the most micro-batches that each stage holds at once."""
+    found = []
+    for stage in range(grid.stages):
+        only = [1.0 if s == stage else 0.0 for s in range(grid.stages)]
+        found.append(max(peak_in_flight(grid, only)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Stage s is units bounds[s] to bounds[s + 1]; `slowest_s` is what the slowest stage takes for a micro-batch."""
+
+    bounds: tuple[int, ...]
+    slowest_s: float
+
+    @property
+    def stages(self) -> tuple[range, ...]:
+        """The units of each stage."""
+        return tuple(range(a, b) for a, b in itertools.pairwise(self.bounds))
+
+
+def best_cut(units: Sequence[Unit], target: Target) -> Cut:
+    """Return the cut with the fastest slowest stage, and of those the one with the least seconds on the links.
+
+    Raises InputError where there are more stages than units or no cut fits into memory.
+    """
+    stages, count = len(target.speeds), len(units)
+    if stages > count:
+        raise InputError(f"{stages} stages are more than the {count} units that the model can be cut between")
+    costs = [_stage_costs(units, target, stage) for stage in range(stages)]
+    slowest = _dynamic(costs, np.maximum)[-1][count]
+    if not np.isfinite(slowest):
+        raise InputError(_why_nothing_fits(units, target))
+    within = [
+        np.where(cost <= slowest, transfer, np.inf)
+        for cost, transfer in zip(costs, _transfers(units, target), strict=True)
+    ]
+    return Cut(_trace(_dynamic(within, np.add), within, np.add), float(slowest))
+
+
+def equal_cut(count: int, stages: int) -> Cut:
+    """Return the cut into stages of equally many units, the first ones larger by one: what is done without costs."""
+    size, larger = divmod(count, stages)
+    sizes = [size + (stage < larger) for stage in range(stages)]
+    return Cut(tuple(int(b) for b in np.cumsum([0, *sizes])), math.nan)
+
+
+def cost_of(units: Sequence[Unit], target: Target, bounds: Sequence[int]) -> float:
+    """Return what the slowest stage of a cut takes, inf where a stage does not fit into memory."""
+    pairs = itertools.pairwise(bounds)
+    return max(float(_stage_costs(units, target, s)[a, b]) for s, (a, b) in enumerate(pairs))
+
+
+def stage_times(units: Sequence[Unit], target: Target, bounds: Sequence[int]) -> StageTimes:
+    """Return the times of the stages of a cut: what `timed` makes a step of."""
+    stages = [units[a:b] for a, b in itertools.pairwise(bounds)]
+
+    def total(name: str) -> tuple[float, ...]:
+        return tuple(
+            sum(getattr(u, name) for u in stage) / speed for stage, speed in zip(stages, target.speeds, strict=True)
+        )
+
+    transfer_s = (
+        latency_s + per_byte_s * stage[-1].output_bytes
+        for stage, (latency_s, per_byte_s) in zip(stages, target.links, strict=False)
+    )
+    return StageTimes(total("forward_s"), total("backward_s"), total("weight_s"), tuple(transfer_s))
+
+
+def _stage_costs(units: Sequence[Unit], target: Target, stage: int) -> Floats:
+    """Return [i, j]: seconds of `stage` if it is units i to j; inf where it is empty or does not fit."""
+
+    def prefix(values: list[float]) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(values)])
+
+    compute_s = prefix([u.forward_s + u.backward_s for u in units])
+    held = prefix([u.state_bytes + target.in_flight[stage] * u.held_bytes for u in units])
+    cost = (compute_s[None, :] - compute_s[:, None]) / target.speeds[stage]
+    cost = np.maximum(cost, _transfers(units, target)[stage])
+    index = np.arange(len(units) + 1)
+    cost[index[:, None] >= index[None, :]] = np.inf
+    cost[held[None, :] - held[:, None] > target.memory_bytes[stage]] = np.inf
+    return cost
+
+
+def _transfers(units: Sequence[Unit], target: Target) -> list[Floats]:
+    """Return for each stage [i, any]: seconds that its incoming link needs for a micro-batch if it begins at unit i."""
+    found = [np.zeros((1, 1))]
+    crossing = np.array([0.0] + [u.output_bytes for u in units])
+    for latency_s, per_byte_s in target.links:
+        found.append((latency_s + per_byte_s * crossing)[:, None])
+    return found
+
+
+def _dynamic(costs: list[Floats], join: np.ufunc) -> list[Floats]:
+    """Return for each stage [j]: the least cost of stages 0 to s over the first j units, joined by max or sum."""
+    before = np.full(len(costs[0]), np.inf)
+    before[0] = 0.0
+    best = []
+    for cost in costs:
+        before = np.min(join(before[:, None], cost), axis=0)
+        best.append(before)
+    return best
+
+
+def _trace(best: list[Floats], costs: list[Floats], join: np.ufunc) -> tuple[int, ...]:
+    """Return the bounds that lead to the last entry of the last stage."""
+    bounds = [len(best[-1]) - 1]
+    for stage in range(len(costs) - 1, 0, -1):
+        bounds.append(int(np.argmin(join(best[stage - 1], costs[stage][:, bounds[-1]]))))
+    return (0, *reversed(bounds))
+
+
+def _why_nothing_fits(units: Sequence[Unit], target: Target) -> str:
+    least = sum(u.state_bytes for u in units)
+    have = sum(target.memory_bytes)
+    return (
+        f"no cut into {len(target.speeds)} stages fits into memory: the model's weights and optimiser state take "
+        f"{format_bytes(int(least))} and its stages may take {format_bytes(int(have))}, activations included"
+    )

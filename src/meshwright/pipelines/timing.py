@@ -1,0 +1,106 @@
+"""When each action of a grid starts and ends, what idles meanwhile, and what each rank holds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .grid import Action, Grid
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds of one micro-batch, by stage; `weight_s` is the part of `backward_s` that gives the weights' gradients.
+
+    `transfer_s` has an entry for each cut between stages s and s + 1, the same in both directions; a cut inside one
+    rank costs nothing. Transfers occupy nobody: the receiver waits for what has not arrived.
+    """
+
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    weight_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+
+    @classmethod
+    def even(
+        cls,
+        stages: int,
+        *,
+        forward_s: float = 1.0,
+        backward_s: float = 2.0,
+        weight_s: float = 1.0,
+        transfer_s: float = 0,
+    ) -> "StageTimes":
+        """Return equal stages and cuts."""
+        return cls((forward_s,) * stages, (backward_s,) * stages, (weight_s,) * stages, (transfer_s,) * (stages - 1))
+
+    def of(self, action: Action) -> float:
+        """Return the seconds of an action."""
+        stage = action.stage
+        if action.kind == "F":
+            return self.forward_s[stage]
+        if action.kind == "B":
+            return self.backward_s[stage]
+        return self.weight_s[stage] if action.kind == "W" else self.backward_s[stage] - self.weight_s[stage]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The intervals of all actions; the step lasts from 0 to the end of the last."""
+
+    grid: Grid
+    intervals: dict[Action, tuple[float, float]]
+
+    @cached_property
+    def step_s(self) -> float:
+        """Seconds from the first start to the last end."""
+        return max(end for _, end in self.intervals.values())
+
+    @cached_property
+    def busy_s(self) -> tuple[float, ...]:
+        """Seconds that each rank computes."""
+        return tuple(sum(end - start for start, end in map(self.intervals.get, row)) for row in self.grid.rows)  # type: ignore[misc]
+
+    @property
+    def bubble_s(self) -> float:
+        """Seconds that a rank idles in the step, the mean over the ranks."""
+        return self.step_s - sum(self.busy_s) / self.grid.ranks
+
+    @property
+    def bubble_share(self) -> float:
+        """Idle share of the step, the mean over the ranks."""
+        return self.bubble_s / self.step_s
+
+
+def timed(grid: Grid, times: StageTimes) -> Timing:
+    """Return when each action runs if each rank goes through its row in order and waits only for what it needs."""
+    intervals: dict[Action, tuple[float, float]] = {}
+    free_s = [0.0] * grid.ranks
+    for rank, action in grid.in_order():
+        start_s = free_s[rank]
+        for need in grid.needs(action):
+            crosses = grid.rank_of_stage[need.stage] != rank
+            transfer_s = times.transfer_s[min(need.stage, action.stage)] if crosses else 0.0
+            start_s = max(start_s, intervals[need][1] + transfer_s)
+        free_s[rank] = start_s + times.of(action)
+        intervals[action] = (start_s, free_s[rank])
+    return Timing(grid, intervals)
+
+
+def peak_in_flight(grid: Grid, held: Sequence[float] | Callable[[int], float] = lambda _: 1) -> tuple[float, ...]:
+    """Return for each rank the most that it holds at once of what forward keeps for backward.
+
+    `held` is what one micro-batch holds in each stage (1 counts micro-batches, bytes give bytes): from its forward
+    until its weight gradients are done. What follows depends on the order of a row alone, not on times.
+    """
+    of = held if callable(held) else held.__getitem__
+    peaks = []
+    for row in grid.rows:
+        now = peak = 0.0
+        for action in row:
+            if action.kind == "F":
+                now += of(action.stage)
+                peak = max(peak, now)
+            elif action.kind in "BW":
+                now -= of(action.stage)
+        peaks.append(peak)
+    return tuple(peaks)

@@ -1,0 +1,178 @@
+"""Which layouts are legal for a model: every rule that a layout breaks, in words, and the nearest legal layouts.
+
+Memory is not a rule here: whether a layout fits is a price (`plan.cost`). The rules:
+
+  world     tp x cp x dp x pp is the number of ranks
+  heads     query heads, key-value heads and the inner width divide by tp; (sequence / cp) divides by tp under sp
+  layers    no more stages than layers; a plain pipeline may be uneven by one layer, an interleaved one needs
+            layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each
+  context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
+  experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp is checked by Layout itself)
+  batch     the global batch is a multiple of dp x mbs
+  schedule  the micro-batches are as many as the pipeline's schedule needs (`pipelines.illegal`)
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from ..layout import Layout, PipelineSchedule
+from ..pipelines import illegal as schedule_rule
+
+
+class Splittable(Protocol):
+    """The numbers of a model that decide what may be cut, under the names of a Hugging Face config.json.
+
+    `train`'s ModelConfig and `workload.architecture.Architecture` both have them. A model with experts also has
+    `experts` (of a layer) and `expert_size` (their inner width).
+    """
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Layers of the stack."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Query heads."""
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """Key-value heads."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width inside the feed-forward network; 0 where every layer has experts instead."""
+
+
+def illegal(
+    layout: Layout, model: Splittable, *, global_batch: int, seq_len: int, ranks: int | None = None
+) -> list[str]:
+    """Return every rule that the layout breaks, one sentence each; an empty list if it is legal.
+
+    `global_batch` is in sequences. Without `ranks` the world is as large as the layout.
+    """
+    broken = []
+    if ranks is not None and layout.world_size != ranks:
+        degrees = f"{layout.tp} x {layout.cp} x {layout.dp} x {layout.pp}"
+        broken.append(f"tp x cp x dp x pp = {degrees} = {layout.world_size}, but there are {ranks} ranks")
+    broken += [
+        f"tp: {layout.tp} does not divide {name} = {number}"
+        for name, number in _widths(model).items()
+        if number % layout.tp
+    ]
+    broken += _layers(layout, model.num_hidden_layers)
+    if layout.cp > 1 and seq_len % (2 * layout.cp):
+        broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
+    elif layout.sp and (seq_len // layout.cp) % layout.tp:
+        broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
+    experts = experts_of(model)
+    if layout.ep > 1 and experts < 2:
+        broken.append(f"ep: {layout.ep}, but the model has no experts")
+    elif layout.ep > 1 and experts % layout.ep:
+        broken.append(f"ep: {layout.ep} does not divide the {experts} experts")
+    return broken + _batch(layout, global_batch)
+
+
+def experts_of(model: Splittable) -> int:
+    """Return the experts of a layer, 0 for a dense model."""
+    return int(getattr(model, "experts", 0))
+
+
+def most_tensor_parallel(model: Splittable) -> int:
+    """Return the largest tensor-parallel degree; every legal one divides it."""
+    return math.gcd(*_widths(model).values())
+
+
+def stages_fit(layers: int, pp: int, vpp: int) -> bool:
+    """Return whether so many layers may be cut into pp x vpp stages."""
+    slots = pp * vpp
+    if vpp == 1:
+        return pp <= layers
+    return (layers % slots == 0 and slots <= layers) or (layers + 2) % slots == 0
+
+
+def nearest_legal(
+    layout: Layout, model: Splittable, *, global_batch: int, seq_len: int, ranks: int | None = None, count: int = 3
+) -> list[Layout]:
+    """Return up to `count` legal layouts on as many ranks whose degrees differ least from `layout`'s.
+
+    Switches (ZeRO, recomputation, order, mode) stay as they are, as far as the degrees allow them.
+    """
+    world = ranks or layout.world_size
+    found = [
+        (_distance(layout, near), -near.dp, str(near), near)
+        for near in _degrees(layout, model, world, global_batch)
+        if not illegal(near, model, global_batch=global_batch, seq_len=seq_len, ranks=world)
+    ]
+    return [near for *_, near in sorted(found, key=lambda item: item[:3])[:count]]
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number of 1 or more, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _widths(model: Splittable) -> dict[str, int]:
+    """Return what tensor parallelism cuts."""
+    names = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "expert_size")
+    return {name: width for name in names if (width := int(getattr(model, name, 0)))}
+
+
+def _layers(layout: Layout, layers: int) -> list[str]:
+    slots = layout.pp * layout.vpp
+    if stages_fit(layers, layout.pp, layout.vpp):
+        return []
+    if slots > layers + 2 or layout.vpp == 1:
+        return [f"pp: pp x vpp = {slots} stages are more than the {layers} layers"]
+    return [f"vpp: pp x vpp = {slots} divides neither {layers} layers nor {layers + 2} (embedding and output as two)"]
+
+
+def _batch(layout: Layout, global_batch: int) -> list[str]:
+    per_round = layout.dp * layout.mbs
+    if global_batch < per_round or global_batch % per_round:
+        return [f"mbs: dp x mbs = {layout.dp} x {layout.mbs} does not divide the global batch of {global_batch}"]
+    if layout.pp == 1:
+        return []
+    problem = schedule_rule(layout.schedule, layout.pp, layout.vpp, global_batch // per_round)
+    return [problem] if problem else []
+
+
+def _degrees(layout: Layout, model: Splittable, world: int, global_batch: int) -> Iterator[Layout]:
+    """Yield the layouts of `world` ranks whose degrees may be legal."""
+    widths = [tp for tp in divisors(most_tensor_parallel(model)) if world % tp == 0]
+    for tp in widths:
+        for pp in divisors(world // tp):
+            if pp > model.num_hidden_layers:
+                break
+            for cp in divisors(world // tp // pp):
+                if cp > max(8, 2 * layout.cp):
+                    break
+                dp = world // tp // pp // cp
+                if global_batch % dp:
+                    continue
+                yield from _rest(layout, model, tp, pp, cp, dp, global_batch // dp)
+
+
+def _rest(layout: Layout, model: Splittable, tp: int, pp: int, cp: int, dp: int, share: int) -> Iterator[Layout]:
+    sizes_of_batch = {m for m in divisors(share) if m <= layout.mbs} or {1}
+    experts = {e for e in divisors(math.gcd(dp * cp, max(1, experts_of(model)))) if e <= layout.ep} or {1}
+    stages: set[tuple[PipelineSchedule, int]] = {(layout.schedule, layout.vpp), (layout.schedule, 1), ("1f1b", 1)}
+    for mbs, ep, (schedule, vpp) in itertools.product({max(sizes_of_batch), 1}, {max(experts)}, stages):
+        if vpp > 1 and (pp == 1 or schedule not in {"interleaved", "zb"}):
+            continue
+        yield msgspec.structs.replace(
+            layout, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, mbs=mbs, vpp=vpp,
+            sp=layout.sp if tp > 1 else 0, schedule=schedule if pp > 1 else "1f1b",
+        )  # fmt: skip
+
+
+def _distance(a: Layout, b: Layout) -> float:
+    """Return how far `b` is from `a`: doublings of each degree; what is new or switched counts as half of one."""
+    names = ("tp", "pp", "cp", "dp", "ep", "vpp", "mbs")
+    doublings = sum(abs(math.log2(getattr(a, name) / getattr(b, name))) for name in names)
+    new = sum(getattr(a, name) == 1 < getattr(b, name) for name in ("tp", "pp", "cp"))
+    return float(round(doublings + 0.5 * (new + (a.schedule != b.schedule) + (a.sp != b.sp)), 6))

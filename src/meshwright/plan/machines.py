@@ -1,0 +1,85 @@
+"""The cluster that a plan is made for: a node type of the catalogue or a file, so many GPUs, with rates overridden."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ..cluster.builders import catalogue_cluster
+from ..cluster.graph import Cluster, NodeGroup
+from ..errors import InputError
+from ..files import read_struct
+from ..hardware import Catalogue
+
+
+def machines(
+    catalogue: Catalogue,
+    name: str,
+    gpus: int | None = None,
+    *,
+    fabric: str = "flat",
+    intra_bytes_per_s: float | None = None,
+    inter_bytes_per_s: float | None = None,
+    latency_s: float | None = None,
+) -> Cluster:
+    """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file that `topo --save` wrote.
+
+    `intra_bytes_per_s` replaces the rate of one GPU to its peers in the node, `inter_bytes_per_s` the rate of all NICs
+    of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
+    """
+    if Path(name).suffix in {".json", ".toml"}:
+        cluster = read_struct(name, Cluster)
+        if not cluster.groups:
+            raise InputError(f"{name}: has no groups of nodes; expected a cluster with `groups`, or a catalogue name")
+        cluster = _resized(cluster, gpus)
+    else:
+        cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
+    return overridden(
+        cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
+    )
+
+
+def overridden(
+    cluster: Cluster,
+    *,
+    intra_bytes_per_s: float | None = None,
+    inter_bytes_per_s: float | None = None,
+    latency_s: float | None = None,
+) -> Cluster:
+    """Return the cluster with these rates in place of its own, in every group of nodes."""
+    groups = tuple(_group(group, intra_bytes_per_s, inter_bytes_per_s, latency_s) for group in cluster.groups)
+    return replace(cluster, groups=groups)
+
+
+def node(cluster: Cluster) -> NodeGroup:
+    """Return the nodes of a cluster; InputError if they are not all alike."""
+    if len(cluster.groups) != 1:
+        raise InputError(f"{cluster.name}: {len(cluster.groups)} groups of nodes; plan needs nodes that are all alike")
+    return cluster.groups[0]
+
+
+def _resized(cluster: Cluster, gpus: int | None) -> Cluster:
+    """Return a cluster of a file with as many nodes as `gpus` need."""
+    if gpus is None or gpus == cluster.num_gpus:
+        return cluster
+    group = node(cluster)
+    count, rest = divmod(gpus, group.gpus)
+    if rest or not count:
+        raise InputError(f"{cluster.name}: {gpus} GPUs are not a multiple of the {group.gpus} of a node")
+    return replace(cluster, groups=(replace(group, count=count),))
+
+
+def _group(group: NodeGroup, intra: float | None, inter: float | None, latency_s: float | None) -> NodeGroup:
+    changes: dict[str, object] = {}
+    if intra is not None:
+        share = intra / group.gpu_bandwidth_bytes_per_s
+        changes["gpu_bandwidth_bytes_per_s"] = intra
+        changes["peer_bandwidth_bytes_per_s"] = group.peer_bandwidth_bytes_per_s * share
+        changes["mesh"] = tuple((a, b, rate * share) for a, b, rate in group.mesh)
+        if group.reduction_bandwidth_bytes_per_s is not None:
+            changes["reduction_bandwidth_bytes_per_s"] = group.reduction_bandwidth_bytes_per_s * share
+    if inter is not None:
+        changes["nics"] = max(1, group.nics)
+        changes["nic_bandwidth_bytes_per_s"] = inter / max(1, group.nics)
+    if latency_s is not None:
+        changes["nic_latency_s"] = latency_s
+    return replace(group, **changes) if changes else group

@@ -1,0 +1,119 @@
+"""Models by name, and from a config file: what `--model` accepts.
+
+An entry of the catalogue is a TOML file whose `[config]` has the keys of the model's Hugging Face config.json, with
+the source of those numbers, the published parameter count and its source. A file of the user's is such a config.json,
+a folder that holds one, or a TOML file with the same keys (or in the form of the catalogue). It is untrusted: nothing
+but numbers, words and switches is read, and every fault is an InputError that names the file and the key.
+"""
+
+import functools
+import json
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError, nearest
+from ...files import convert, read_text
+from ..architecture import Architecture
+from .convolution import Convolution
+
+MAX_CONFIG_BYTES = 2**20
+ENCODER_DECODERS = frozenset({"t5", "mt5", "bart", "mbart", "pegasus", "whisper", "marian", "m2m_100"})
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One file of the catalogue."""
+
+    title: str
+    source: str
+    config: dict[str, Any]
+    parameters: int | None = None  # as published
+    parameters_source: str = ""
+    parameters_within: float = 0.0  # relative: what rounding the published count allows
+    active_parameters: int | None = None
+    active_parameters_source: str = ""
+    forward_flops: int | None = None  # of one sample, as published (convolutional models)
+    forward_flops_source: str = ""
+    seq_len: int | None = None  # of its training
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be planned for."""
+
+    name: str
+    title: str
+    source: str
+    description: Architecture | Convolution
+    seq_len: int | None = None  # tokens of a sequence in its training, or the longest that the config allows
+
+    @property
+    def architecture(self) -> Architecture:
+        """The transformer; InputError if the model is none."""
+        if isinstance(self.description, Architecture):
+            return self.description
+        raise InputError(f"{self.name}: layouts are planned for transformers; give --mfu for the arithmetic of a step")
+
+
+def names() -> list[str]:
+    """Return the names of the catalogue."""
+    files = resources.files(__package__).joinpath("data").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+@functools.cache
+def entry(name: str) -> Entry:
+    """Return one entry of the catalogue; InputError with the nearest name if there is none."""
+    if name not in names():
+        raise InputError(f"--model {name}: not in the catalogue and not a file ({nearest(name, names())})")
+    text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
+    return convert(tomllib.loads(text), Entry, where=f"catalogue: {name}")
+
+
+def load_model(text: str) -> Model:
+    """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
+    path = Path(text)
+    if path.suffix not in {".json", ".toml"} and not path.is_dir():
+        found = entry(text)
+        return Model(
+            name=text,
+            title=found.title,
+            source=found.source,
+            description=_described(found.config, text, f"catalogue: {text}"),
+            seq_len=found.seq_len,
+        )
+    file = path / "config.json" if path.is_dir() else path
+    data = _read(file)
+    if isinstance(data.get("config"), Mapping):  # the form of the catalogue
+        found = convert(data, Entry, where=str(file))
+        described = _described(found.config, path.stem, f"{file}: config")
+        return Model(name=path.stem, title=found.title, source=str(file), description=described, seq_len=found.seq_len)
+    name = path.name if path.is_dir() else file.parent.name if file.stem == "config" else file.stem
+    described = _described(data, name, str(file))
+    longest = described.max_position_embeddings if isinstance(described, Architecture) else None
+    return Model(name=name, title=name, source=str(file), description=described, seq_len=longest or None)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    text = read_text(file, max_bytes=MAX_CONFIG_BYTES)
+    try:
+        data = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{file}: expected an object with the keys of a config.json, got {type(data).__name__}")
+    return data
+
+
+def _described(config: Mapping[str, Any], name: str, where: str) -> Architecture | Convolution:
+    family = config.get("model_type")
+    if family is not None and not isinstance(family, str):
+        raise InputError(f"{where}: model_type: expected a word, got {family!r}")
+    if family == "resnet":
+        return Convolution.from_config(config, where=where)
+    if config.get("is_encoder_decoder") is True or family in ENCODER_DECODERS:
+        raise InputError(f"{where}: model_type: {family or 'encoder-decoder'} has two stacks; expected a single one")
+    return Architecture.from_config(config, name=name, where=where)

@@ -1,0 +1,146 @@
+"""What a user may say of a group: which backend for which device, and options of its own."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, ProcessGroup
+
+import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend import hosts_engine
+from meshwright.backend.links import LinkCache
+from meshwright.backend.mixed import MixedGroup
+from meshwright.backend.options import GroupOptions
+from meshwright.errors import InputError, MeshwrightError
+from tests.multiproc.test_backend_collectives import group
+
+
+def all_reduce_named(rank, world_size, store, name):
+    dist.init_process_group(name, rank=rank, world_size=world_size, store=store)
+    tensor = torch.full((5,), rank + 1.0)
+    dist.all_reduce(tensor)
+    dist.all_reduce(tensor, group=dist.new_group())
+    dist.destroy_process_group()
+    return tensor.tolist()
+
+
+@pytest.mark.parametrize("name", ["cpu:meshwright,cuda:nccl", "cpu:meshwright,cuda:gloo", "cpu:meshwright"])
+def test_the_backend_serves_the_cpu_part_of_a_pair(rank_pool, name):
+    assert rank_pool(2).run(all_reduce_named, name) == [[6.0] * 5] * 2
+
+
+def gloo_group(store, rank, size):
+    made = ProcessGroup(PrefixStore("other", store), rank, size)
+    backend = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size)
+    made._set_default_backend(ProcessGroup.BackendType.GLOO)
+    made._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, backend)
+    return made
+
+
+def handed_over(rank, world_size, store):
+    """Let Gloo stand for the group of the other device: no call may reach our own engine."""
+    with group(rank, world_size, store):
+        world = dist.group.WORLD
+        mixed = MixedGroup(store, rank, world_size, 30.0, world._engine)
+        mixed.hand_over("cpu", lambda: gloo_group(store, rank, world_size))
+        before = world._engine.flight.sequence
+        mine = torch.full((4,), rank + 1.0)
+        mixed.allreduce([mine]).wait()
+        parts = [torch.zeros(4) for _ in range(world_size)]
+        mixed.allgather([parts], [mine + rank]).wait()
+        single = torch.zeros(8)
+        mixed.all_gather_single(single, mine + rank).wait()
+        received = torch.zeros(2)
+        if rank == 0:
+            mixed.send([torch.ones(2)], 1, 7).wait()
+        else:
+            mixed.recv([received], 0, 7).wait()
+        assert world._engine.flight.sequence == before
+        mixed.barrier()
+        assert world._engine.flight.sequence == before + 1
+        dist.barrier()
+        return mine.tolist(), single.tolist(), [p.tolist() for p in parts], received.tolist()
+
+
+def test_tensors_of_another_device_go_to_the_other_group(rank_pool):
+    first, second = rank_pool(2).run(handed_over)
+
+    assert first[0] == second[0] == [3.0] * 4
+    assert first[1] == second[1] == [3.0] * 4 + [4.0] * 4
+    assert first[2] == second[2] == [[3.0] * 4, [4.0] * 4]
+    assert (first[3], second[3]) == ([0.0, 0.0], [1.0, 1.0])
+
+
+def with_options(rank, world_size, store, options):
+    with group(rank, world_size, store, per_host=1):
+        made = dist.new_group(pg_options=options)
+        tensor = torch.linspace(0, 1, 50_000) + rank
+        dist.all_reduce(tensor, group=made)
+        schedules = {name for collective, name, *_ in made._engine._schedules if collective == "all_reduce"}
+        return tensor, schedules
+
+
+@pytest.mark.parametrize("name", ["ring", "tree", "halving_doubling"])
+def test_an_algorithm_can_be_forced_for_one_group(rank_pool, name):
+    for tensor, schedules in rank_pool(3).run(with_options, GroupOptions(algorithm=name)):
+        assert torch.allclose(tensor, torch.linspace(0, 1, 50_000) * 3 + 3, rtol=1e-6)
+        assert name in schedules
+
+
+def test_the_wire_type_can_be_set_for_one_group(rank_pool):
+    tensor, _ = rank_pool(3).run(with_options, GroupOptions(wire="bf16"))[0]
+
+    want = torch.linspace(0, 1, 50_000) * 3 + 3
+    assert torch.allclose(tensor, want, rtol=2**-6)
+    assert not torch.allclose(tensor, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (GroupOptions(algorithm="rin"), "did you mean ring"),
+        (GroupOptions(wire="fp4"), "expected fp32, bf16, fp16"),
+        ("ring", "expected meshwright's GroupOptions, got str"),
+    ],
+)
+def test_wrong_options_are_an_error_when_the_group_is_made(rank_pool, options, text):
+    with pytest.raises((AssertionError, InputError, MeshwrightError), match=text):
+        rank_pool(2).run(with_options, options)
+
+
+def measurements(rank, world_size, store, folder):
+    """Make three groups over the same pretended hosts; return their links and how often links were measured."""
+    os.environ["XDG_CACHE_HOME"] = folder
+    measured, real = [], hosts_engine.measure
+    hosts_engine.measure = lambda *arguments: measured.append(1) or real(*arguments)
+    try:
+        with group(rank, world_size, store, per_host=1):
+            groups = [dist.group.WORLD, dist.new_group(), dist.new_group()]
+            return [made._engine.links for made in groups], len(measured)
+    finally:
+        hosts_engine.measure = real
+        del os.environ["XDG_CACHE_HOME"]
+
+
+def test_links_are_measured_once_and_remembered(rank_pool, tmp_path):
+    found = rank_pool(2).run(measurements, str(tmp_path))
+
+    (links, times), other = found[0], found[1]
+    assert times == 1
+    assert links[0] == links[1] == links[2]
+    assert other == found[0]
+    assert len(list(tmp_path.glob("meshwright/links/*.json"))) == 1
+
+
+def test_damaged_or_old_links_are_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = LinkCache((), 1, "127.0.0.1")
+    folder = tmp_path / "meshwright" / "links"
+    folder.mkdir(parents=True, mode=0o700)
+    (tmp_path / "meshwright").chmod(0o700)
+    path = folder / cache._path().name
+
+    for text in ("{", '{"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, "unix_s": 0}'):
+        path.write_text(text)
+        assert cache.get() is None

@@ -1,0 +1,120 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.layout import Layout, micro_batches
+from meshwright.plan.legality import illegal, nearest_legal, stages_fit
+from meshwright.workload.transformer import ModelConfig
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    intermediate_size: int
+    experts: int = 0
+
+
+LLAMA3_405B = Sizes(126, 128, 8, 53248)
+MIXTRAL = Sizes(32, 32, 8, 14336, 8)
+
+
+def broken(text, model=LLAMA3_405B, global_batch=512, seq_len=8192, ranks=None):
+    return illegal(Layout.parse(text), model, global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp=8,pp=16,dp=4",  # uneven by one layer
+        "tp=8,pp=16,vpp=8,schedule=interleaved,dp=4,mbs=2,sp=1",  # 128 slots
+        "tp=8,cp=16,dp=2,pp=1",
+        "tp=4,pp=8,dp=4,mbs=16,schedule=zb",
+    ],
+)
+def test_layouts_that_people_ran_are_legal(text):
+    assert broken(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("tp=16,dp=1", "tp: 16 does not divide num_key_value_heads = 8"),
+        ("pp=128,dp=1", "pp: pp x vpp = 128 stages are more than the 126 layers"),
+        ("pp=8,vpp=3,schedule=interleaved,dp=1", "vpp: pp x vpp = 24 divides neither 126 layers nor 128"),
+        ("cp=3,dp=1", "cp: 2 x 3 does not divide the sequence of 8192 tokens"),
+        ("ep=2,dp=2", "ep: 2, but the model has no experts"),
+        ("dp=3", "mbs: dp x mbs = 3 x 1 does not divide the global batch of 512"),
+        ("dp=512,mbs=2", "mbs: dp x mbs = 512 x 2 does not divide the global batch of 512"),
+        ("pp=6,vpp=3,schedule=interleaved,dp=1", "512 micro-batches are not a multiple of pp=6"),
+        ("pp=8,schedule=zb,dp=128", "needs pp = 8 micro-batches or more, got 4"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_is_named(text, rule):
+    assert any(rule in line for line in broken(text)), broken(text)
+
+
+def test_the_degrees_multiply_to_the_ranks():
+    assert broken("tp=8,pp=2,dp=2", ranks=64) == ["tp x cp x dp x pp = 8 x 1 x 2 x 2 = 32, but there are 64 ranks"]
+
+
+def test_sequence_parallelism_divides_what_a_rank_holds():
+    assert broken("tp=8,sp=1,cp=2,dp=1", seq_len=8200 - 8) == []
+    assert "sp: tp = 8 does not divide the 2046 tokens" in broken("tp=8,sp=1,cp=2,dp=1", seq_len=4092)[0]
+
+
+def test_expert_parallelism_divides_the_experts():
+    assert broken("ep=4,dp=4", MIXTRAL) == []
+    assert "3 does not divide the 8 experts" in broken("ep=3,dp=3", MIXTRAL, global_batch=9)[0]
+
+
+def test_every_broken_rule_is_told_at_once():
+    assert len(broken("tp=16,pp=128,dp=3")) == 3
+
+
+def test_the_decoder_that_train_runs_is_judged_by_the_same_rules():
+    assert illegal(Layout(tp=2), ModelConfig(), global_batch=4, seq_len=128) == [
+        "tp: 2 does not divide num_key_value_heads = 1"
+    ]
+
+
+def test_the_nearest_legal_layouts_come_first():
+    wrong = Layout.parse("tp=16,pp=4,dp=1")
+
+    near = nearest_legal(wrong, LLAMA3_405B, global_batch=512, seq_len=8192, count=2)
+
+    assert [str(layout) for layout in near] == ["tp=8,pp=4,dp=2,mbs=1", "tp=8,pp=8,dp=1,mbs=1"]
+
+
+def test_too_few_micro_batches_for_zero_bubble_suggest_another_schedule():
+    wrong = Layout.parse("pp=8,schedule=zb,dp=128")
+
+    near = nearest_legal(wrong, LLAMA3_405B, global_batch=512, seq_len=8192)
+
+    assert near[0] == Layout.parse("pp=8,schedule=1f1b,dp=128")
+
+
+@given(
+    tp=st.integers(1, 24), pp=st.integers(1, 16), dp=st.integers(1, 12), cp=st.integers(1, 4), mbs=st.integers(1, 6),
+    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "zb"]), batch=st.integers(1, 96),
+)  # fmt: skip
+def test_what_is_suggested_is_legal_and_keeps_the_ranks(tp, pp, dp, cp, mbs, schedule, batch):
+    layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, mbs=mbs, schedule=schedule)
+
+    for near in nearest_legal(layout, MIXTRAL, global_batch=batch, seq_len=1024):
+        assert illegal(near, MIXTRAL, global_batch=batch, seq_len=1024, ranks=layout.world_size) == []
+        assert micro_batches(near, batch) >= 1
+
+
+def test_a_legal_layout_is_its_own_nearest():
+    layout = Layout.parse("tp=8,pp=8,dp=2,sp=1,zero=1")
+
+    assert nearest_legal(layout, LLAMA3_405B, global_batch=512, seq_len=8192)[0] == layout
+
+
+def test_stages_are_plain_or_interleaved():
+    assert stages_fit(106, 12, 1)  # uneven
+    assert stages_fit(126, 8, 8)  # embedding and output take a slot each
+    assert not stages_fit(126, 8, 3)
+    assert not stages_fit(4, 4, 2)

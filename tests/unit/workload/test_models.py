@@ -1,0 +1,139 @@
+"""The catalogue of models against published figures, and configs that are broken or hostile."""
+
+import json
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.workload.architecture import Architecture
+from meshwright.workload.models import Convolution, load_model, names
+from meshwright.workload.models.catalogue import entry
+
+EXPECTED = {
+    *("gpt2", "gpt3-175b", "megatron-22b", "megatron-530b", "megatron-1t", "bloom-176b", "llama2-7b", "llama2-70b"),
+    *("llama3-8b", "llama3-70b", "llama3-405b", "mixtral-8x7b", "resnet50"),
+}
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+}
+
+
+def saved(folder, config):
+    path = folder / "config.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config))
+    return str(path)
+
+
+def test_the_catalogue_holds_the_models_that_people_compare():
+    assert set(names()) >= EXPECTED
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_model_has_its_published_parameters_and_says_where_they_come_from(name):
+    published = entry(name)
+
+    assert load_model(name).description.parameters == pytest.approx(
+        published.parameters, rel=published.parameters_within, abs=0
+    )
+    assert published.parameters_source
+    assert published.source.startswith("https://")
+
+
+def test_a_token_of_a_mixture_of_experts_passes_through_a_part():
+    assert load_model("mixtral-8x7b").architecture.active_parameters == pytest.approx(
+        entry("mixtral-8x7b").active_parameters, rel=0.005
+    )
+
+
+def test_resnet_50_is_102_megabytes_of_gradients_and_8_gflop_an_image():
+    network = load_model("resnet50").description
+
+    assert 4 * network.parameters == pytest.approx(102.2e6, rel=0.001)
+    assert 4 * network.parameters / 2**20 == pytest.approx(97.5, abs=0.01)
+    assert network.forward_flops == pytest.approx(entry("resnet50").forward_flops, rel=0.001)
+    assert network.forward_flops == 2 * 4_089_184_256  # multiply-adds that counters of operators agree on
+    assert network.sample_bytes == 150_528
+
+
+@pytest.mark.parametrize(
+    ("kind", "depths", "sizes", "parameters"),
+    [
+        ("basic", [2, 2, 2, 2], [64, 128, 256, 512], 11_689_512),
+        ("basic", [3, 4, 6, 3], [64, 128, 256, 512], 21_797_672),
+        ("bottleneck", [3, 4, 23, 3], [256, 512, 1024, 2048], 44_549_160),
+        ("bottleneck", [3, 8, 36, 3], [256, 512, 1024, 2048], 60_192_808),
+    ],
+)
+def test_the_other_residual_networks_count_right_too(kind, depths, sizes, parameters):
+    config = {"layer_type": kind, "depths": depths, "hidden_sizes": sizes}
+
+    assert Convolution.from_config(config).parameters == parameters
+
+
+def test_a_config_of_hugging_face_is_read_from_a_file_a_folder_and_toml(tmp_path):
+    path = saved(tmp_path, LLAMA)
+    toml = tmp_path / "mine.toml"
+    toml.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in LLAMA.items()))
+
+    models = [load_model(path), load_model(str(tmp_path)), load_model(str(toml))]
+
+    assert len({model.architecture.parameters for model in models}) == 1
+    assert models[0].architecture.parameters == 6_738_415_616
+    assert (models[0].name, models[2].name, models[0].seq_len) == (tmp_path.name, "mine", 2048)
+
+
+def test_a_file_in_the_form_of_the_catalogue_is_read_too(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('title = "Mine"\nsource = "here"\nseq_len = 512\n[config]\n' + 'model_type = "resnet"\n')
+
+    model = load_model(str(path))
+
+    assert (model.title, model.seq_len) == ("Mine", 512)
+    assert isinstance(model.description, Convolution)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("[1, 2]", "expected an object"),
+        ("{", "config.json: Expecting"),
+        ("[" * 100_000, "config.json"),
+        ({}, "missing"),
+        (LLAMA | {"hidden_size": "big"}, "hidden_size: expected a whole number"),
+        (LLAMA | {"num_attention_heads": 0}, "num_attention_heads"),
+        (LLAMA | {"model_type": ["llama"]}, "model_type: expected a word"),
+        (LLAMA | {"model_type": "t5"}, "two stacks"),
+        (LLAMA | {"is_encoder_decoder": True}, "two stacks"),
+        ({"model_type": "resnet", "depths": [3]}, "depths: expected one number for each of the 4"),
+        ({"model_type": "resnet", "depths": "3"}, "depths"),
+        ({"model_type": "resnet", "depths": [10**9, 1, 1, 1]}, "sizes: expected"),
+        ({"model_type": "resnet", "layer_type": "wide"}, "layer_type"),
+    ],
+)
+def test_a_bad_config_says_what_is_wrong_and_where(config, message, tmp_path):
+    with pytest.raises(InputError, match=message) as raised:
+        load_model(saved(tmp_path, config))
+
+    assert "config.json" in str(raised.value)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(InputError, match="did you mean llama3-405b"):
+        load_model("llama-405b")
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match=r"nowhere\.json: no such file"):
+        load_model("nowhere.json")
+
+
+def test_a_convolutional_model_has_no_layouts_to_plan():
+    with pytest.raises(InputError, match="give --mfu"):
+        _ = load_model("resnet50").architecture
+    assert isinstance(load_model("gpt2").architecture, Architecture)
