@@ -112,6 +112,7 @@ def _run(
     batch = _count(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
+    beside = "; ".join(cells.get(column, "") for column in ("model_name", "source", "notes"))
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     precision = _text(cells, "precision", "bf16").lower()
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
@@ -132,7 +133,7 @@ def _run(
         seq_len=_count(cells, "seq_len"),
         global_batch=batch,
         precision=precision,
-        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, cells.get("notes", ""))),
+        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, beside)),
         assumed=tuple(assumed),
     )
 

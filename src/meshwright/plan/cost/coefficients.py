@@ -39,13 +39,11 @@ class Coefficients(NamedTuple):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
-    attention_narrow: Number  # exponent of 128 / head width, for narrower heads
     softmax: Number  # multiplies the bytes of an unfused softmax
     head_ragged: Number  # slows batched products of heads that are no multiple of 8
     memory: Number  # share of the memory's rate that element-wise kernels reach
     element_wise: Number  # multiplies the bytes of norms, residuals and activation functions
     launch_s: Number  # least seconds that the host needs for the forward of one layer
-    launch_tp: Number  # multiplies it under tensor parallelism
     launch_fallback: Number  # multiplies it where the fused softmax falls back
     link: Number  # share of a GPU link's rate that a ring reaches
     network: Number  # share of the NICs' rate
@@ -54,8 +52,11 @@ class Coefficients(NamedTuple):
     small_group: Number  # exponent of (ranks - 1) / 7 for both
     network_latency_s: Number
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
-    ep_hidden: Number
-    sends_hidden: Number  # share of the sends between stages
+    ep_exposed: Number  # share of the all-to-all between experts that nothing hides
+    grouped: Number  # products of experts beside one product of their rows
+    launch_moe_s: Number  # least seconds of the forward of a layer with experts
+    moe_pace: Number  # of layers with experts, in a release of the stack
+    sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
     dp_tail: Number  # share of the gradient traffic that is never hidden
     fsdp_drag: Number  # share of the shorter of compute and traffic that ZeRO-3 adds to the longer
@@ -74,14 +75,14 @@ class Coefficients(NamedTuple):
 
 
 ROLES = Coefficients._fields
-Uses = Mapping[str, float | str | list[str]]  # a role's fact, its constant, or several that multiply
+Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a software stack uses for each role, and what it does where a run does not say."""
 
     title: str
-    uses: dict[str, float | str | list[str]] = {}
+    uses: dict[str, float | str | list[str | float]] = {}
     recompute: str = "none"
     sp: int = 0
     zero: int = 0
@@ -99,14 +100,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """What an accelerator uses; a key "role.precision" or "role@stack" goes before the plain role."""
 
     accelerators: tuple[str, ...]
-    uses: dict[str, float | str | list[str]] = {}
+    uses: dict[str, float | str | list[str | float]] = {}
 
 
 class Book(msgspec.Struct, frozen=True):
     """All constants, and who uses which."""
 
     constants: dict[str, Constant]
-    generic: dict[str, float | str | list[str]]
+    generic: dict[str, float | str | list[str | float]]
     stacks: dict[str, Stack]
     devices: dict[str, Device]
 
@@ -139,7 +140,7 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any]) -> Book:
 
 def resolve(
     known: Book, stack: str, accelerator: str, precision: str, traits: Sequence[str] = ()
-) -> list[float | list[str]]:
+) -> list[float | list[str | float]]:
     """Return, for each role, its fact or the constants whose product it is.
 
     Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
@@ -149,10 +150,10 @@ def resolve(
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    found: list[float | list[str]] = []
+    found: list[float | list[str | float]] = []
     for role in ROLES:
         keys = [(of_stack, f"{role}+{trait}") for trait in traits]
-        keys += [(of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
+        keys += [(of_device, f"{role}.{precision}@{stack}"), (of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
         keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
         entry = next(table[key] for table, key in keys if key in table)
         more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
@@ -175,7 +176,9 @@ def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[A
     for i, row in enumerate(rows):
         for j, entry in enumerate(row):
             if isinstance(entry, list):
-                indices[i, j, : len(entry)] = [place[name] for name in entry]
+                names = [item for item in entry if isinstance(item, str)]
+                indices[i, j, : len(names)] = [place[name] for name in names]
+                facts[i, j] = np.prod([item for item in entry if not isinstance(item, str)])
             else:
                 facts[i, j] = entry
     return indices, facts

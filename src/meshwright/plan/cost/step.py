@@ -62,7 +62,7 @@ def step_s(
     per_stage = model.layers / grid.pp
     most = np.where(grid.vpp > 1, per_stage, np.ceil(per_stage))
     micro = global_batch / (grid.dp * grid.mbs)
-    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden)
+    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
     sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp
