@@ -5,6 +5,7 @@ of them a software stack and an accelerator use for each role, beside facts that
 """
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -90,10 +91,11 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     order: str = "tp-cp-dp-pp"
     assumed: tuple[str, ...] = ()
     traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
-    error_band: float  # relative: nine in ten of its left-out runs are within it
 
 
-GENERIC = Stack(title="a stack that nobody measured", error_band=0.4)
+GENERIC = Stack(title="a stack that nobody measured")
+UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
+STRANGERS = ("before-2023", "in-2023", "since-2024")  # what a run of each time is taken for, if nobody measured its own
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -103,38 +105,53 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     uses: dict[str, float | str | list[str | float]] = {}
 
 
+class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How far off the predictions of one stack were, over the runs that were fitted to and left out in turn."""
+
+    runs: int
+    fitted: float  # mean absolute error, relative
+    left_out: float
+    band: float  # nine in ten of the left-out runs are within it
+
+
 class Book(msgspec.Struct, frozen=True):
-    """All constants, and who uses which."""
+    """All constants, who uses which, and how far off they were."""
 
     constants: dict[str, Constant]
     generic: dict[str, float | str | list[str | float]]
     stacks: dict[str, Stack]
     devices: dict[str, Device]
+    errors: dict[str, Errors] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the constants, in order."""
         return tuple(self.constants)
 
+    def band(self, stack: str) -> float:
+        """Return the relative error within which nine in ten runs of a stack were predicted."""
+        return self.errors[stack if stack in self.errors else UNSEEN].band
+
     @property
     def values(self) -> Array:
-        """Their values, in the same order, with a one at the end for the roles that use fewer constants."""
-        return np.array([*(constant.value for constant in self.constants.values()), 1.0])
+        """Their values, in the same order."""
+        return np.array([constant.value for constant in self.constants.values()])
 
 
 @functools.lru_cache(maxsize=1)
 def book() -> Book:
     """Return the constants of this package."""
-    return parse_book(_toml("constants"), _toml("stacks"))
+    return parse_book(_toml("constants"), _toml("stacks"), _toml("errors"))
 
 
-def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any]) -> Book:
-    """Return the constants that two tables describe."""
+def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: Mapping[str, Any]) -> Book:
+    """Return the constants that three tables describe."""
     return Book(
         constants={k: convert(v, Constant, where=f"constants.toml: {k}") for k, v in constants.items()},
         generic=dict(stacks["generic"]),
         stacks={k: convert(v, Stack, where=f"stacks.toml: {k}") for k, v in stacks["stacks"].items()},
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
+        errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
     )
 
 
@@ -153,20 +170,29 @@ def resolve(
     found: list[float | list[str | float]] = []
     for role in ROLES:
         keys = [(of_stack, f"{role}+{trait}") for trait in traits]
-        keys += [(of_device, f"{role}.{precision}@{stack}"), (of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
+        keys += [
+            (of_device, f"{role}.{precision}@{stack}"),
+            (of_device, f"{role}@{stack}"),
+            (of_device, f"{role}.{precision}"),
+            (of_stack, role),
+        ]
         keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
         entry = next(table[key] for table, key in keys if key in table)
         more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
-        found.append([entry, *more] if isinstance(entry, str) else [*entry, *more] if isinstance(entry, list) else entry)
+        found.append(
+            [entry, *more] if isinstance(entry, str) else [*entry, *more] if isinstance(entry, list) else entry
+        )
     return found
 
 
 def coefficients(known: Book, stack: str, accelerator: str, precision: str) -> Coefficients:
     """Return the value of each role for a stack on an accelerator; an unknown stack or accelerator is generic."""
-    return gather(plan_of(known, [resolve(known, stack, accelerator, precision)]), known.values, scalar=True)
+    return gather(
+        plan_of(known, [resolve(known, stack, accelerator, precision)]), np.append(known.values, 1.0), scalar=True
+    )
 
 
-def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[Any, Array]:
+def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:
     """Return, over rows and roles, the indices of the constants that multiply and the facts that they multiply."""
     place = {name: index for index, name in enumerate(known.names)}
     one = len(place)
@@ -178,7 +204,7 @@ def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[A
             if isinstance(entry, list):
                 names = [item for item in entry if isinstance(item, str)]
                 indices[i, j, : len(names)] = [place[name] for name in names]
-                facts[i, j] = np.prod([item for item in entry if not isinstance(item, str)])
+                facts[i, j] = math.prod(item for item in entry if not isinstance(item, str))
             else:
                 facts[i, j] = entry
     return indices, facts

@@ -61,7 +61,9 @@ def gather_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
     mib = size_bytes / ONE_MIB
     group = (steps / 7.0) ** c.small_group / 2.0
     small = c.small_s * group * mib**SMALL_POWER
-    return np.where(steps > 0, np.maximum(small, moved + c.fill_s * group * mib**SHARE_OF_SIZE) + steps * over.latency_s, 0.0)
+    return np.where(
+        steps > 0, np.maximum(small, moved + c.fill_s * group * mib**SHARE_OF_SIZE) + steps * over.latency_s, 0.0
+    )
 
 
 def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:

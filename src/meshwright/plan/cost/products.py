@@ -9,6 +9,7 @@ import numpy as np
 from .coefficients import Coefficients
 from .quantities import Machine, Number
 
+
 def product_s(machine: Machine, c: Coefficients, m: Number, n: Number, k: Number) -> Number:
     """Return the seconds of a product [m, k] x [k, n] in the precision of the machine."""
     ideal = 2.0 * m * n * k / (machine.peak * c.product)

@@ -146,7 +146,8 @@ def _data_parallel(
 
     Plain and ZeRO-1, -2: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and,
     for the gather, forward. ZeRO-3: parameters gathered for the forward and again for the backward of every
-    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277).
+    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277); once a step in a
+    pipeline, whose stages keep what they gathered (torchtitan's default).
     """
     ranks = grid.dp * grid.cp
     group = np.minimum(ranks, shard)
@@ -163,7 +164,8 @@ def _data_parallel(
     exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
     gathers = gather_s(c, inner, HALF_BYTES * held)
     scatter = gather_s(c, inner, c.gradient_bytes * held)
-    sharded = micro * (2.0 * gathers + scatter) + np.where(group < ranks, replicas, 0.0)
+    often = np.where(grid.pp > 1, gathers + scatter, micro * (2.0 * gathers + scatter))
+    sharded = often + np.where(group < ranks, replicas, 0.0)
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
     total = np.where(grid.zero == 3, sharded, plain)

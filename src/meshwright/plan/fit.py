@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from meshwright.plan.batch import Batch
-from meshwright.plan.cost.coefficients import Book, gather
-from meshwright.plan.cost.step import step_s
-from meshwright.plan.runs import Row
+from .batch import Batch, step_of
+from .cost.coefficients import Book
+from .cost.quantities import Array
+from .runs import Row
 
-Array = npt.NDArray[np.float64]
 NOISE = 0.03  # of one row, as a logarithm: the spread between teams and releases
 TAIL = 2.0  # noises beyond which a row counts linearly
 ITERATIONS = 150
@@ -28,17 +27,7 @@ class Fitted:
 
 def predicted_s(batch: Batch, values: Array) -> Array:
     """Return the step time of each row with these values of the constants."""
-    c = gather(batch.plan, np.append(values, 1.0))
-    step = step_s(
-        batch.machine,
-        c,
-        batch.model,
-        batch.grid,
-        seq_len=batch.seq_len,
-        global_batch=batch.global_batch,
-        shard=batch.shard,
-    )
-    return np.asarray(step.total_s, dtype=float)
+    return np.asarray(step_of(batch, values).total_s, dtype=float)
 
 
 def fit(
