@@ -6,6 +6,7 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
+from .pipeline.engine import PipelineEngine
 
 
 def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
@@ -15,6 +16,8 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     engine from then on. Raises InputError where the layout cannot be run.
     """
     check_runnable(plan.layout)
+    if plan.layout.pp > 1:
+        return PipelineEngine(module, plan, settings)
     return DataParallel(module, plan, settings)
 
 

@@ -4,13 +4,17 @@ Shapes: B sequences, T positions, C = hidden_size, V = vocab_size. Each line of 
 `workload.transformer.describe`.
 """
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..pipelines import Unit
+from ..workload.chain import units
 from ..workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu
-from ..workload.transformer import ModelConfig
+from ..workload.transformer import ModelConfig, describe
 
 
 class RMSNorm(nn.Module):
@@ -61,14 +65,18 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A decoder-only transformer; its forward pass returns the summed loss of a batch."""
+    """A decoder-only transformer; its forward pass returns the summed loss of a batch.
+
+    `stage` cuts it into pieces: the first takes tokens, the others the residual stream, and the last returns the loss.
+    """
 
     cos: Tensor
     sin: Tensor
 
     def __init__(self, model: ModelConfig, *, recompute: bool = False) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.config, self.recompute = model, recompute
+        self.first, self.last = True, True  # whether this piece has the embedding, and the output
         self.embedding = nn.Embedding(model.vocab_size, model.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_hidden_layers))
         self.norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
@@ -88,15 +96,42 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "down.weight"))
                 nn.init.normal_(parameter, std=residual_std if into_residual else model.initializer_range)
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Return the summed negative log-likelihood of the targets, in nats."""
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What a pipeline may cut between, in the order of the forward pass."""
+        return ("embedding", *(f"layers.{i}" for i in range(len(self.layers))), "output")
+
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+        """Return the FLOPs and bytes of each unit, FLOPs as seconds on a device that does one a second."""
+        return units(describe(self.config, seq_len=seq_len, micro_batch=micro_batch), recompute=self.recompute)
+
+    def stage(self, first: int, last: int) -> "Decoder":
+        """Return the piece with units `first` to `last` - 1, which shares its parameters, under the same names."""
+        piece = copy.copy(self)
+        piece.first, piece.last = first == 0, last == len(self.units)
+        dropped = {"embedding": not piece.first, "norm": not piece.last, "output": not piece.last}
+        piece._modules = {name: None if dropped.get(name) else module for name, module in self._modules.items()}
+        kept = range(first - 1, last - 1)
+        piece.layers = nn.ModuleList(layer if i in kept else nn.Identity() for i, layer in enumerate(self.layers))
+        return piece
+
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor, x_BTC: Tensor | None = None) -> Tensor:
+        """Return the summed negative log-likelihood of the targets, in nats; of a piece before the last, its output.
+
+        `x_BTC` is the output of the piece before.
+        """
         length = tokens_BT.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        x_BTC = self.embedding(tokens_BT)
+        if self.first:
+            x_BTC = self.embedding(tokens_BT)
         for layer in self.layers:
+            if isinstance(layer, nn.Identity):  # on another rank
+                continue
             if self.recompute and torch.is_grad_enabled():
                 x_BTC = checkpoint(layer, x_BTC, cos, sin, use_reentrant=False)
             else:
                 x_BTC = layer(x_BTC, cos, sin)
+        if not self.last:
+            return x_BTC
         logits_BTV = F.linear(self.norm(x_BTC), self.output.weight)
         return cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
