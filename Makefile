@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow test-pytorch fmt check bench clean
+.PHONY: train test test-slow test-pytorch fmt check bench docs screenshots browser clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,19 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m docs_site
+	$(BIN)/mkdocs build --strict
+
+# Debian's Chromium, which the tests of the report page drive; they are skipped where it cannot be had
+browser:
+	command -v chromedriver >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver)
+
+screenshots: $(VENV)/.ready
+	$(BIN)/meshwright train --ranks 2 --steps 60 --run-dir build/screenshots/run
+	$(BIN)/python -m tests.browser.screenshots build/screenshots/run docs/images
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

@@ -36,11 +36,24 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
 def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Read a `.toml` or `.json` file into `kind`; every fault is an InputError naming file, key and expectation."""
     text = read_text(path)
-    try:
-        data = tomllib.loads(text) if Path(path).suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: {error}") from None
+    data = parse_toml(text, where=str(path)) if Path(path).suffix == ".toml" else parse_json(text, where=str(path))
     return convert(data, kind, where=str(path))
+
+
+def parse_json(text: str | bytes, *, where: str) -> Any:
+    """Return the value of strict JSON: no key twice, no NaN; every fault is an InputError that `where` opens."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:  # JSONDecodeError, bytes that are not text, numbers without end
+        raise InputError(f"{where}: {error}") from None
+
+
+def parse_toml(text: str, *, where: str) -> dict[str, Any]:
+    """Return the table of a TOML text; every fault is an InputError that `where` opens."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def convert(data: Any, kind: type[T], *, where: str) -> T:
@@ -77,6 +90,18 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 def to_json(value: Any) -> str:
     """Return a struct (or a list or dict of them) as one line of JSON."""
     return msgspec.json.encode(value).decode()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:index]))
+        raise ValueError(f"key {twice!r} is given twice")
+    return data
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _explain(message: str, kind: Any) -> str:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend import local_move
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [
@@ -145,6 +146,15 @@ def moves_of_every_size(rank, world_size, store, helper, per_host=None):
     return wrong
 
 
+def streamed_moves(rank, world_size, store):
+    """Make the same moves with every result, small as it is, copied past the caches."""
+    before, local_move.STREAM_BYTES = local_move.STREAM_BYTES, 0
+    try:
+        return moves_of_every_size(rank, world_size, store, "1")
+    finally:
+        local_move.STREAM_BYTES = before
+
+
 def odd_tensors(rank, world_size, store):
     with group(rank, world_size, store, slot_bytes=4096):
         base = torch.arange(6000.0).view(60, 100)
@@ -221,6 +231,11 @@ def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, wor
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_moves_put_every_byte_in_its_place(rank_pool, world_size, helper):
     assert rank_pool(world_size).run(moves_of_every_size, helper) == [[]] * world_size
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_moves_past_the_caches_put_every_byte_in_its_place(rank_pool, world_size):
+    assert rank_pool(world_size).run(streamed_moves) == [[]] * world_size
 
 
 def sums_of_random_numbers(rank, world_size, store, helper):

@@ -13,6 +13,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 
@@ -120,6 +123,18 @@ DEFINE_SUM(sum_i64, uint64_t, uint64_t, SAME, SAME)
 DEFINE_SUM(sum_bf16, uint16_t, float, bf16_up, bf16_down)
 
 static int64_t item_bytes(int64_t kind) { return kind == BF16 ? 2 : kind == F32 || kind == I32 ? 4 : 8; }
+
+/* Copy to memory that is not read again soon: past the caches, so that no line is fetched only to be overwritten. */
+void mw_stream(char *to, const char *from, int64_t length) {
+#if defined(__SSE2__)
+    for (; length > 0 && ((uintptr_t)to & 15); length--) *to++ = *from++;
+    for (; length >= 64; length -= 64, to += 64, from += 64)
+        for (int i = 0; i < 4; i++)
+            _mm_stream_si128((__m128i *)to + i, _mm_loadu_si128((const __m128i *)from + i));
+    _mm_sfence(); /* before the counter that another thread may go by */
+#endif
+    memcpy(to, from, (size_t)length);
+}
 
 /* Sum `n` >= 2 inputs in their order; out may be one of them. */
 void mw_sum(int64_t kind, void *out, void *const *in, int64_t n, int64_t count) {

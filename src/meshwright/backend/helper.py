@@ -71,6 +71,8 @@ def _load() -> ctypes.CDLL | None:
     library.mw_wait.argtypes = (pointer, u64, i64, i64)
     library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
     library.mw_sum.restype = None
+    library.mw_stream.argtypes = (pointer, pointer, i64)
+    library.mw_stream.restype = None
     for function in (library.mw_all_reduce_whole, library.mw_all_reduce_pieces):
         function.argtypes = (pointer, pointer, i64, i64, u64, i64, u64, u64, u64)
     step = (u64, i64, u64, u64)  # number, turn, free_at, seen
@@ -90,6 +92,7 @@ class Native:
         self._pointer = ctypes.addressof(state)
         self.whole = library.mw_all_reduce_whole
         self.pieces = library.mw_all_reduce_pieces
+        self.stream = library.mw_stream
         self._addresses: Any = ctypes.c_void_p * state.size
         self._sizes: Any = ctypes.c_int64 * state.size
 

@@ -1,12 +1,13 @@
 """Collectives that only move bytes, over the shared memory of one host. Addresses are of contiguous memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import memmove
 
 from .local import STEPS, LocalGroup
 from .memory import LINE
 
 ALIGN_BYTES = 64
+STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 
 
 def barrier(group: LocalGroup) -> None:
@@ -23,6 +24,7 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
     if group.native is not None and 0 < size_bytes <= chunk:
         group.native.broadcast(group, address, size_bytes, root)
         return
+    copy = _copy_of(group, size_bytes)
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
@@ -33,7 +35,7 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
             turn = group.skip()
             number = group.post()
             group.wait(root, number)
-            memmove(address + start, group.slot_address[root][turn], length)
+            copy(address + start, group.slot_address[root][turn], length)
         group.free[turn] = number + 1
 
 
@@ -44,6 +46,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
     if group.native is not None and 0 < max(sizes_bytes) <= chunk:
         group.native.all_gather(group, source, targets, sizes_bytes)
         return
+    copy = _copy_of(group, sum(sizes_bytes))
     for start in range(0, max(sizes_bytes), chunk):
         turn = group.fill()
         length = min(chunk, own - start)
@@ -51,29 +54,29 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
             memmove(group.slot_address[rank][turn], source + start, length)
         number = group.post()
         if length > 0 and targets[rank] != source:
-            memmove(targets[rank] + start, source + start, length)
+            copy(targets[rank] + start, source + start, length)
         for peer in group.peers:
             if group.counters[peer * LINE] < number:
                 group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
-                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
+                copy(targets[peer] + start, group.slot_address[peer][turn], length)
         group.seen = number
         group.free[turn] = number + 1
 
 
 def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
     """Copy the bytes at `source` on rank i to `targets[i]` on `root`. Blocks; all ranks."""
-    chunk = group.slot_bytes
+    chunk, copy = group.slot_bytes, _copy_of(group, size_bytes * group.size)
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
             turn = group.skip()
             number = group.post()
-            memmove(targets[root] + start, source + start, length)
+            copy(targets[root] + start, source + start, length)
             for peer in group.peers:
                 group.wait(peer, number)
-                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
+                copy(targets[peer] + start, group.slot_address[peer][turn], length)
             group.seen = number
         else:
             turn = group.fill()
@@ -84,7 +87,7 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
 
 def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
     """Copy the bytes at `sources[i]` on `root` to `target` on rank i. Blocks; all ranks."""
-    block = _block_bytes(group)
+    block, copy = _block_bytes(group), _copy_of(group, size_bytes)
     for start in range(0, size_bytes, block):
         length = min(block, size_bytes - start)
         if group.rank == root:
@@ -92,12 +95,12 @@ def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: 
             for peer in group.peers:
                 memmove(_block(group, root, turn, peer, block), sources[peer] + start, length)
             number = group.post()
-            memmove(target + start, sources[root] + start, length)
+            copy(target + start, sources[root] + start, length)
         else:
             turn = group.skip()
             number = group.post()
             group.wait(root, number)
-            memmove(target + start, _block(group, root, turn, group.rank, block), length)
+            copy(target + start, _block(group, root, turn, group.rank, block), length)
         group.free[turn] = number + 1
 
 
@@ -120,6 +123,7 @@ def all_to_all(
             group, sources, sent_bytes, targets, received_bytes, block_bytes=block, steps=STEPS
         )
         step = 1
+    copy = _copy_of(group, sum(received_bytes))
     while step < needed:
         start = step * block
         turn = group.fill()
@@ -131,7 +135,7 @@ def all_to_all(
                 memmove(_block(group, rank, turn, peer, block), sources[peer] + start, length)
         number = group.post()
         if step == 0:
-            memmove(targets[rank], sources[rank], sent_bytes[rank])
+            copy(targets[rank], sources[rank], sent_bytes[rank])
         for peer in group.peers:
             if group.counters[peer * LINE] < number:
                 group.wait(peer, number)
@@ -139,10 +143,15 @@ def all_to_all(
                 needed = max(needed, group.counters[peer * LINE + STEPS + turn])
             length = min(block, received_bytes[peer] - start)
             if length > 0:
-                memmove(targets[peer] + start, _block(group, peer, turn, rank, block), length)
+                copy(targets[peer] + start, _block(group, peer, turn, rank, block), length)
         group.seen = number
         group.free[turn] = number + 1
         step += 1
+
+
+def _copy_of(group: LocalGroup, received_bytes: int) -> Callable[[int, int, int], object]:
+    """Return what copies results of this size to where the caller wants them: (target, source, bytes)."""
+    return group.native.stream if group.native is not None and received_bytes >= STREAM_BYTES else memmove
 
 
 def _block_bytes(group: LocalGroup) -> int:

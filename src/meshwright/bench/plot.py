@@ -7,7 +7,7 @@ from html import escape
 from ..cluster.graph import CollectiveFit
 from ..units import format_bytes, format_time
 from .fit import predicted_s
-from .table import Row, print_rows
+from .table import Row
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 760, 440, 80, 50, 30, 20
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf")
@@ -49,17 +49,6 @@ def plot_svg(tables: Sequence[tuple[str, Sequence[Row], CollectiveFit | None]]) 
             *body,
             "</svg>",
         ]
-    )
-
-
-def page_html(tables: Sequence[tuple[str, Sequence[Row], CollectiveFit | None]], notes: Sequence[str]) -> str:
-    """Return a page that needs nothing else: the picture, the tables, and the notes."""
-    parts = [f"<h2>{escape(name)}</h2><pre>{escape(print_rows(rows))}</pre>" for name, rows, _ in tables]
-    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>meshwright bench</title>'
-        "<style>body{font-family:sans-serif;margin:2em}pre{background:#f4f4f4;padding:1em;overflow:auto}</style></head>"
-        f"<body><h1>Measured collectives</h1>{plot_svg(tables)}<ul>{listed}</ul>{''.join(parts)}</body></html>\n"
     )
 
 

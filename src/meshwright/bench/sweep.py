@@ -10,11 +10,12 @@ import torch
 import torch.distributed as dist
 
 from ..errors import InputError
+from . import table
 from .setup import device_of, synchronize
 from .table import Row
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter")
-DTYPES = {"float": torch.float32, "bfloat16": torch.bfloat16, "half": torch.float16, "int32": torch.int32}
+DTYPES = {name: getattr(torch, torch_name) for name, torch_name in table.DTYPES.items()}
 WARM_UP = 2
 ROUNDS = 4
 MIN_ITERATIONS, MAX_ITERATIONS = 3, 100  # a round

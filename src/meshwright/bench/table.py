@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InputError
 from ..files import read_text
 
+DTYPES = {"float": "float32", "bfloat16": "bfloat16", "half": "float16", "int32": "int32"}  # ours: torch's
 MAX_BYTES = 64 * 2**20
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")

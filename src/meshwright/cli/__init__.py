@@ -12,10 +12,13 @@ from ..errors import InputError, MeshwrightError
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
+    "report": "Write the page of a run, of two runs, or of a trace: predicted beside measured.",
     "collectives": "List, verify, draw, price, export and import collective schedules.",
     "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",
     "topo": "Show devices, links, NUMA and bottlenecks of this machine or of a saved dump; the hardware catalogue.",
     "emulate": "A cluster in a box: run a command in it, break its links and ranks.",
+    "checkpoint": "Verify, show and convert checkpoints (Hugging Face in and out).",
+    "completion": "Print or install the completion of bash, zsh or fish.",
     "doctor": "Why is it slow, why does it hang: interfaces, ports, memory, versions, stuck ranks.",
 }
 
@@ -37,7 +40,11 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: meshwright train --steps 100",
+)
 @click.version_option(__version__, prog_name="meshwright")
 def group() -> None:
     """Plan, run and verify distributed PyTorch training."""

@@ -1,27 +1,13 @@
-"""`meshwright bench`: measure links, collectives, compute and memory, or read tables that others measured."""
+"""`meshwright bench`: measure links, collectives, compute and memory, or read tables that others measured.
 
-from collections.abc import Callable, Sequence
+The work is in `bench_work`, which imports torch; so `--help` does not.
+"""
+
+from typing import Any
 
 import click
 
-from ..bench.fit import clean_sweep, fit_sweep
-from ..bench.keep import fit_of_pairs, save_fits, with_gpu_rates
-from ..bench.pairs import Pair
-from ..bench.plot import page_html, plot_svg
-from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
-from ..bench.spec import link_spec, node_spec
-from ..bench.sweep import COLLECTIVES, DTYPES, sizes_between
-from ..bench.table import Row, csv_text, load_tables, print_rows, wire_form
-from ..bench.verdict import Spec, verdict
-from ..cluster.discover import discover
-from ..cluster.graph import Cluster, CollectiveFit
-from ..errors import InputError, nearest
-from ..files import to_json, write_atomic
-from ..hardware import Catalogue, load
-from ..units import format_bytes, format_time, parse_bytes, parse_time
-
-Tables = list[tuple[str, list[Row], CollectiveFit | None]]
-SPECIAL = ("p2p", "latency", "compute", "memory")
+from ..bench.table import DTYPES
 
 
 @click.command("bench", epilog="Example: meshwright bench all_reduce --ranks 4 --max 64M --save cluster.json")
@@ -42,169 +28,8 @@ SPECIAL = ("p2p", "latency", "compute", "memory")
 @click.option("--html", metavar="FILE", help="Write a page with plot and tables.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a size.")
-def command(
-    what: tuple[str, ...],
-    backend: str,
-    ranks: int,
-    smallest: str,
-    largest: str,
-    factor: int,
-    budget: str,
-    dtype: str,
-    source: str | None,
-    node: str | None,
-    link: str | None,
-    hardware: tuple[str, ...],
-    save: str | None,
-    plot: str | None,
-    html: str | None,
-    as_csv: bool,
-    as_json: bool,
-) -> int:
+def command(**options: Any) -> int:
     """Measure WHAT: collectives (all_reduce, ...), p2p, latency, compute or memory. Default: all_reduce."""
-    catalogue = load(*hardware)
-    names = what or ("all_reduce",)
-    for name in names:
-        if name not in (*COLLECTIVES, *SPECIAL):
-            raise InputError(f"{name}: nothing to measure ({nearest(name, (*COLLECTIVES, *SPECIAL))})")
-    if ranks < 1 or ranks > 1024:
-        raise InputError(f"--ranks {ranks}: expected 1 to 1024")
-    if node:
-        catalogue.node(node)
-    if source is not None:
-        tables = _loaded(source)
-        specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) for _, rows, _ in tables]
-        cluster = Cluster(name=source)
-    else:
-        cluster = discover(catalogue)
-        special = [name for name in names if name in SPECIAL]
-        if special and len(names) > 1:
-            raise InputError(f"{special[0]} is measured alone, not together with {len(names) - 1} others")
-        if special:
-            return _special(special[0], catalogue, cluster, backend, ranks, parse_bytes(largest), save, as_json)
-        sizes = sizes_between(parse_bytes(smallest), parse_bytes(largest), factor)
-        measured = measure_sweeps(names, backend, ranks, sizes, dtype, parse_time(budget), catalogue, cluster)
-        if measured is None:  # under torchrun, not rank 0
-            return 0
-        tables = [(name, rows, _fit(rows, measured.busy_share)) for name, rows in measured.tables.items()]
-        specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) or measured.spec for _, rows, _ in tables]
-    notes = _notes(tables, specs)
-    _write(tables, notes, plot, html)
-    fits = [fit for _, _, fit in tables if fit is not None]
-    if save and not fits:
-        raise InputError("--save: no table has the two sizes or more that a fit needs")
-    if save:
-        save_fits(save, cluster, fits)
-    _print(tables, notes, as_csv, as_json)
-    return 1 if any(row.wrong for _, rows, _ in tables for row in rows) else 0
+    from .bench_work import bench
 
-
-def _loaded(path: str) -> Tables:
-    return [(name, rows, _fit(rows)) for name, rows in load_tables(path).items()]
-
-
-def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:
-    """Return the fit; None for fewer than two sizes (glitches left out) or rows of several rank counts (peaks)."""
-    kinds = {(row.collective, row.backend, row.ranks) for row in rows}
-    if len(kinds) != 1 or len(set(clean_sweep([row for row in rows if row.bytes]).sizes_bytes)) < 2:
-        return None
-    return fit_sweep(rows, busy_share=busy_share)
-
-
-def _chosen_spec(catalogue: Catalogue, node: str | None, link: str | None, ranks: int) -> Spec | None:
-    if link is not None:
-        return link_spec(catalogue, link)
-    return node_spec(catalogue, node, ranks) if node else None
-
-
-def _notes(tables: Tables, specs: Sequence[Spec | None]) -> list[str]:
-    """Return what follows the tables: fits with their bands, glitches, verdicts."""
-    notes = []
-    for (name, rows, fit), spec in zip(tables, specs, strict=True):
-        if fit is not None:
-            notes.append(f"{name}: {describe_fit(fit)}")
-            notes += [
-                f"{name}: {format_bytes(row.bytes)} took {format_time(row.time_s)}, longer than larger sizes: left out"
-                for row in clean_sweep([row for row in rows if row.bytes]).outliers
-            ]
-        best = max(rows, key=lambda row: row.busbw_bytes_per_s)
-        if spec is not None:
-            notes.append(f"{name}: verdict: {verdict(best.busbw_bytes_per_s, spec)}")
-        elif fit is not None:
-            notes.append(f"{name}: verdict: none, say with --node or --link which hardware it ran on")
-    return notes
-
-
-def describe_fit(fit: CollectiveFit) -> str:
-    """Return a fit in one line: constants with their 90 % bands, crossover, errors."""
-    assert fit.alpha_band_s is not None
-    assert fit.beta_band_s_per_byte is not None
-    (a0, a1), (b0, b1) = fit.alpha_band_s, fit.beta_band_s_per_byte
-    crossover = f", crossover {format_bytes(fit.crossover_bytes)}" if fit.crossover_bytes else ""
-    line = (
-        f"alpha {format_time(fit.alpha_s)} ({format_time(a0)} to {format_time(a1)}), beta "
-        f"{fit.beta_s_per_byte * 1e9:.4g} ns/B ({b0 * 1e9:.4g} to {b1 * 1e9:.4g}){crossover}, "
-        f"largest error {100 * fit.residual:.0f} %"
-    )
-    return line + (f"; curve of 5 constants: largest error {100 * fit.curve_residual:.1f} %" if fit.curve else "")
-
-
-def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | None) -> None:
-    drawn = [(name, [row for row in rows if row.bytes], fit) for name, rows, fit in tables]
-    drawn = [item for item in drawn if item[1]]
-    for path, text in ((plot, plot_svg), (html, lambda t: page_html(t, notes))):
-        if path is not None:
-            try:
-                write_atomic(path, text(drawn).encode())
-            except OSError as error:
-                raise InputError(f"{path}: {error.strerror}") from None
-
-
-def _print(tables: Tables, notes: Sequence[str], as_csv: bool, as_json: bool) -> None:
-    every = [row for _, rows, _ in tables for row in rows]
-    if as_json:
-        for row in every:
-            click.echo(to_json(wire_form(row)))
-    elif as_csv:
-        click.echo(csv_text(every), nl=False)
-    else:
-        for name, rows, _ in tables:
-            click.echo(f"# {name}: {rows[0].backend}, ranks {rows[0].ranks}\n{print_rows(rows)}")
-    for note in notes:
-        click.echo(f"# {note}", err=as_json or as_csv)
-
-
-def _special(
-    name: str,
-    catalogue: Catalogue,
-    cluster: Cluster,
-    backend: str,
-    ranks: int,
-    largest_bytes: int,
-    save: str | None,
-    as_json: bool,
-) -> int:
-    """Run one of the measurements that are no collective; each returns text, objects, and a verdict."""
-    if save and name != "p2p":
-        raise InputError(f"--save: {name} gives nothing that a cluster file holds; expected collectives or p2p")
-    size_bytes = min(largest_bytes, 4 * 2**20)
-    measures: dict[str, Callable[[], Measured | None]] = {
-        "p2p": lambda: measure_pairs(catalogue, cluster, backend, ranks, size_bytes),
-        "latency": lambda: measure_fusion(catalogue, cluster, backend, ranks),
-        "compute": lambda: measure_compute(catalogue, cluster),
-        "memory": lambda: measure_memory(cluster),
-    }
-    measured = measures[name]()
-    if measured is None:
-        return 0
-    if save:
-        pairs = [item for item in measured.objects if isinstance(item, Pair)]
-        base = with_gpu_rates(cluster, pairs) if backend == "nccl" else cluster
-        save_fits(save, base, [fit_of_pairs(pairs, backend, size_bytes)])
-    if as_json:
-        for item in measured.objects:
-            click.echo(to_json(item))
-    else:
-        click.echo(measured.text)
-    click.echo(f"# verdict: {measured.verdict}", err=as_json)
-    return 0
+    return bench(**options)

@@ -23,7 +23,12 @@ from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_tim
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-COLLECTIVE = click.option("--collective", type=click.Choice(COLLECTIVES), help="Default: all_reduce.")
+COLLECTIVE = click.option(
+    "--collective",
+    type=click.Choice(COLLECTIVES),
+    metavar="NAME",
+    help=f"Default: all_reduce. Others: {', '.join(name for name in COLLECTIVES if name != 'all_reduce')}.",
+)
 
 
 def one_schedule(function: F) -> F:
@@ -49,7 +54,7 @@ def command() -> None:
     """Work with collective algorithms as data. NAME is an algorithm (see `list`) or FILE.py:FUNCTION."""
 
 
-@command.command("list")
+@command.command("list", epilog="Example: meshwright collectives list --collective all_gather")
 @COLLECTIVE
 @JSON
 def list_(collective: str | None, as_json: bool) -> int:
@@ -67,7 +72,7 @@ def list_(collective: str | None, as_json: bool) -> int:
     return 0
 
 
-@command.command()
+@command.command(epilog="Example: meshwright collectives show ring --ranks 4")
 @one_schedule
 @JSON
 def show(as_json: bool, **source: Any) -> int:
@@ -83,7 +88,7 @@ def show(as_json: bool, **source: Any) -> int:
     return 0
 
 
-@command.command("verify")
+@command.command("verify", epilog="Example: meshwright collectives verify ring --ranks 8")
 @one_schedule
 @click.option("--all", "everything", is_flag=True, help="Every algorithm, every root, 1 to --max-ranks ranks.")
 @click.option("--max-ranks", type=click.IntRange(min=1), default=64, show_default=True, help="With --all.")
@@ -103,7 +108,7 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
     return 0
 
 
-@command.command("price")
+@command.command("price", epilog="Example: meshwright collectives price ring --ranks 8 --bytes 64M")
 @one_schedule
 @click.option("--bytes", "sizes", required=True, help="Payload, such as 25MiB; several with commas.")
 @click.option("--cluster", type=click.Path(path_type=Path), help="A cluster file: its links are priced.")
@@ -138,7 +143,7 @@ def price_(
     return 0
 
 
-@command.command()
+@command.command(epilog="Example: meshwright collectives draw ring --ranks 4 --svg ring.svg")
 @one_schedule
 @click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this file instead.")
 @JSON
@@ -154,7 +159,7 @@ def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
     return 0
 
 
-@command.command()
+@command.command(epilog="Example: meshwright collectives export ring --ranks 8 --output ring.xml")
 @one_schedule
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
 @JSON
@@ -166,7 +171,7 @@ def export(output: Path | None, as_json: bool, **source: Any) -> int:
     return 0
 
 
-@command.command("import")
+@command.command("import", epilog="Example: meshwright collectives import ring.xml --output ring.txt")
 @click.argument("xml", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
 @JSON

@@ -57,9 +57,9 @@ class _CommandAfterDashes(click.Group):
 @click.option("--oversubscription", type=float, help="Of a fat-tree's leaves.  [default: 1]")
 @click.option("--nodes-per-leaf", type=int, help="In a fat-tree.  [default: 2]")
 @click.option("--mtu", default=9000, show_default=True)
-@click.option("--per-node", is_flag=True, help="Run COMMAND once a node (torchrun, for instance), not once a rank.")
+@click.option("--per-node", is_flag=True, help="Run COMMAND once a node, not once a rank.")
 @click.option("--stop-after", type=float, metavar="SECONDS", help="Time the others have when one fails.")
-@click.option("--json", "as_json", is_flag=True, help="Print how it ended as JSON; output goes to standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Print the end as JSON; output goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
     """Build a cluster of network namespaces on this machine and run COMMAND on every rank of it.
@@ -118,8 +118,8 @@ def _sentence(wanted: EmulationSpec) -> str:
     return f"{wanted.nodes} nodes x {wanted.ranks_per_node} ranks, {wanted.topology}, {rate} per direction{inside}"
 
 
-@command.command("list")
-@click.option("--json", "as_json", is_flag=True)
+@command.command("list", epilog="Example: meshwright emulate list --json")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_running(as_json: bool) -> int:
     """Print the emulations that run on this machine, and what runs in them."""
     found = [{"id": entry.owner_pid, **ask(entry.folder, {"op": "status"})} for entry in state.running(state.root())]
@@ -132,18 +132,18 @@ def list_running(as_json: bool) -> int:
     return 0
 
 
-@command.command("exec")
+@command.command("exec", epilog="Example: meshwright emulate exec node1 -- ip addr")
 @click.option("--id", "owner_pid", type=int, help="Which emulation, when several run.")
 @click.argument("node", metavar="NODE")
 @click.argument("argv", nargs=-1, required=True, metavar="-- COMMAND")
 def execute(owner_pid: int | None, node: str, argv: tuple[str, ...]) -> int:
-    """Run COMMAND on a node of a running emulation: `meshwright emulate exec node1 -- ip addr`."""
+    """Run COMMAND on a node of a running emulation."""
     return visit(state.find(state.root(), owner_pid).folder, node, argv)
 
 
-@command.command("fault")
+@command.command("fault", epilog="Example: meshwright emulate fault slow node1 100Mbps")
 @click.option("--id", "owner_pid", type=int, help="Which emulation, when several run.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("words", nargs=-1, required=True, metavar="KIND TARGET [VALUE]")
 def fault(owner_pid: int | None, as_json: bool, words: tuple[str, ...]) -> int:
     """Break something in a running emulation, or mend it.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from ..cluster.analysis import analyse
@@ -20,6 +19,7 @@ from ..hardware import Catalogue, load
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, Entry, compared, entries, find
+from ..report.terminal import console
 
 
 @click.command("topo", epilog="Example: meshwright topo --from nvidia-smi.txt --gpu h100 --svg topology.svg")
@@ -84,11 +84,11 @@ def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     if as_json:
         click.echo(to_json(found))
         return 0
-    console = Console()
+    shown = console()
     for name in TABLES:
         rows = [entry for entry in found if entry.table == name]
         if rows:
-            console.print(_table(name, rows))
+            shown.print(_table(name, rows))
     return 0
 
 
@@ -117,5 +117,5 @@ def _compare(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
         table.add_column(entry.name)
     for key, cells in compared(chosen):
         table.add_row(key, *cells)
-    Console().print(table)
+    console().print(table)
     return 0

@@ -56,24 +56,20 @@ def command(
 
 def _prepare(job: Any, path: Path, recalibrate: bool) -> None:
     """Plan the job and write its run folder."""
-    from rich.console import Console
-
-    from ..report.terminal import show_plan
+    from ..report.terminal import console, show_plan
     from ..train.prepare import check_port, prepare, write_run
 
     check_port(job.launch.port)
     prepared = prepare(job, path, recalibrate=recalibrate, say=lambda text: click.echo(text, err=True))
     write_run(prepared, path)
-    show_plan(Console(stderr=True), prepared.plan)
+    show_plan(console(stderr=True), prepared.plan)
 
 
 def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     """Train as the run folder says, then verify."""
-    from rich.console import Console
-
     from ..files import to_json
     from ..report.run import report
-    from ..report.terminal import show_comparison
+    from ..report.terminal import console, show_comparison
     from ..train.launch import launch
     from ..train.run_folder import RunFolder
 
@@ -89,7 +85,7 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
         click.echo("recording is off (train.record = false): nothing to compare", err=True)
         return 0
     comparison = report(folder)
-    show_comparison(Console(stderr=as_json), comparison)
+    show_comparison(console(stderr=as_json), comparison)
     validation = [row["validation_loss"] for row in folder.metric_rows() if "validation_loss" in row]
     if as_json:
         sys.stdout.write(

@@ -36,8 +36,13 @@ PARTS = {
 }
 
 
-def compare(predicted: Performance, measured: Performance) -> Comparison:
-    """Return the table of a run."""
+def culprit_of(predicted: Performance, measured: Performance) -> str:
+    """Return the part of the step that explains most of the error."""
+    return max(PARTS, key=lambda name: abs(getattr(measured, PARTS[name]) - getattr(predicted, PARTS[name])))
+
+
+def compare(predicted: Performance, measured: Performance, *, where: str = "") -> Comparison:
+    """Return the table of a run; `where` says more of the culprit, such as "all_reduce over node0-node1"."""
     rows = [_row("step time", predicted.step_time_s, measured.step_time_s, format_time)]
     rows += [_row(f"  {name}", getattr(predicted, f), getattr(measured, f), format_time) for name, f in PARTS.items()]
     rows.append(_row("hidden communication", predicted.hidden_comm_s, measured.hidden_comm_s, format_time))
@@ -48,12 +53,12 @@ def compare(predicted: Performance, measured: Performance) -> Comparison:
         rows.append(_row("MFU", predicted.mfu, measured.mfu, lambda v: f"{v:.1%}"))
     memory = (predicted.peak_memory_bytes_per_gpu, measured.peak_memory_bytes_per_gpu)
     rows.append(_row("peak memory per rank", *memory, format_bytes))
-    differences = {name: getattr(measured, f) - getattr(predicted, f) for name, f in PARTS.items()}
-    culprit = max(differences, key=lambda name: abs(differences[name]))
+    culprit = culprit_of(predicted, measured)
+    difference_s = getattr(predicted, PARTS[culprit]) - getattr(measured, PARTS[culprit])
     error = predicted.step_time_s / measured.step_time_s - 1
     verdict = (
         f"step {format_time(measured.step_time_s)}, predicted {format_time(predicted.step_time_s)} ({error:+.1%}); "
-        f"most of the difference is in {culprit} ({_signed(-differences[culprit])})"
+        f"most of the difference is in {culprit} ({_signed(difference_s)}{f', {where}' if where else ''})"
     )
     if predicted.error_band is not None:
         verdict += (

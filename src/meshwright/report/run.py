@@ -1,22 +1,84 @@
 """From a run folder to its comparison and its page."""
 
+from collections.abc import Sequence
+
+from ..timeline import Performance, Timeline
 from ..train.run_folder import RunFolder
+from .blame import blame
 from .compare import Comparison, compare
+from .document import Figure, Lines, Page, Section, section
+from .figures import curve_figure, memory_figure, parts_figure
+from .lanes import lanes_figure
+from .links import cluster_drawing, link_uses, links_table
 from .page import write_page
+from .parts import alternatives_section, caveats_section, comparison_table, layout_section
+from .ranks import rank_uses, ranks_table, stragglers
+
+Rows = Sequence[dict[str, float]]
 
 
 def report(folder: RunFolder) -> Comparison:
-    """Write report.html of a finished run and return predicted beside measured; InputError if it is not finished."""
-    plan, measured = folder.plan(), folder.measured()
-    comparison = compare(plan.predicted, measured)
-    write_page(
-        folder.report,
-        title=folder.path.name,
-        comparison=comparison,
-        plan=plan,
-        predicted=plan.predicted,
-        measured=measured,
-        metrics=folder.metric_rows(),
-        timelines={"predicted": folder.timeline("predicted"), "measured": folder.timeline("measured")},
-    )
+    """Write report.html and report.json of a run and return predicted beside measured; InputError if it has no end."""
+    comparison, page = run_page(folder)
+    write_page(folder.report, page)
     return comparison
+
+
+def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
+    """Return predicted beside measured of a run, and its page."""
+    plan, measured = folder.plan(), folder.measured()
+    timelines = {"predicted": folder.timeline("predicted"), "measured": folder.timeline("measured")}
+    hosts = folder.hosts()
+    where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], hosts)
+    comparison = compare(plan.predicted, measured, where=where)
+    rows = folder.metric_rows()
+    sections = (
+        _beside(comparison, plan.predicted, measured),
+        section("Timeline", lanes_figure(timelines)),
+        section("Loss and throughput", *curves({"": rows})),
+        _ranks(folder, timelines["measured"], plan.predicted),
+        _links(folder, timelines["measured"]),
+        layout_section(plan),
+        alternatives_section(plan),
+        caveats_section(plan.predicted),
+    )
+    kept = tuple(part for part in sections if part is not None)
+    return comparison, Page(title=folder.path.resolve().name, verdict=comparison.verdict, sections=kept)
+
+
+def _beside(comparison: Comparison, predicted: Performance, measured: Performance) -> Section | None:
+    bars = parts_figure({"predicted": predicted, "measured": measured})
+    return section("Predicted beside measured", comparison_table(comparison), bars)
+
+
+def curves(runs: dict[str, Rows]) -> list[Figure | None]:
+    """Return loss, held-out loss and throughput over the steps of one or more runs."""
+    return [
+        curve_figure(
+            "Loss", series(runs, "loss", "training") | series(runs, "validation_loss", "held out"), "nats per token"
+        ),
+        curve_figure("Throughput", series(runs, "tokens_per_s", "tokens/s"), "tokens/s of all ranks"),
+    ]
+
+
+def series(runs: dict[str, Rows], key: str, label: str) -> dict[str, tuple[list[float], list[float]]]:
+    """Return {name: (steps, values)} of the rows that have `key`."""
+    found = {}
+    for name, rows in runs.items():
+        having = [row for row in rows if key in row]
+        found[f"{name} {label}".strip()] = [row["step"] for row in having], [row[key] for row in having]
+    return found
+
+
+def _ranks(folder: RunFolder, measured: Timeline, predicted: Performance) -> Section | None:
+    uses = rank_uses(measured)
+    slow = stragglers(uses)
+    said = Lines(tuple(slow), title="Stragglers") if slow else None
+    memory = memory_figure(predicted.peak_memory_bytes_per_gpu, folder.rank_memory())
+    return section("Ranks", said, memory, ranks_table(uses))
+
+
+def _links(folder: RunFolder, measured: Timeline) -> Section | None:
+    hosts = folder.hosts()
+    uses = link_uses(measured, folder.cluster(), hosts)
+    return section("Cluster and links", cluster_drawing(uses, hosts), links_table(uses))

@@ -2,13 +2,22 @@
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..layout import Plan
 from ..units import format_bytes, format_time
 from .compare import Comparison
+from .traced import StepShares
 
 MAX_ALTERNATIVES = 8
+FILE_WIDTH = 200  # columns where the output is no terminal: a table in a file or a pipe is not cut
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console of a command: styles on a terminal (NO_COLOR is heeded), plain text elsewhere."""
+    made = Console(stderr=stderr)
+    return made if made.is_terminal else Console(stderr=stderr, width=FILE_WIDTH)
 
 
 def show_plan(console: Console, plan: Plan) -> None:
@@ -26,16 +35,31 @@ def show_plan(console: Console, plan: Plan) -> None:
             style="bold" if index == 0 else "",
         )
     console.print(table)
-    console.print(plan.reason, highlight=False)
+    console.print(plan.reason, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_comparison(console: Console, comparison: Comparison) -> None:
-    """Print predicted | measured | error."""
-    table = Table(title="predicted beside measured", title_justify="left", box=box.SIMPLE)
+def show_comparison(console: Console, comparison: Comparison, runs: str = "") -> None:
+    """Print predicted | measured | error, or the first of two `runs` | the second | difference."""
+    title = runs or "predicted beside measured"
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE)
     table.add_column("")
-    for name in ("predicted", "measured", "error"):
+    for name in ("first", "second", "difference") if runs else ("predicted", "measured", "error"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in comparison.rows:
         table.add_row(row.name, row.predicted_text, row.measured_text, "" if row.error is None else f"{row.error:+.1%}")
     console.print(table)
-    console.print(comparison.verdict, highlight=False)
+    console.print(comparison.verdict, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_shares(console: Console, found: StepShares, verdict: str) -> None:
+    """Print where a traced step went."""
+    table = Table(title="where a step goes", title_justify="left", box=box.SIMPLE)
+    table.add_column("")
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("of the step", justify="right", no_wrap=True)
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        share = value / found.step_time_s if found.step_time_s else 0.0
+        table.add_row(name.removesuffix("_s").replace("_", " "), format_time(value), f"{share:.1%}")
+    console.print(table)
+    console.print(verdict, highlight=False, markup=False, soft_wrap=True)

@@ -73,12 +73,10 @@ def _plan(job: JobConfig, folder: RunFolder, member: Member) -> None:
 
 
 def _verify(folder: RunFolder) -> None:
-    from rich.console import Console
-
     from ..report.run import report
-    from ..report.terminal import show_comparison
+    from ..report.terminal import console, show_comparison
 
-    show_comparison(Console(stderr=True), report(folder))
+    show_comparison(console(stderr=True), report(folder))
 
 
 def _say(text: str) -> None:

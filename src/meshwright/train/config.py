@@ -71,14 +71,19 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     seed: int = 0  # of weights and data order
     validate_every: int = 250  # steps between validation losses; always after the last step
     checkpoint_every: int = 500  # steps between checkpoints; always after the last step; 0: only then
+    keep_last: int = 3  # how many of the newest checkpoints are kept; 0: all
+    keep_every: int = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
+    on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
+    start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
     record: bool = True  # record the timeline of every rank
     timeline_steps: int = 20  # how many of the last steps go into timeline.json
 
     def __post_init__(self) -> None:
         _positive(self, "steps", "global_batch", "validate_every", "timeline_steps")
-        if self.checkpoint_every < 0:
-            raise ValueError(f"checkpoint_every: expected 0 or more, got {self.checkpoint_every}")
+        for name in ("checkpoint_every", "keep_last", "keep_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
 
 class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -90,13 +95,22 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     backend: Backend = "auto"  # auto: nccl on GPUs, meshwright on CPUs
     port: int = 0  # of the rendezvous; 0: a free one
     timeout_s: float = 600.0  # how long a rank waits for another
+    max_restarts: int = 3  # how often the ranks are started again from the last good checkpoint after one has died
+    nodes: int = 1  # machines; with more than one, start the same command on each
+    min_nodes: int = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
+    rendezvous: str = ""  # HOST:PORT where the machines meet; HOST is one of them
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "min_ranks", "port"):
+        _positive(self, "nodes")
+        for name in ("ranks", "min_ranks", "port", "max_restarts", "min_nodes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
         if self.port > 65535:
             raise ValueError(f"port: expected 0 to 65535, got {self.port}")
+        if self.min_nodes > self.nodes:
+            raise ValueError(f"min_nodes: expected at most nodes = {self.nodes}, got {self.min_nodes}")
+        if self.nodes > 1 and not re.fullmatch(r"[^:]+:[0-9]{1,5}", self.rendezvous):
+            raise ValueError(f"rendezvous: {self.nodes} nodes need HOST:PORT, got {self.rendezvous!r}")
         if self.timeout_s <= 0:
             raise ValueError(f"timeout_s: expected more than 0, got {self.timeout_s}")
 

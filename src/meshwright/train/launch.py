@@ -12,7 +12,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ..bench.pool import start_fork_server
 from ..errors import InputError, MeshwrightError
-from .checkpoint import latest_checkpoint
+from .checkpoint.folder import latest_checkpoint
 from .run_folder import RunFolder
 from .worker import STOPPED_EXIT_CODE
 from .worker import main as worker_main

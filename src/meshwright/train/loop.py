@@ -4,11 +4,14 @@ import contextlib
 import resource
 import signal
 import statistics
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -16,12 +19,14 @@ from torch import Tensor
 from ..errors import InputError
 from ..layout import Plan
 from ..parallel.build import build_engine
-from ..parallel.data_parallel import DataParallel
 from ..parallel.engine import Batch, Settings
-from .checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from .checkpoint.manifest import Facts
+from .checkpoint.saver import Saver
+from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus, Sampler, validation_sequences
 from .decoder import Decoder
+from .events import Event, EventLog
 from .log import RunLog
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
@@ -44,9 +49,20 @@ class Trainer:
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         torch.manual_seed(config.train.seed)  # the same weights on every rank
-        module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
+        module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
         self.engine = build_engine(module, plan, self._settings())
-        self.first_step = self._resume()
+        self._log: RunLog | None = None
+        self.events = EventLog(folder.events, rank)
+        self.current_step = self.first_step = self._resume()
+        self.saver = Saver(
+            folder.checkpoints,
+            rank=rank,
+            ranks=self.ranks,
+            store=dist.distributed_c10d._get_default_store() if self.ranks > 1 else None,
+            keep_last=config.train.keep_last,
+            keep_every=config.train.keep_every,
+            timeout_s=config.launch.timeout_s,
+        )
         seq_len = config.data.seq_len
         self.sampler = Sampler(corpus.train, seq_len=seq_len, seed=config.train.seed)
         held_out = validation_sequences(corpus.validation, seq_len=seq_len, count=config.data.validation_sequences)
@@ -56,10 +72,11 @@ class Trainer:
 
     def run(self, log: RunLog | None) -> str:
         """Train to the last step and return "", or save and return what stopped the run before it."""
+        self._log = log
         steps, train = self.config.train.steps, self.config.train
         for step in range(self.first_step, steps):
             counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()
-            start = clock()
+            self.current_step, start = step, clock()
             with counting:
                 loss, norm, stop = self.step(step)
             row = {
@@ -76,6 +93,8 @@ class Trainer:
                 log.step(row)
             if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
                 self._save(step + 1)
+            if last or stop:
+                self._finish_saves()
             if stop and not last:
                 return f"stopped after step {step + 1}; --resume {self.folder.path} goes on"
         return ""
@@ -87,11 +106,15 @@ class Trainer:
             group["lr"] = rate
         tokens = self.config.train.global_batch * self.config.data.seq_len
         loss, norm = self.engine.step(self._batches(step), tokens)
-        total = torch.stack((loss, torch.tensor(self._stop_requested_s is not None, dtype=torch.float64)))
+        problem = self.saver.take_problem()
+        flags = torch.tensor([self._stop_requested_s is not None, bool(problem)], dtype=torch.float64)
+        total = torch.cat((loss.reshape(1), flags))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self._sum(total)
         self.recorder.end_step(step)
+        if total[2].item():
+            self._not_saved(problem)
         return total[0].item() / tokens, norm, total[1].item() > 0
 
     def validate(self) -> float:
@@ -180,23 +203,66 @@ class Trainer:
         self.peak_memory_bytes = memory.peak_bytes
 
     def _resume(self) -> int:
-        path = latest_checkpoint(self.folder.checkpoints)
-        if path is None:
+        """Load the newest good checkpoint, or the weights to start from; return the first step to run."""
+        train = self.config.train
+        shards = self.engine.shards()
+        facts = restore(self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn)
+        if facts is None:
+            if train.start_from:
+                load_weights(Path(train.start_from), shards)
             return 0
-        assert isinstance(self.engine, DataParallel)
-        return load_checkpoint(path, self.engine.module, self.engine.optimizer)
+        if (facts.seed, facts.next_sequence) != (train.seed, facts.step * train.global_batch):
+            raise InputError(
+                f"{self.folder.checkpoints}: step {facts.step} was reached with seed {facts.seed} and "
+                f"{facts.next_sequence} sequences, the run has seed {train.seed} and batches of {train.global_batch}"
+            )
+        return facts.step
 
     def _save(self, step: int) -> None:
-        problem = ""
+        train = self.config.train
+        facts = Facts(
+            step=step,
+            seed=train.seed,
+            next_sequence=step * train.global_batch,
+            schedule=msgspec.to_builtins(self.config.optimizer),
+            steps=train.steps,
+            layout=str(self.plan.layout),
+            ranks=self.ranks,
+            model=msgspec.to_builtins(self.config.model),
+        )
+        self.saver.save(facts, [*pieces_of(self.engine.shards()), *generators(self.rank)])
+
+    def _finish_saves(self) -> None:
+        """Wait until what was saved is on disk, on all ranks."""
+        self.saver.finish()
+        problem = self.saver.take_problem()
+        if self._total(bool(problem)):
+            self._not_saved(problem)
+
+    def _not_saved(self, problem: str) -> None:
+        """End the run with what kept a checkpoint from being saved, or say it and go on, as configured."""
+        text = self.saver.shared_problem(problem)
+        self.events.record(Event(kind="storage", message=text, step=self.current_step))
+        if self.config.train.on_storage_error == "end":
+            raise InputError(f"{text}; make room and go on with --resume {self.folder.path}")
         if self.rank == 0:
-            assert isinstance(self.engine, DataParallel)
-            try:
-                save_checkpoint(self.folder.checkpoints, step, self.engine.module, self.engine.optimizer)
-            except OSError as error:
-                problem = f"{self.folder.checkpoints}: cannot save step {step}: {error.strerror or error}"
-        failed = self._sum(torch.tensor([float(bool(problem))])) if self.ranks > 1 else torch.tensor(bool(problem))
-        if failed.item():
-            raise InputError(problem or "rank 0 cannot save the checkpoint")
+            self._say(f"warning: {text}; training goes on")
+
+    def _warn(self, text: str) -> None:
+        self.events.record(Event(kind="storage", message=text))
+        self._say(f"warning: {text}")
+
+    def _say(self, text: str) -> None:
+        if self._log is not None:
+            self._log.say(text)
+        else:
+            sys.stderr.write(text + "\n")
+
+    def _total(self, value: int) -> int:
+        """Return the sum of a whole number over the ranks."""
+        if self.ranks == 1:
+            return int(value)
+        return int(self._sum(torch.tensor([float(value)], dtype=torch.float64)).item())
 
 
 def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:

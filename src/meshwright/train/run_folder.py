@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ..cluster.graph import Cluster
 from ..errors import InputError
 from ..files import read_struct, read_text, write_atomic, write_struct
@@ -14,6 +16,14 @@ from ..layout import Plan
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, to_toml
+
+
+class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a rank runs."""
+
+    rank: int
+    host: str
+    pid: int
 
 
 class RunFolder:
@@ -24,6 +34,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self.ranks = path / "ranks"
+        self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
@@ -34,6 +45,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoints.mkdir(exist_ok=True)
             self.ranks.mkdir(exist_ok=True)
+            self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", corpus_listing.encode())
             write_struct(self.path / "cluster.json", cluster)
             write_struct(self.path / "plan.json", plan)
@@ -58,8 +70,21 @@ class RunFolder:
 
     def write_rank(self, rank: int) -> None:
         """Write where a rank runs, for tools that look at a running job."""
-        place = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid()}
-        write_atomic(self.ranks / f"{rank}.json", json.dumps(place).encode())
+        write_struct(self.ranks / f"{rank}.json", RankPlace(rank, socket.gethostname(), os.getpid()))
+
+    def write_rank_memory(self, peak_memory_bytes: list[int]) -> None:
+        """Write the peak memory of every rank, in the order of the ranks."""
+        write_atomic(self.path / "rank_memory.json", json.dumps(peak_memory_bytes).encode())
+
+    def rank_memory(self) -> dict[int, int]:
+        """Return the peak memory of every rank in bytes; empty for a run that did not write it."""
+        path = self.path / "rank_memory.json"
+        return dict(enumerate(read_struct(path, list[int]))) if path.exists() else {}
+
+    def hosts(self) -> dict[int, str]:
+        """Return the host that each rank ran on."""
+        places = [read_struct(path, RankPlace) for path in self.ranks.glob("*.json")]
+        return {place.rank: place.host for place in sorted(places, key=lambda place: place.rank)}
 
     def config(self) -> JobConfig:
         """Return the resolved configuration of the run."""

@@ -201,6 +201,7 @@ def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> N
         peak_memory_bytes=max(item.peak_memory_bytes for item in records),
     )
     spans = tuple(span for item in records for span in item.spans)
+    folder.write_rank_memory([item.peak_memory_bytes for item in records])
     folder.write_measured(measured, Timeline(spans=spans, source="measured"))
 
 

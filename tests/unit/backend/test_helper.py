@@ -76,3 +76,15 @@ def test_bfloat16_sums_are_rounded_once_to_nearest_even():
     want = (a.float() + b.float()).bfloat16()
     assert torch.equal(out.isnan(), want.isnan())
     assert torch.equal(out[~want.isnan()], want[~want.isnan()])
+
+
+def test_streamed_copies_take_any_length_and_alignment():
+    stream = helper.load_helper().mw_stream
+    source = np.random.default_rng(0).integers(0, 255, 400, np.uint8)
+    for offset in range(0, 18):
+        for length in (0, 1, 15, 16, 63, 64, 65, 130, 300):
+            target = np.zeros(400, np.uint8)
+            stream(target.ctypes.data + offset, source.ctypes.data + 3, length)
+            assert np.array_equal(target[offset : offset + length], source[3 : 3 + length])
+            assert not target[:offset].any()
+            assert not target[offset + length :].any()

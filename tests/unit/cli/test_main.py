@@ -16,15 +16,6 @@ def test_help_lists_every_command_and_imports_no_torch():
     assert [name for name in cli.COMMANDS if name not in done.stdout] == []
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_the_help_of_a_command_fits_a_screen_and_shows_an_example(name, capsys):
-    assert cli.run([name, "--help"]) == 0
-    text = capsys.readouterr().out
-
-    assert "Example:" in text or "Examples:" in text
-    assert len(text.splitlines()) <= 50
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["trian"], "trian"), (["train", "--ranks", "0"], "--ranks"), (["train", "none.toml"], "none.toml: no such file")],

@@ -3,12 +3,12 @@
 The captured graph is a list of operators in the order of the forward pass. Those whose value depends on a parameter or
 on another such value make the chain. The rest (masks, positions, rotary tables: functions of the batch and of buffers)
 costs little and is computed again in every stage that needs it, so that it never crosses a cut; every stage has the
-whole micro-batch anyway. Between two neighbours of the chain the model can be cut where all that crosses is tensors, and
-none of them is changed in place behind the cut.
+whole micro-batch anyway. Between two neighbours of the chain the model can be cut where all that crosses is tensors,
+none of which is changed in place behind the cut.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from ...errors import InputError
 from ...pipelines import Unit
 from ..engine import Batch
 from .node_costs import NodeCost, counted, measured
-from .stages import parameter_names
 
 STATE_COPIES = 4  # of a parameter: weight, gradient, two moments of AdamW
 
@@ -45,7 +44,7 @@ class CapturedModel(fx.GraphModule):
     """A captured model; parameters keep their names, a tied one its first name."""
 
     def __init__(self, exported: fx.GraphModule, module: nn.Module, example: Batch, *, measure: bool) -> None:
-        graph, attributes = _plain(exported, parameter_names(module))
+        graph, attributes = _plain(exported, {id(p): name for name, p in module.named_parameters()})
         super().__init__(attributes, graph)
         self._example, self._measure = example, measure
         self._shapes = tuple(tensor.shape for tensor in example)
@@ -63,15 +62,15 @@ class CapturedModel(fx.GraphModule):
         seen: set[str] = set()
         return [self._unit(first, end, costs, seen) for first, end in zip(self.cuts, self.cuts[1:], strict=False)]
 
-    def stage(self, first: int, last: int) -> nn.Module:
-        """Return the graph of units `first` to `last` - 1."""
+    def part(self, kept: Collection[int]) -> nn.Module:
+        """Return the graph of some units; of units that are no neighbours, what holds their parameters."""
+        first, last = min(kept), max(kept) + 1
+        if len(kept) < last - first:
+            return Holder(self, kept)
         begin, end = self.cuts[first], self.cuts[last]
-        incoming, outgoing = crossing(self.chain, begin), crossing(self.chain, end)
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
-        for node in self.graph.find_nodes(op="placeholder"):
-            copies[node] = graph.placeholder(node.name)
-        for node in incoming:
+        for node in [*self.graph.find_nodes(op="placeholder"), *crossing(self.chain, begin)]:
             copies[node] = graph.placeholder(node.name)
         for node in self.chain[begin:end]:
             _copy(node, graph, copies)
@@ -79,8 +78,12 @@ class CapturedModel(fx.GraphModule):
             (result,) = self.graph.find_nodes(op="output")
             graph.output(_copy(_loss_of(result), graph, copies))
         else:
-            graph.output(tuple(copies[node] for node in outgoing))
-        return _Piece(self, graph, self._shapes)
+            graph.output(tuple(copies[node] for node in crossing(self.chain, end)))
+        return Piece(self, graph, self._shapes)
+
+    def parameters_of(self, kept: Collection[int]) -> set[str]:
+        """Return the names of the parameters that units use."""
+        return _parameters_of(node for unit in kept for node in self.chain[self.cuts[unit] : self.cuts[unit + 1]])
 
     def _unit(self, first: int, end: int, costs: dict[str, NodeCost], seen: set[str]) -> Unit:
         nodes = self.chain[first:end]
@@ -100,7 +103,7 @@ class CapturedModel(fx.GraphModule):
         )
 
 
-class _Piece(fx.GraphModule):
+class Piece(fx.GraphModule):
     """A run of the chain, called with the micro-batch and what crosses the cut before it."""
 
     def __init__(self, root: nn.Module, graph: fx.Graph, shapes: tuple[torch.Size, ...]) -> None:
@@ -115,6 +118,16 @@ class _Piece(fx.GraphModule):
                 f"got {_text((inputs.shape, targets.shape))}"
             )
         return super().__call__(inputs, targets, *activations)
+
+
+class Holder(fx.GraphModule):
+    """The parameters of units that are no neighbours, by their names; `part` gives the graph of those that are."""
+
+    def __init__(self, model: CapturedModel, kept: Collection[int]) -> None:
+        graph = fx.Graph()
+        graph.output(tuple(graph.get_attr(name) for name in sorted(model.parameters_of(kept))))
+        super().__init__(model, graph)
+        self.units, self.unit_costs, self.part = model.units, model.unit_costs, model.part
 
 
 def crossing(chain: list[fx.Node], position: int) -> list[fx.Node]:
@@ -136,7 +149,7 @@ def _text(shapes: Iterable[torch.Size]) -> str:
 
 
 def _plain(exported: fx.GraphModule, names: dict[int, str]) -> tuple[fx.Graph, dict[str, Any]]:
-    """Return the graph without guards and dead nodes, and what its attributes stand for, tied parameters by one name."""
+    """Return the graph without guards and dead nodes, and its attributes; tied parameters go by one name."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     attributes: dict[str, Any] = {}
@@ -225,4 +238,6 @@ def _copy(node: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> fx.
 def _parameters_of(nodes: Iterable[fx.Node]) -> set[str]:
     """Return the parameters that nodes use."""
     sources = {source for node in nodes for source in node.all_input_nodes if source.op == "get_attr"}
-    return {str(s.target) for s in sources if isinstance(_attribute(s.graph.owning_module, str(s.target)), nn.Parameter)}
+    return {
+        str(s.target) for s in sources if isinstance(_attribute(s.graph.owning_module, str(s.target)), nn.Parameter)
+    }

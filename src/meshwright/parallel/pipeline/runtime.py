@@ -1,11 +1,13 @@
 """One rank of a pipeline: goes through its row of the grid, action by action.
 
 PyTorch's own runtime keeps a receive buffer for every micro-batch and everything it sent until the end of the step, so
-that 1F1B holds as much as GPipe. Here a message is received into a new buffer and freed with its micro-batch, and what was
-sent is freed as soon as the grid says that it was read, so that memory is what the schedule promises.
+that 1F1B holds as much as GPipe. Here a message is received into a new buffer and freed with its micro-batch, and what
+was sent is freed as soon as the grid says that it was read, so that memory is what the schedule promises.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...pipelines import Action, Grid
+from ..channel import Stopwatch
 from ..engine import Batch, Settings
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
@@ -29,7 +32,8 @@ class Held(NamedTuple):
 class Runtime:
     """The pieces of the model on this rank (by stage), and the row of actions that it runs in each step.
 
-    `rank` is the position in `group`. `finished(stage)` is called when the last gradient of a stage is there.
+    `rank` is this rank's position in the pipeline, `ranks` the global rank at each position. `last(stage)` is called
+    before the last action that adds to the gradients of a stage.
     """
 
     def __init__(
@@ -38,13 +42,15 @@ class Runtime:
         rank: int,
         pieces: Mapping[int, nn.Module],
         group: dist.ProcessGroup,
+        ranks: Sequence[int],
         settings: Settings,
-        finished: Callable[[int], None],
+        stopwatch: Stopwatch,
+        last: Callable[[int], None],
     ) -> None:
-        self.grid, self.pieces, self._settings, self._finished = grid, pieces, settings, finished
+        self.grid, self.pieces, self._settings, self._stopwatch, self._last = grid, pieces, settings, stopwatch, last
         self._row = grid.rows[rank]
-        self._wire = Wire(grid, rank, group, settings.device, settings.notes)
-        self._once = Wire(_single(grid), rank, group, settings.device, settings.notes)
+        self._wire = Wire(grid, rank, group, ranks, settings.device, settings.notes)
+        self._once = Wire(_single(grid), rank, group, ranks, settings.device, settings.notes)
         self._held: dict[tuple[int, int], Held] = {}
         self._local: dict[Action, list[Tensor]] = {}  # what an action of this rank gives to another of this rank
         self._rest: dict[tuple[int, int], Any] = {}  # what is left of a split backward
@@ -53,18 +59,18 @@ class Runtime:
         """Run forward and backward of all micro-batches; return the summed loss, 0 without the last stage."""
         total = torch.zeros((), dtype=torch.float64)
         self._wire.begin((_form(batches[0]), True))
-        last_use = {action.stage: index for index, action in enumerate(self._row)}
+        last_of = {action.stage: index for index, action in enumerate(self._row)}
         for index, action in enumerate(self._row):
             received = self._take(action)
             self._expect_next(index)
+            if last_of[action.stage] == index:
+                self._last(action.stage)
             if action.kind == "F":
                 total += self._forward(action, batches[action.micro_batch], received, tokens)
             elif action.kind == "W":
                 self._backward_weight(action)
             else:
                 self._backward(action, received)
-            if last_use[action.stage] == index:
-                self._finished(action.stage)
         self._wire.end()
         return total
 
@@ -88,7 +94,7 @@ class Runtime:
     def _forward(self, action: Action, batch: Batch, inputs: tuple[Tensor, ...], tokens: int) -> Tensor:
         """Compute a stage and pass on its output; return the loss of the last stage, else 0."""
         last = action.stage + 1 == self.grid.stages
-        with self._settings.notes.span("compute", "forward", str(action)), self._settings.precision():
+        with self._computing("forward", action), self._settings.precision():
             outputs = as_tuple(self.pieces[action.stage](*batch, *inputs))
             roots = (outputs[0] / tokens,) if last else tuple(output for output in outputs if output.requires_grad)
         self._held[action.stage, action.micro_batch] = Held(tuple(x for x in inputs if x.requires_grad), roots)
@@ -101,7 +107,7 @@ class Runtime:
         """Compute the gradients of a stage's inputs (of B: and of its weights) and pass the former on."""
         inputs, outputs = self._held.pop((action.stage, action.micro_batch))
         gradients = None if action.stage + 1 == self.grid.stages else received
-        with self._settings.notes.span("compute", "backward", str(action)):
+        with self._computing("backward", action):
             if action.kind == "B":
                 torch.autograd.backward(outputs, gradients)
             else:
@@ -111,8 +117,14 @@ class Runtime:
             self._give(action, [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs])
 
     def _backward_weight(self, action: Action) -> None:
-        with self._settings.notes.span("compute", "backward", str(action)):
+        with self._computing("backward", action):
             backward_weight(self.pieces[action.stage], self._rest.pop((action.stage, action.micro_batch)))
+
+    @contextmanager
+    def _computing(self, name: str, action: Action) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._stopwatch.compute(name, start, time.monotonic(), str(action))
 
     def _take(self, action: Action) -> tuple[Tensor, ...]:
         """Return what a neighbouring stage gives to `action`."""

@@ -34,3 +34,6 @@ def backward_weight(module: nn.Module, rest: Any) -> None:
         torch.autograd.backward(*rest)
     else:
         stage_backward_weight(trainable(module), rest)
+        for parameter in trainable(module):  # which autograd calls only for gradients that it adds up itself
+            for hook in (parameter._post_accumulate_grad_hooks or {}).values():
+                hook(parameter)

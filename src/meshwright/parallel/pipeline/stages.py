@@ -3,7 +3,7 @@
 `Decoder` offers this itself; `capture` makes it of any module that torch.export captures.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -23,11 +23,12 @@ class Cuttable(Protocol):
     def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
         """Return what each unit costs for a micro-batch, counted, in seconds on a device of any one speed."""
 
-    def stage(self, first: int, last: int) -> nn.Module:
-        """Return a module that computes units `first` to `last` - 1 and holds their parameters, not copies of them.
+    def part(self, kept: Collection[int]) -> nn.Module:
+        """Return a module that holds the units with these numbers: their parameters, not copies, by the same names.
 
-        It is called as `piece(inputs, targets, *activations)` with the whole micro-batch and what the piece before
-        returned: a tensor or a tuple of them; the last piece returns the summed loss.
+        It is itself a `Cuttable` with the same units, of which it can give those that it holds. If they are neighbours
+        it is called as `part(inputs, targets, *activations)` with the whole micro-batch and what the part before
+        returned: a tensor or a tuple of them; the last one returns the summed loss.
         """
 
 
@@ -39,11 +40,6 @@ def cuttable(module: nn.Module) -> Cuttable:
             "pass what meshwright.parallel.pipeline.capture.capture(module, batch) returns"
         )
     return module
-
-
-def parameter_names(module: nn.Module) -> dict[int, str]:
-    """Return the name of each parameter in the whole model by identity; a tied one goes by its first name."""
-    return {id(parameter): name for name, parameter in module.named_parameters()}
 
 
 def as_tuple(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

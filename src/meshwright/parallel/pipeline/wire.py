@@ -55,11 +55,22 @@ class Posted(NamedTuple):
 
 
 class Wire:
-    """The messages of one rank in a pipeline, for one step after another; `ranks` are the global ranks of `group`."""
+    """The messages of one rank in a pipeline, for one step after another.
 
-    def __init__(self, grid: Grid, rank: int, group: dist.ProcessGroup, device: torch.device, notes: Notes) -> None:
+    `rank` is its position in the pipeline, `ranks` the global rank at each position, `group` theirs.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        rank: int,
+        group: dist.ProcessGroup,
+        ranks: Sequence[int],
+        device: torch.device,
+        notes: Notes,
+    ) -> None:
         self._grid, self._rank, self._group, self._device, self._notes = grid, rank, group, device, notes
-        self._peers = dist.get_process_group_ranks(group)
+        self._peers = ranks
         self._position = {action: index for row in grid.rows for index, action in enumerate(row)}
         self._metas: dict[tuple[int, object], list[Meta]] = {}  # by the stage that sends forward, and the batch's form
         self._form: object = None

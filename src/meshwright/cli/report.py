@@ -1,0 +1,55 @@
+"""`meshwright report`: the page of a run, of two runs, or of a trace."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import InputError
+from ..files import to_json
+
+
+@click.command("report", epilog="Example: meshwright report runs/20260101-120000 --open")
+@click.argument("what", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), help="The HTML file; its data go beside it as .json.")
+@click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
+@click.option("--json", "as_json", is_flag=True, help="Print the data of the page.")
+def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bool) -> int:
+    """Write the page of WHAT and print its table.
+
+    WHAT is the folder of a run, the folders of two runs (to compare them), or trace files: timeline.json of
+    Meshwright, or what torch.profiler exported, one file (.json, .json.gz) a rank.
+    """
+    from ..report.page import write_page
+    from ..report.terminal import console, show_comparison, show_shares
+    from ..train.run_folder import RunFolder
+
+    folders = [path for path in what if path.is_dir()]
+    missing = [path for path in what if not path.exists()]
+    if missing:
+        raise InputError(f"{missing[0]}: no such file or folder; expected a run's folder or a trace")
+    if folders and (len(folders) < len(what) or len(folders) > 2):
+        raise InputError(f"{' '.join(map(str, what))}: expected one run, two runs, or trace files alone")
+    shown = console(stderr=as_json)
+    if folders:
+        from ..report.run import run_page
+        from ..report.two import two_runs_page
+
+        runs = [RunFolder(path) for path in folders]
+        comparison, page = run_page(runs[0]) if len(runs) == 1 else two_runs_page(runs[0], runs[1])
+        default = runs[0].report if len(runs) == 1 else runs[0].path / f"against-{runs[1].path.resolve().name}.html"
+        show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
+    else:
+        from ..report.traced import read_timeline, trace_page
+
+        shares, page = trace_page(read_timeline(what), what[0].name)
+        default = what[0].with_name(what[0].name.split(".")[0] + "-report.html")
+        show_shares(shown, shares, page.verdict)
+    path = output or default
+    data_path = write_page(path, page)
+    if as_json:
+        sys.stdout.write(to_json(page) + "\n")
+    click.echo(f"{path} (its data: {data_path})", err=as_json)
+    if show:
+        click.launch(str(path))
+    return 0

@@ -1,0 +1,180 @@
+"""One step on every rank as bars over time: what was predicted above what was measured, on one axis."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..timeline import Span, Timeline
+from ..units import format_bytes, format_rate, format_time
+from .document import Figure, plain
+from .figures import colour_of
+
+MAX_BARS = 4000
+MAX_RANKS = 64
+ROW_PX = 16
+
+Bar = tuple[str, Span, int]  # whose timeline, what is drawn, how many spans it stands for
+
+
+def typical_step(timeline: Timeline) -> int | None:
+    """Return the recorded step whose time is nearest the median of all; None for an empty timeline."""
+    ends: dict[int, tuple[float, float]] = {}
+    for span in timeline.spans:
+        start, end = ends.get(span.step, (span.start_s, span.end_s))
+        ends[span.step] = min(start, span.start_s), max(end, span.end_s)
+    if not ends:
+        return None
+    times = {step: end - start for step, (start, end) in ends.items()}
+    middle = statistics.median(times.values())
+    return min(times, key=lambda step: (abs(times[step] - middle), step))
+
+
+def lanes_figure(timelines: Mapping[str, Timeline], title: str = "One step on each rank") -> Figure | None:
+    """Return one step of each timeline, rank by rank, the timelines of a rank in the order given."""
+    steps = {source: typical_step(timeline) for source, timeline in timelines.items()}
+    spans = {
+        source: _from_zero([span for span in timeline.spans if span.step == steps[source]])
+        for source, timeline in timelines.items()
+        if steps[source] is not None
+    }
+    ranks = sorted({span.rank for found in spans.values() for span in found})
+    if not ranks:
+        return None
+    shown = ranks[:MAX_RANKS]
+    kept = [(s, span) for s, found in spans.items() for span in found if span.rank in set(shown)]
+    rows = {key: i for i, key in enumerate(sorted({_row(s, span, list(spans)) for s, span in kept}))}
+    bars, resolution_s, left_out = _at_most(kept, MAX_BARS)
+    notes = [f"step {step} of the {source} timeline" for source, step in steps.items() if source == "measured"]
+    if len(shown) < len(ranks):
+        notes.append(f"{len(shown)} of {len(ranks)} ranks; timeline.json has all")
+    if resolution_s:
+        notes.append(f"neighbours of one name less than {format_time(resolution_s)} apart are drawn as one bar")
+    if left_out:
+        notes.append(f"the {MAX_BARS:,} longest bars are drawn, {left_out:,} shorter ones are not")
+    labels = [_label(key, list(spans)) for key in rows]
+    return Figure(
+        title=title,
+        traces=_traces(bars, rows, list(spans)),
+        layout={
+            "barmode": "overlay",
+            "xaxis": {"title": {"text": "ms"}},
+            "yaxis": {
+                "autorange": "reversed",
+                "tickmode": "array",
+                "tickvals": list(range(len(labels))),
+                "ticktext": labels,
+                "fixedrange": True,
+                "tickfont": {"size": 11},
+            },
+            "dragmode": "zoom",
+        },
+        height_px=130 + ROW_PX * len(labels),
+        note="; ".join(notes) + ("; " if notes else "") + "drag to zoom, double-click to go back",
+    )
+
+
+def _from_zero(spans: Sequence[Span]) -> list[Span]:
+    origin = min((span.start_s for span in spans), default=0.0)
+    return [
+        Span(s.rank, s.lane, s.name, s.start_s - origin, s.end_s - origin, s.step, s.bytes, s.detail) for s in spans
+    ]
+
+
+_LANES = ("data", "compute", "comm", "other")
+
+
+def _row(source: str, span: Span, sources: Sequence[str]) -> tuple[int, int, int]:
+    return span.rank, sources.index(source), _LANES.index(span.lane)
+
+
+def _label(key: tuple[int, int, int], sources: Sequence[str]) -> str:
+    rank, source, lane = key
+    return f"{plain(sources[source])} r{rank} {_LANES[lane]}" if len(sources) > 1 else f"r{rank} {_LANES[lane]}"
+
+
+def _at_most(spans: Sequence[tuple[str, Span]], limit: int) -> tuple[list[Bar], float, int]:
+    """Return the bars to draw, the gap below which neighbours were joined, and how many were left out after that."""
+    bars: list[Bar] = [(source, span, 1) for source, span in spans]
+    if len(bars) <= limit:
+        return bars, 0.0, 0
+    total_s = max(span.end_s for _, span in spans)
+    gap_s = total_s / 4000
+    while len(bars := _joined(spans, gap_s)) > limit and gap_s < total_s:
+        gap_s *= 2
+    bars.sort(key=lambda bar: bar[1].start_s - bar[1].end_s)
+    return bars[:limit], gap_s, max(0, len(bars) - limit)
+
+
+def _joined(spans: Iterable[tuple[str, Span]], gap_s: float) -> list[Bar]:
+    rows: dict[tuple[str, int, str, str], list[Span]] = defaultdict(list)
+    for source, span in spans:
+        rows[source, span.rank, span.lane, span.name].append(span)
+    joined: list[Bar] = []
+    for (source, *_), found in rows.items():
+        found.sort(key=lambda span: span.start_s)
+        group = [found[0]]
+        for span in found[1:]:
+            if span.start_s - group[-1].end_s <= gap_s:
+                group.append(span)
+            else:
+                joined.append((source, _one(group), len(group)))
+                group = [span]
+        joined.append((source, _one(group), len(group)))
+    return joined
+
+
+def _one(group: Sequence[Span]) -> Span:
+    first = group[0]
+    end_s, size = max(span.end_s for span in group), sum(span.bytes for span in group)
+    return Span(first.rank, first.lane, first.name, first.start_s, end_s, first.step, size, first.detail)
+
+
+def _traces(
+    bars: Sequence[Bar], rows: Mapping[tuple[int, int, int], int], sources: Sequence[str]
+) -> list[dict[str, object]]:
+    """Return a trace for each name and source, so that the legend hides them together."""
+    grouped: dict[tuple[str, str], list[tuple[Span, int]]] = defaultdict(list)
+    for source, span, count in bars:
+        grouped[span.name, source].append((span, count))
+    shown: set[str] = set()
+    traces = []
+    for (name, source), found in sorted(grouped.items()):
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": plain(name),
+                "legendgroup": plain(name),
+                "showlegend": name not in shown,
+                "y": [rows[_row(source, span, sources)] for span, _ in found],
+                "x": [(span.end_s - span.start_s) * 1e3 for span, _ in found],
+                "base": [span.start_s * 1e3 for span, _ in found],
+                "hovertext": [describe(source, span, count) for span, count in found],
+                "hoverinfo": "text",
+                "textposition": "none",
+                "width": 0.85,
+                "marker": {
+                    "color": colour_of(name),
+                    "opacity": 0.6 if source == "predicted" and len(sources) > 1 else 1.0,
+                    "line": {"width": 0},
+                },
+            }
+        )
+        shown.add(name)
+    return traces
+
+
+def describe(source: str, span: Span, count: int = 1) -> str:
+    """Return what a reader sees over a bar: what, when, bytes, link, rate."""
+    duration_s = span.end_s - span.start_s
+    lines = [
+        f"<b>{plain(span.name)}</b>" + (f" x {count}" if count > 1 else ""),
+        f"{plain(source)}, rank {span.rank}, {span.lane}",
+        f"{format_time(duration_s)}, from {format_time(span.start_s)}",
+    ]
+    if span.bytes:
+        rate = f", {format_rate(span.bytes / duration_s)}" if duration_s > 0 else ""
+        lines.append(f"{format_bytes(span.bytes)}{rate} of payload")
+    if span.detail:
+        lines.append(plain(span.detail))
+    return "<br>".join(lines)

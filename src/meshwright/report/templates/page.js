@@ -1,0 +1,61 @@
+"use strict";
+// What Plotly lacks: colours that follow the system, figures drawn when they come near, tables that sort.
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+const drawn = new Map();
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const text = style.getPropertyValue("--text").trim();
+  return { text, card: style.getPropertyValue("--card").trim(), grid: darkness.matches ? "#39404a" : "#dfe3e8" };
+}
+
+function themed(layout) {
+  const { text, card, grid } = colours();
+  const full = { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
+  full.font = { ...layout.font, color: text };
+  full.margin = { l: 10, r: 10, t: 10, b: 10, ...layout.margin };
+  full.legend = { orientation: "h", y: 1, yanchor: "bottom", ...layout.legend };
+  full.hoverlabel = { bgcolor: card, bordercolor: text, font: { color: text }, align: "left", namelength: -1 };
+  for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
+    if (axis !== "yaxis2" || layout[axis]) {
+      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...layout[axis] };
+    }
+  }
+  return full;
+}
+
+function draw(source) {
+  if (drawn.has(source)) return;
+  const figure = JSON.parse(source.textContent);
+  const place = document.getElementById(source.dataset.plot);
+  drawn.set(source, { place, figure });
+  Plotly.newPlot(place, figure.traces, themed(figure.layout), { responsive: true, displaylogo: false, scrollZoom: false });
+}
+
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) draw(entry.target.nextElementSibling);
+}, { rootMargin: "800px" });
+for (const plot of document.querySelectorAll(".plot")) near.observe(plot);
+addEventListener("beforeprint", () => document.querySelectorAll("script.figure").forEach(draw));
+darkness.addEventListener("change", () => {
+  for (const { place, figure } of drawn.values()) Plotly.react(place, figure.traces, themed(figure.layout));
+});
+
+function sortBy(header) {
+  const table = header.closest("table");
+  const column = [...header.parentNode.children].indexOf(header);
+  const up = header.getAttribute("aria-sort") !== "ascending";
+  for (const other of header.parentNode.children) other.removeAttribute("aria-sort");
+  header.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const key = (row) => {
+    const cell = row.children[column];
+    const value = cell.dataset.value ?? cell.textContent;
+    return value !== "" && isFinite(value) ? Number(value) : value;
+  };
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+  const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? 1 : -1) * compare(key(a), key(b)));
+  table.tBodies[0].append(...rows);
+}
+for (const button of document.querySelectorAll("table.sortable th button")) {
+  button.addEventListener("click", () => sortBy(button.closest("th")));
+}

@@ -1,0 +1,99 @@
+"""What happened to a run that a person should know: failures, restarts, stragglers, storage, stops.
+
+Each rank appends lines of JSON to a file of its own, `events/RANK.jsonl` in the run folder, and each line is in the
+kernel's hands when `record` returns: it outlives the process. A hook may be called beside it (`--on-event`).
+"""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ..files import to_json
+
+Kind = Literal["failure", "restart", "resume", "replan", "slow_rank", "slow_link", "storage", "stop"]
+HOOK_VARIABLE = "MESHWRIGHT_ON_EVENT"  # a command that gets each event as JSON on its standard input
+MAX_LINE_BYTES = 64 * 2**10
+Hook = Callable[["Event"], None]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened, as one rank saw it. `culprit` is the rank that it is about, where there is one."""
+
+    kind: Kind
+    message: str
+    rank: int = 0
+    culprit: int | None = None
+    host: str = ""  # of the culprit
+    step: int | None = None
+    operation: str = ""
+    evidence: dict[str, float] = {}
+    attempt: int = 0  # how often the job had been restarted
+    time_s: float = 0.0  # of the wall clock
+
+    def __str__(self) -> str:
+        """Print it for a person."""
+        where = f" in step {self.step}" if self.step is not None else ""
+        return f"rank {self.rank}{where}: {self.message}"
+
+
+class EventLog:
+    """Appends the events of one rank; a disk that refuses is no reason to stop."""
+
+    def __init__(self, folder: Path, rank: int, *, hook: Hook | None = None) -> None:
+        self.rank = rank
+        self.path = folder / f"{rank}.jsonl"
+        self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self._hook = hook or _command_hook()
+
+    def record(self, event: Event) -> None:
+        """Write an event down now; callable from any thread."""
+        event = msgspec.structs.replace(event, rank=self.rank, time_s=time.time(), attempt=self._attempt)
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(descriptor, to_json(event).encode()[:MAX_LINE_BYTES] + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError:
+            pass  # the folder is full or gone; what stopped the run is also raised
+        if self._hook is not None:
+            self._hook(event)
+
+
+def read_events(folder: Path) -> list[Event]:
+    """Return the events of all ranks in order of time; lines that were cut off or damaged are left out."""
+    events = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            try:
+                events.append(msgspec.json.decode(line, type=Event))
+            except msgspec.MsgspecError:
+                continue
+    return sorted(events, key=lambda event: event.time_s)
+
+
+def this_host() -> str:
+    """Return the name of this host, as messages have it."""
+    return socket.gethostname()
+
+
+def _command_hook() -> Hook | None:
+    command = os.environ.get(HOOK_VARIABLE)
+    if not command:
+        return None
+
+    def call(event: Event) -> None:
+        """Start the command without waiting for it."""
+        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE)  # the user's own, not a file's
+        assert process.stdin is not None
+        process.stdin.write(to_json(event).encode() + b"\n")
+        process.stdin.close()
+
+    return call

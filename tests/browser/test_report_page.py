@@ -1,0 +1,151 @@
+"""The report page in a browser: nothing to complain of, hover and zoom, numbers, sorting, colours, phones, size."""
+
+import json
+
+import pytest
+
+from meshwright.report.run import report
+from tests.runs import fake_run
+
+pytestmark = pytest.mark.slow
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>"
+TIMELINE = "document.querySelectorAll('.plot')[1]"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = fake_run(tmp_path_factory.mktemp("run") / "shown", ranks=4, steps=400)
+    report(folder)
+    return folder.report
+
+
+@pytest.fixture
+def shown(browser, page):
+    browser.view()
+    browser.open(page)
+    return browser
+
+
+def test_the_console_has_nothing_to_say(shown):
+    assert shown.complaints() == []
+
+
+def test_the_page_asks_for_nothing_but_itself(shown, page):
+    asked = shown.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+
+    assert [name for name in asked if not name.startswith("data:")] == []
+
+
+def test_hovering_over_a_bar_tells_what_it_is_its_bytes_and_rate(shown):
+    shown.run(f"{TIMELINE}.scrollIntoView({{block: 'center'}})")
+    box = shown.run(
+        f"const trace = {TIMELINE}.data.findIndex((t) => t.name === 'all_reduce' && t.marker.opacity === 1);"
+        f"const b = {TIMELINE}.querySelectorAll('.trace.bars')[trace].querySelector('path').getBoundingClientRect();"
+        "return {x: b.x + b.width / 2, y: b.y + b.height / 2}"
+    )
+    shown.mouse("mouseMoved", box["x"] - 1, box["y"])
+    shown.mouse("mouseMoved", box["x"], box["y"])
+    shown.wait(f"{TIMELINE}.querySelector('.hovertext')")
+    text = shown.run(f"return {TIMELINE}.querySelector('.hovertext').textContent")
+
+    assert "all_reduce" in text
+    assert "MiB" in text
+    assert "GB/s of payload" in text
+
+
+def test_dragging_over_the_timeline_zooms_in(shown):
+    shown.run(f"{TIMELINE}.scrollIntoView({{block: 'center'}})")
+    before = shown.run(f"return {TIMELINE}._fullLayout.xaxis.range")
+    box = shown.run(
+        f"const b = {TIMELINE}.querySelector('.nsewdrag').getBoundingClientRect();"
+        "return {x: b.x, y: b.y, width: b.width, height: b.height}"
+    )
+    y = box["y"] + box["height"] / 2
+    shown.mouse("mouseMoved", box["x"] + 0.25 * box["width"], y)
+    shown.mouse("mousePressed", box["x"] + 0.25 * box["width"], y, 1)
+    for share in (0.3, 0.4, 0.5):
+        shown.mouse("mouseMoved", box["x"] + share * box["width"], y, 1)
+    shown.mouse("mouseReleased", box["x"] + 0.5 * box["width"], y)
+    shown.wait(f"{TIMELINE}._fullLayout.xaxis.range[0] > {before[0]} + 1")
+    after = shown.run(f"return {TIMELINE}._fullLayout.xaxis.range")
+
+    assert after[1] - after[0] < 0.5 * (before[1] - before[0])
+
+
+def test_every_number_on_the_page_is_the_one_in_the_json(shown, page):
+    data = json.loads(page.with_suffix(".json").read_text())
+    blocks = [block for section in data["sections"] for block in section["blocks"]]
+    cells = shown.run(
+        "return [...document.querySelectorAll('td')].map((cell) => [cell.dataset.value ?? null, cell.textContent])"
+    )
+    figures = shown.run(
+        "return [...document.querySelectorAll('.plot')].map((plot) => plot.data.map((t) => [t.name ?? '', t.y ?? t.z]))"
+    )
+
+    tables = [cell for block in blocks if block["type"] == "table" for row in block["rows"] for cell in row]
+    drawn = [block for block in blocks if block["type"] == "figure"]
+    expected = [[None if cell.get("value") is None else str(cell["value"]), cell["text"]] for cell in tables]
+    assert cells == expected
+    assert figures == [[[t.get("name", ""), t.get("y", t.get("z"))] for t in block["traces"]] for block in drawn]
+
+
+def test_a_click_on_a_heading_sorts_and_another_turns_the_order(shown):
+    table = "[...document.querySelectorAll('table.sortable')].at(-1)"
+    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.children[2].dataset.value))"
+    button = f"{table}.querySelectorAll('th')[2].querySelector('button')"
+
+    shown.run(f"{button}.click()")
+    up = shown.run(f"return {column}")
+    shown.run(f"{button}.click()")
+    down = shown.run(f"return {column}")
+
+    assert up == sorted(up)
+    assert down == sorted(up, reverse=True)
+    assert len(set(up)) > 2
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_in_light_and_in_dark(browser, page, dark):
+    browser.view(dark=dark)
+    browser.open(page)
+    colours = browser.run(
+        "const s = getComputedStyle(document.body);"
+        "const tick = getComputedStyle(document.querySelector('.xtick text'));"
+        "return [s.backgroundColor, s.color, tick.fill]"
+    )
+    back, text, tick = (sum(map(int, c[c.index("(") + 1 : -1].split(",")[:3])) / 765 for c in colours)
+
+    assert (back < 0.2) == dark
+    assert abs(back - text) > 0.6
+    assert abs(back - tick) > 0.6
+
+
+def test_a_phone_needs_no_sideways_scrolling_of_the_page(browser, page):
+    browser.view(width=360)
+    browser.open(page)
+
+    assert browser.run("return document.documentElement.scrollWidth") <= 360
+    assert browser.complaints() == []
+
+
+def test_hostile_names_stay_text(browser, tmp_path):
+    folder = fake_run(tmp_path / "run", hostile=HOSTILE)
+    report(folder)
+    browser.view()
+    browser.open(folder.report)  # an alert would make the next command fail
+
+    assert browser.run("return document.querySelectorAll('img, td b, li b, .verdict b, h1 b').length") == 0
+    assert browser.run("return [...document.querySelectorAll('li')].some((li) => li.textContent.includes('<b>bold'))")
+    legend = browser.run(f"return [...{TIMELINE}.querySelectorAll('.legendtext')].map((t) => t.textContent)")
+    assert any("<b>bold</b>" in text for text in legend)
+    assert browser.complaints() == []
+
+
+def test_a_run_of_100000_steps_on_64_ranks_opens(browser, tmp_path):
+    folder = fake_run(tmp_path / "long", steps=100_000, ranks=64)
+    report(folder)
+    browser.view()
+    browser.open(folder.report)
+
+    assert browser.run(f"return new Set({TIMELINE}.data.flatMap((t) => t.y)).size") == 64 * 3 + 3
+    assert browser.complaints() == []

@@ -1,0 +1,157 @@
+"""What a terminal sees: help that fits a screen, colours where they are wanted, JSON that is only JSON, completion."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from meshwright import cli
+from tests.runs import fake_run
+
+WIDTH, HEIGHT = 80, 40
+
+
+def commands(command=cli.group, path=()):
+    """Return every command with its sub-commands, as the words that call it."""
+    found = [path]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found += commands(command.get_command(context, name), (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_the_help_of_every_command_fits_a_screen_and_shows_an_example(path):
+    lines = CliRunner().invoke(cli.group, [*path, "--help"], terminal_width=WIDTH).output.splitlines()
+
+    assert len(lines) <= HEIGHT
+    assert max(map(len, lines)) <= WIDTH
+    assert any(line.strip().startswith("Example") for line in lines)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_no_help_waits_for_torch(name):
+    code = f"import sys; from meshwright import cli; cli.run([{name!r}, '--help']); sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def in_terminal(arguments: list[str], **environment: str) -> str:
+    """Return what a command writes when its output is a terminal."""
+    main, side = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "meshwright", *arguments],
+        stdout=side, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(side)
+    text = b""
+    try:
+        while part := os.read(main, 65536):
+            text += part
+    except OSError:  # the other side has been closed
+        pass
+    os.close(main)
+    assert process.wait() == 0
+    return text.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[\d;]*\b(?:3[0-7]|38|9[0-7]|4[0-7])\b[\d;]*m")
+LISTING = ["topo", "--catalogue", "a100"]
+
+
+def test_a_terminal_gets_styles_and_a_pipe_gets_plain_text():
+    piped = subprocess.run(
+        [sys.executable, "-m", "meshwright", *LISTING], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert "\x1b[" in in_terminal(LISTING)
+    assert "\x1b" not in piped
+    assert "…" not in piped  # nothing is cut
+
+
+def test_no_color_is_heeded():
+    assert not COLOUR.search(in_terminal(LISTING, NO_COLOR="1"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topo", "--json"],
+        ["topo", "--catalogue", "h100", "--json"],
+        ["collectives", "list", "--json"],
+        ["collectives", "verify", "ring", "--ranks", "4", "--json"],
+        ["doctor", "--json"],
+        ["emulate", "list", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_json_is_all_that_is_printed(arguments, capsys):
+    cli.run(arguments)
+
+    for line in capsys.readouterr().out.splitlines():
+        json.loads(line)
+
+
+def test_the_json_of_a_report_is_the_data_of_its_page(tmp_path, capsys):
+    folder = fake_run(tmp_path / "run")
+
+    assert cli.run(["report", str(folder.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((folder.path / "report.json").read_text())
+
+
+def test_the_table_of_a_report_is_printed_with_the_verdict(tmp_path, capsys):
+    folder = fake_run(tmp_path / "run")
+
+    assert cli.run(["report", str(folder.path)]) == 0
+    out = capsys.readouterr().out
+    assert "predicted" in out
+    assert "most of the difference is in" in out
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(["nowhere"], "no such file or folder"), (["a", "b", "c"], "expected one run, two runs, or trace files")],
+)
+def test_what_is_no_run_is_refused_in_one_line(names, reason, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+
+    assert cli.run(["report", *names]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_run_without_an_end_says_which_file_is_missing(tmp_path, capsys):
+    folder = fake_run(tmp_path / "run")
+    (folder.path / "measured.json").unlink()
+
+    assert cli.run(["report", str(folder.path)]) == 2
+    assert "measured.json: no such file" in capsys.readouterr().err
+
+
+def test_the_tab_key_completes_commands():
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from meshwright.cli import main; main()"],
+        env={**os.environ, "_MESHWRIGHT_COMPLETE": "bash_complete", "COMP_WORDS": "meshwright tr", "COMP_CWORD": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["plain,train"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_installed_where_the_shell_looks(shell, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert cli.run(["completion", shell, "--install"]) == 0
+    path = capsys.readouterr().out.split(": ")[0]
+    assert path.startswith(str(tmp_path))
+    assert "_MESHWRIGHT_COMPLETE" in Path(path).read_text()

@@ -1,0 +1,161 @@
+"""The page of a run: complete, offline, its numbers those of the JSON beside it."""
+
+import html
+import json
+import re
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.layout import Layout
+from meshwright.report.figures import coordinates, curve_figure
+from meshwright.report.lanes import MAX_BARS, lanes_figure
+from meshwright.report.run import report
+from meshwright.report.sampling import thinned
+from meshwright.report.two import two_runs_page
+from meshwright.timeline import Span, Timeline
+from tests.runs import fake_run, step_spans
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fake_run(tmp_path_factory.mktemp("run") / "first")
+
+
+def blocks(data: dict) -> list[dict]:
+    return [block for section in data["sections"] for block in section["blocks"]]
+
+
+def test_the_page_shows_all_that_a_run_left(run):
+    comparison = report(run)
+    data = json.loads(run.report.with_suffix(".json").read_text())
+
+    assert data["verdict"] == comparison.verdict
+    assert [section["heading"] for section in data["sections"]] == [
+        "Predicted beside measured", "Timeline", "Loss and throughput", "Ranks", "Cluster and links", "Layout",
+        "Alternatives", "Not modelled",
+    ]  # fmt: skip
+    titles = {block["title"] for block in blocks(data)}
+    assert {"Parts of a step", "One step on each rank", "Peak memory of each rank", "Cluster", "Stragglers"} <= titles
+
+
+def test_every_number_in_a_table_is_the_one_in_the_json(run):
+    report(run)
+    data = json.loads(run.report.with_suffix(".json").read_text())
+    cells = re.findall(r"<td(?: data-value=\"([^\"]*)\")?>([^<]*)</td>", run.report.read_text())
+
+    expected = [
+        ("" if cell.get("value") is None else str(cell["value"]), cell["text"])
+        for block in blocks(data)
+        if block["type"] == "table"
+        for row in block["rows"]
+        for cell in row
+    ]
+    assert [(html.unescape(value), html.unescape(text)) for value, text in cells] == expected
+    assert len(expected) > 100
+
+
+def test_the_page_loads_nothing_from_elsewhere(run):
+    report(run)
+    text = run.report.read_text()
+    own = text[: text.index("<script>")]  # what follows is Plotly itself, which names addresses but loads none
+
+    assert not re.findall(r"(?:src|href)=\"(?!data:,|#)", own)
+    assert "url(" not in own
+
+
+def test_hostile_names_stay_text(tmp_path):
+    folder = fake_run(tmp_path / "run", hostile=HOSTILE)
+    report(folder)
+    page = folder.report.read_text()
+
+    assert "<script>alert" not in page
+    assert "<img" not in page[: page.index("<script>")]
+    figures = re.findall(r'class="figure"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert any("onerror" in figure for figure in figures)
+    for figure in figures:
+        assert "<" not in re.sub(r"</?b>|<br>|<extra>|</extra>", "", json.dumps(json.loads(figure)))
+
+
+def test_the_verdict_names_the_rank_that_computes_longest(run):
+    assert "rank 1 longest" in report(run).verdict
+
+
+def test_the_slow_rank_is_called_a_straggler(run):
+    report(run)
+
+    assert re.search(r"rank 1 computes 1\d% longer than the median rank", run.report.read_text())
+
+
+def test_two_runs_are_set_side_by_side(run, tmp_path):
+    other = fake_run(tmp_path / "second", slow_rank=99)
+    comparison, page = two_runs_page(run, other)
+
+    assert comparison.verdict.startswith("second takes")
+    assert comparison.rows[0].error == pytest.approx(other.measured().step_time_s / run.measured().step_time_s - 1)
+    assert page.title == "first and second"
+
+
+def test_a_run_is_not_compared_with_itself(run):
+    with pytest.raises(InputError, match="the same run twice"):
+        two_runs_page(run, run)
+
+
+def test_a_long_curve_keeps_its_spikes_and_says_that_it_was_thinned():
+    values = [1.0] * 100_000
+    values[77_777], values[12_345] = 9.0, -9.0
+    figure = curve_figure("Loss", {"training": (list(range(100_000)), values)}, "nats")
+
+    assert {9.0, -9.0} <= set(figure.traces[0]["y"])
+    assert len(figure.traces[0]["y"]) <= 2002
+    assert "of 100,000 points are drawn" in figure.note
+
+
+def test_a_loss_that_is_no_number_is_said_and_not_drawn_as_one():
+    figure = curve_figure("Loss", {"training": ([0, 1, 2], [1.0, float("nan"), 1.0])}, "nats")
+
+    assert figure.traces[0]["y"] == [1.0, None, 1.0]
+    assert figure.note == "training is not a finite number at step 1"
+
+
+def test_a_short_curve_is_drawn_whole():
+    assert thinned([3.0, 1.0, 2.0]) == [0, 1, 2]
+
+
+def test_the_timeline_of_many_ranks_stays_within_what_a_browser_draws():
+    spans = [span for rank in range(200) for span in step_spans(rank, 0, 0.0, buckets=60)]
+    figure = lanes_figure({"measured": Timeline(tuple(spans), "measured")})
+
+    assert sum(len(trace["x"]) for trace in figure.traces) <= MAX_BARS
+    assert "64 of 200 ranks" in figure.note
+
+
+def test_a_trace_of_endlessly_many_names_is_cut_and_says_so():
+    spans = [Span(0, "comm", f"name{i}", i * 1.0, i + 0.5) for i in range(MAX_BARS + 100)]
+    figure = lanes_figure({"measured": Timeline(tuple(spans), "measured")})
+
+    assert sum(len(trace["x"]) for trace in figure.traces) == MAX_BARS
+    assert "100 shorter ones are not" in figure.note
+
+
+def test_what_lies_over_a_bar_tells_bytes_and_rate():
+    spans = (Span(0, "comm", "all_reduce", 0.0, 1e-3, 0, 10**6, "8 ranks of dp"),)
+    figure = lanes_figure({"measured": Timeline(spans, "measured")})
+
+    assert figure.traces[0]["hovertext"] == [
+        "<b>all_reduce</b><br>measured, rank 0, comm<br>1 ms, from 0 s<br>977 KiB, 1 GB/s of payload<br>8 ranks of dp"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rank", "place"),
+    [
+        (0, {"tp": 0, "cp": 0, "dp": 0, "pp": 0}),
+        (5, {"tp": 1, "cp": 0, "dp": 0, "pp": 1}),
+        (7, {"tp": 1, "cp": 0, "dp": 1, "pp": 1}),
+    ],
+)
+def test_the_order_of_a_layout_names_the_innermost_axis_first(rank, place):
+    assert coordinates(Layout(tp=2, dp=2, pp=2), rank) == place

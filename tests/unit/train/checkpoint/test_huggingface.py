@@ -1,0 +1,109 @@
+"""The decoder goes to Hugging Face's Llama and back: same logits, same bits."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from meshwright.errors import InputError
+from meshwright.train.checkpoint import huggingface
+from meshwright.train.checkpoint.huggingface import export, import_model
+from meshwright.train.checkpoint.manifest import Facts, Manifest, read_manifest, write_manifest
+from meshwright.train.checkpoint.pieces import Piece, read_whole, write_file
+from meshwright.train.decoder import Decoder
+from meshwright.workload.transformer import ModelConfig
+
+SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2}
+MODELS = {
+    "tied": ModelConfig(**SIZES, num_attention_heads=4, num_key_value_heads=2),
+    "untied": ModelConfig(**SIZES, num_attention_heads=4, num_key_value_heads=1, tie_word_embeddings=False),
+    "wide": ModelConfig(**SIZES, num_attention_heads=2, num_key_value_heads=2, rope_theta=5e5, rms_norm_eps=1e-6),
+}
+
+
+def saved(folder, config):
+    """Return a decoder and its checkpoint."""
+    import msgspec
+
+    torch.manual_seed(4)
+    module = Decoder(config)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    pieces = [Piece(n, tuple(p.shape), (0,) * p.dim(), p.detach()) for n, p in module.named_parameters()]
+    folder.mkdir()
+    file, table = write_file(folder / "rank-00000.safetensors", pieces)
+    facts = Facts(step=3, model=msgspec.to_builtins(config))
+    write_manifest(folder, Manifest(facts=facts, files={"rank-00000.safetensors": file}, tensors=table))
+    return module, folder
+
+
+def loss_of(logits, targets):
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("file_bytes", [2**30, 20_000])
+def test_transformers_computes_the_same_from_an_export(tmp_path, monkeypatch, name, file_bytes):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(huggingface, "FILE_BYTES", file_bytes)
+    module, path = saved(tmp_path / "ours", MODELS[name])
+    files = export(path, read_manifest(path), tmp_path / "hf")
+    assert (len(files) > 2) == (file_bytes < 2**30)
+
+    model, report = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    tokens = torch.randint(0, 97, (3, 20), generator=torch.Generator().manual_seed(1))
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    with torch.no_grad():
+        torch.testing.assert_close(loss_of(model(inputs).logits, targets), module(inputs, targets), rtol=1e-6, atol=0)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_transformers_saves_comes_back_bit_by_bit(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    module, path = saved(tmp_path / "ours", MODELS[name])
+    export(path, read_manifest(path), tmp_path / "hf")
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "hf")
+    model.save_pretrained(tmp_path / "again", max_shard_size="20KB")
+
+    manifest = import_model(tmp_path / "again", tmp_path / "back")
+
+    assert manifest.facts.model == read_manifest(path).facts.model | {"initializer_range": 0.08}
+    back = dict(read_whole(tmp_path / "back", manifest, manifest.tensors))
+    for name, parameter in module.named_parameters():
+        assert torch.equal(back[name], parameter), name
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("attention_bias", True, "attention_bias"),
+        ("hidden_act", "gelu", "hidden_act"),
+        ("architectures", ["GPT2LMHeadModel"], "LlamaForCausalLM"),
+        ("head_dim", 7, "head_dim"),
+        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}, "rope_scaling"),
+        ("num_hidden_layers", 3, "lacks model.layers.2"),
+        ("num_hidden_layers", 1, "has model.layers.1"),
+        ("intermediate_size", 48, "config.json asks for"),
+    ],
+)
+def test_a_model_that_is_not_ours_is_refused_with_the_key(tmp_path, key, value, message):
+    _, path = saved(tmp_path / "ours", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {key: value}))
+
+    with pytest.raises(InputError, match=message):
+        import_model(tmp_path / "hf", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_index_that_leads_elsewhere_is_refused(tmp_path):
+    _, path = saved(tmp_path / "ours", MODELS["tied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+    index = {"weight_map": {"model.norm.weight": "../ours/rank-00000.safetensors"}}
+    (tmp_path / "hf" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(InputError, match="is not the name of a safetensors file"):
+        import_model(tmp_path / "hf", tmp_path / "back")

@@ -1,0 +1,187 @@
+"""Checkpoints are written beside the training, whole or not at all, and the newest good one is taken."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+from meshwright.errors import InputError
+from meshwright.parallel.engine import whole
+from meshwright.train.checkpoint.folder import checkpoints, latest_checkpoint
+from meshwright.train.checkpoint.manifest import Facts, read_manifest
+from meshwright.train.checkpoint.pieces import Piece, verify
+from meshwright.train.checkpoint.saver import Saver
+from meshwright.train.checkpoint.state import pieces_of, restore
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
+from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.transformer import ModelConfig
+
+MODEL = ModelConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+
+
+def shards(model=MODEL, *, steps=1):
+    """Return the shards of a model and its optimiser after some steps on one rank."""
+    module = Decoder(model)
+    optimizer = make_optimizer(module, OptimizerConfig())
+    tokens = torch.arange(34).view(2, 17)
+    for _ in range(steps):
+        module(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+    return [whole(name, parameter, optimizer, owner=True) for name, parameter in module.named_parameters()]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "checkpoints"
+    path.mkdir()
+    return path
+
+
+def save(folder, step, tensors, **keep):
+    saver = Saver(folder, **keep)
+    saver.save(Facts(step=step), tensors)
+    saver.finish()
+    assert saver.take_problem() == ""
+
+
+def restored(folder, into, warnings=None):
+    return restore(folder, into, 0, total=int, warn=(warnings if warnings is not None else []).append)
+
+
+def test_a_checkpoint_brings_back_weights_and_moments_bit_by_bit(folder):
+    mine, theirs = shards(steps=3), shards()
+    save(folder, 3, pieces_of(mine))
+
+    assert restored(folder, theirs).step == 3
+    for a, b in zip(pieces_of(mine), pieces_of(theirs), strict=True):
+        assert torch.equal(a.tensor, b.tensor), a.name
+    assert {key for shard in mine for key in shard.moments} == {"exp_avg", "exp_avg_sq", "step"}
+
+
+def test_what_is_saved_is_the_state_at_the_call_and_not_what_training_makes_of_it(folder):
+    tensor = torch.zeros(2**20)
+    saver = Saver(folder)
+
+    saver.save(Facts(step=1), [Piece("w", tuple(tensor.shape), (0,), tensor)])
+    tensor += 1
+    saver.save(Facts(step=2), [Piece("w", tuple(tensor.shape), (0,), tensor)])
+    tensor += 1
+    saver.finish()
+
+    for step in (1, 2):
+        read = torch.full_like(tensor, 7)
+        from meshwright.train.checkpoint.pieces import read_pieces
+
+        path = folder / f"step-{step:08d}"
+        read_pieces(path, read_manifest(path), [Piece("w", tuple(tensor.shape), (0,), read)])
+        assert bool((read == step - 1).all())
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(folder):
+    mine = shards()
+    for step in (5, 20, 100):
+        save(folder, step, pieces_of(mine))
+    (folder / "step-00000100" / "manifest.json").unlink()
+    (folder / ".step-00000200.0badc0de").mkdir()
+    assert latest_checkpoint(folder).name == "step-00000020"
+    data = folder / "step-00000020" / "rank-00000.safetensors"
+    data.write_bytes(data.read_bytes()[:-1] + b"x")
+    warnings = []
+
+    assert restored(folder, shards(), warnings).step == 5
+    assert ["step-00000020" in text and "rank-00000.safetensors" in text for text in warnings] == [True]
+
+    os.truncate(folder / "step-00000005" / "rank-00000.safetensors", 10)
+    with pytest.raises(InputError, match="no checkpoint can be loaded: .*step-00000020"):
+        restored(folder, shards())
+
+
+def test_a_damaged_checkpoint_is_replaced_by_a_good_one_and_a_good_one_stays(folder):
+    mine = shards()
+    save(folder, 5, pieces_of(mine))
+    written = (folder / "step-00000005" / "manifest.json").stat().st_mtime_ns
+    save(folder, 5, pieces_of(mine))
+    assert (folder / "step-00000005" / "manifest.json").stat().st_mtime_ns == written
+
+    (folder / "step-00000005" / "manifest.json").write_text("{}")
+    save(folder, 5, pieces_of(mine))
+
+    assert restored(folder, shards()).step == 5
+    assert os.listdir(folder) == ["step-00000005"]
+
+
+def test_the_last_ones_and_every_so_manieth_are_kept(folder):
+    mine = pieces_of(shards())
+    for step in range(10, 80, 10):
+        save(folder, step, mine, keep_last=2, keep_every=30)
+
+    assert [path.name[-2:] for path in checkpoints(folder)] == ["70", "60", "30"]
+    assert len(os.listdir(folder)) == 3
+
+
+def test_another_models_checkpoint_is_refused(folder):
+    save(folder, 1, pieces_of(shards()))
+
+    with pytest.raises(InputError, match="does not fit the model"):
+        restored(folder, shards(ModelConfig(hidden_size=16, intermediate_size=32, num_attention_heads=2)))
+
+
+def test_a_disk_that_refuses_is_a_problem_of_the_next_look_and_the_last_good_one_stays(folder, monkeypatch):
+    mine = pieces_of(shards())
+    save(folder, 1, mine)
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("meshwright.train.checkpoint.pieces._write_all", refuse)
+    saver = Saver(folder)
+    saver.save(Facts(step=2), mine)
+    saver.finish()
+
+    assert "cannot save step 2" in (problem := saver.take_problem())
+    assert "No space left" in problem
+    assert saver.take_problem() == ""
+    assert os.listdir(folder) == ["step-00000001"]
+
+
+def test_a_folder_that_was_removed_is_a_problem_and_is_not_made_again(folder):
+    saver = Saver(folder)
+    folder.rmdir()
+
+    saver.save(Facts(step=2), pieces_of(shards()))
+    saver.finish()
+
+    assert "has been removed" in saver.take_problem()
+    assert not folder.exists()
+
+
+def test_a_writer_killed_at_any_instant_leaves_no_part_that_loads(folder):
+    """Kill a process that saves, at 200 instants spread over the write; the last complete checkpoint always loads."""
+    tensor = torch.arange(2**19, dtype=torch.float32)
+    pieces = [Piece(f"w{i}", tuple(tensor.shape), (0,), tensor) for i in range(4)]
+    start = time.monotonic()
+    save(folder, 1, pieces)
+    whole_s = time.monotonic() - start
+    completed = 0
+    for number in range(200):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                Saver(folder)._write(Facts(step=2), pieces)
+            finally:
+                os._exit(0)
+        time.sleep(1.2 * whole_s * number / 200)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for path in checkpoints(folder):
+            verify(path, read_manifest(path))
+        assert checkpoints(folder)[-1].name == "step-00000001"
+        if len(checkpoints(folder)) == 2:
+            completed += 1
+            for file in checkpoints(folder)[0].iterdir():
+                file.unlink()
+            (folder / "step-00000002").rmdir()
+    assert 0 < completed < 200  # the instants lay on both sides of the rename
