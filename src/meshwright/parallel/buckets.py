@@ -77,6 +77,7 @@ class Buckets:
     def __init__(
         self, parameters: Sequence[nn.Parameter], channel: Channel, notes: Notes, *, bucket_bytes: int, scatter: bool
     ) -> None:
+        self.parameters = parameters
         self._channel, self._notes, self._scatter = channel, notes, scatter
         self._buckets = [_Bucket(some, channel, scatter=scatter) for some in _filled(parameters, bucket_bytes)]
         self._of = {p: bucket for bucket in self._buckets for p in bucket.parameters}

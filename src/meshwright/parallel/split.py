@@ -150,26 +150,27 @@ class SplitPart:
         return found + [buffer for buckets in self._buckets for buffer in buckets.buffers()]
 
     def _fill_buckets(self, bucket_bytes: int) -> None:
-        """Put gradients that other ranks share into buckets; under ZeRO 1 all of them, as weights lie there too."""
-        scatter = self._layout.zero == 1
+        """Put gradients that other ranks share into buckets; under ZeRO 1 their weights too."""
         axes: dict[Axis, list[nn.Parameter]] = {"data": [], "edp": []}
         for name, parameter in self.module.named_parameters():
             axes["edp" if self._placements[name].expert else "data"].append(parameter)
         for axis, parameters in axes.items():
             channel = Channel(self.mesh, axis, self.stopwatch)
-            if parameters and (channel.size > 1 or scatter):
-                notes = self._settings.notes
+            if parameters and channel.size > 1:
+                notes, scatter = self._settings.notes, self._layout.zero == 1
                 self._buckets.append(Buckets(parameters, channel, notes, bucket_bytes=bucket_bytes, scatter=scatter))
 
     def _pieces(self) -> list[Held]:
         """Return what this rank updates, as plain tensors."""
         names = {parameter: name for name, parameter in self.module.named_parameters()}
-        if self._layout.zero == 1:
-            pieces = [piece for buckets in self._buckets for piece in buckets.pieces()]
-            return [Held(names[piece.owner], piece.owner, piece.tensor, piece.start) for piece in pieces]
         if self._layout.zero >= 2:
             return [Held(name, p, nn.Parameter(_local(p.detach()))) for p, name in names.items()]
-        return [Held(name, p, p) for p, name in names.items()]
+        if self._layout.zero == 0:
+            return [Held(name, p, p) for p, name in names.items()]
+        runs = [run for buckets in self._buckets for run in buckets.pieces()]
+        found = [Held(names[run.owner], run.owner, run.tensor, run.start) for run in runs]
+        cut = {parameter for buckets in self._buckets for parameter in buckets.parameters}
+        return found + [Held(name, p, p) for p, name in names.items() if p not in cut]
 
     def _hand_over(self) -> None:
         """Put into the optimiser what this rank updates, in the groups of the parameters it belongs to."""

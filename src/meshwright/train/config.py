@@ -16,6 +16,7 @@ from ..files import convert, read_struct
 from ..workload.transformer import ModelConfig
 
 Backend = Literal["auto", "gloo", "meshwright", "nccl"]
+DataParallelMode = Literal["sync", "parameter_server", "local_sgd", "diloco"]
 
 
 def _positive(struct: Any, *names: str) -> None:
@@ -43,6 +44,7 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """AdamW with linear warm-up and cosine decay."""
 
+    kind: Literal["adamw", "sgd"] = "adamw"  # sgd: plain steps along the gradient
     learning_rate: float = 3.5e-3  # at the top of the schedule
     final_share: float = 0.05  # the schedule ends at this share of the learning rate
     warmup_steps: int = 40  # steps of linear warm-up
@@ -115,6 +117,52 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(f"timeout_s: expected more than 0, got {self.timeout_s}")
 
 
+class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who waits for whom, and what travels between the ranks of data parallelism."""
+
+    mode: DataParallelMode = "sync"  # parameter_server, local_sgd, diloco: asynchronous, docs/asynchronous.md
+    compression: Literal["none", "bf16", "int8", "powersgd"] = "none"  # sync: of gradients on their way
+    powersgd_rank: int = 4  # powersgd: columns that a matrix of gradients is squeezed into
+    wire: Literal["full", "bf16", "int8"] = "full"  # asynchronous: what workers send, and get back in local SGD
+    staleness: int | Literal["unbounded"] = 1  # parameter_server: steps that a worker may be ahead of the slowest
+    staleness_aware: bool = False  # parameter_server: divide the learning rate of a late gradient by its delay
+    servers: int = 1  # processes that the weights are spread over
+    sync_every: int = 50  # local_sgd, diloco: inner steps between two exchanges of a weight
+    fragments: int = 1  # local_sgd, diloco: parts that are exchanged one after the other
+    stream: bool = True  # local_sgd, diloco: train on while an exchange is under way
+    adapt: bool = True  # local_sgd, diloco: slow workers take fewer steps between exchanges
+    outer_learning_rate: float = 0.7  # diloco: of the outer optimiser, SGD with Nesterov momentum
+    outer_momentum: float = 0.9  # diloco
+    island: int = 1  # local_sgd, diloco: neighbouring ranks that train synchronously, as one worker
+    silence_s: float = 1.5  # a worker that is not heard for so long is out
+    patience_s: float = 60.0  # how long the first worker waits for the others before it starts without them
+
+    def __post_init__(self) -> None:
+        _positive(self, "powersgd_rank", "servers", "sync_every", "fragments", "island")
+        if self.staleness != "unbounded" and self.staleness < 0:
+            raise ValueError(f'staleness: expected 0 or more, or "unbounded", got {self.staleness}')
+        for name in ("outer_learning_rate", "silence_s", "patience_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
+        if not 0 <= self.outer_momentum < 1:
+            raise ValueError(f"outer_momentum: expected 0 or more and less than 1, got {self.outer_momentum}")
+        if self.sync_every % self.fragments:
+            raise ValueError(f"fragments: {self.fragments} does not divide sync_every = {self.sync_every}")
+        if self.mode == "parameter_server" and (self.fragments > 1 or self.island > 1):
+            raise ValueError(
+                'mode: "parameter_server" has no fragments and no islands; they are of local_sgd and diloco'
+            )
+        if self.mode == "sync" and (self.island > 1 or self.servers > 1 or self.wire != "full"):
+            raise ValueError('mode: "sync" has no islands, servers or wire; choose another mode, or compression')
+        if self.mode != "sync" and self.compression != "none":
+            raise ValueError(f'compression: is of mode = "sync"; with {self.mode}, set wire')
+
+    @property
+    def is_local(self) -> bool:
+        """Whether workers have weights of their own."""
+        return self.mode in {"local_sgd", "diloco"}
+
+
 class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training job. `model` has the key names of a Hugging Face config.json."""
 
@@ -123,6 +171,7 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
     launch: LaunchConfig = LaunchConfig()
+    data_parallel: DataParallelConfig = DataParallelConfig()
 
     def __post_init__(self) -> None:
         if self.data.seq_len > self.model.max_position_embeddings:

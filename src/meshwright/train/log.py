@@ -40,7 +40,9 @@ class RunLog:
         """Write the figures of a step that is done."""
         self._file.write(json.dumps(row) + "\n")
         step = row["step"]
-        self._events.write(step, {name: value for name, value in row.items() if name != "step"})
+        self._events.write(
+            step, {name: value for name, value in row.items() if name != "step" and isinstance(value, int | float)}
+        )
         text = f"loss {row['loss']:.3f}  {row['tokens_per_s']:,.0f} tokens/s"
         if "validation_loss" in row:
             self.say(f"step {step + 1}: validation loss {row['validation_loss']:.4f} nats per token")

@@ -6,7 +6,6 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,14 +18,15 @@ from torch import Tensor
 from ..errors import InputError
 from ..layout import Plan
 from ..parallel.build import build_engine
-from ..parallel.engine import Batch, Settings
+from ..parallel.engine import Notes, Settings
 from .checkpoint.manifest import Facts
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
-from .corpus import Corpus, Sampler, validation_sequences
+from .corpus import Corpus
 from .decoder import Decoder
 from .events import Event, EventLog
+from .feed import Feed
 from .log import RunLog
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
@@ -34,7 +34,6 @@ from .recorder import Recorder, clock
 from .run_folder import RunFolder
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
-NOT_COUNTED = -100  # as a target: what PyTorch's losses leave out
 AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
 
 
@@ -50,7 +49,7 @@ class Trainer:
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         torch.manual_seed(config.train.seed)  # the same weights on every rank
         module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
-        self.engine = build_engine(module, plan, self._settings())
+        self.engine = build_engine(module, plan, engine_settings(config, device, self.recorder))
         self._log: RunLog | None = None
         self.events = EventLog(folder.events, rank)
         self.current_step = self.first_step = self._resume()
@@ -63,10 +62,7 @@ class Trainer:
             keep_every=config.train.keep_every,
             timeout_s=config.launch.timeout_s,
         )
-        seq_len = config.data.seq_len
-        self.sampler = Sampler(corpus.train, seq_len=seq_len, seed=config.train.seed)
-        held_out = validation_sequences(corpus.validation, seq_len=seq_len, count=config.data.validation_sequences)
-        self.held_out = torch.from_numpy(held_out)
+        self.feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self.peak_memory_bytes = 0
         self._stop_requested_s: float | None = None
 
@@ -105,7 +101,7 @@ class Trainer:
         for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
         tokens = self.config.train.global_batch * self.config.data.seq_len
-        loss, norm = self.engine.step(self._batches(step), tokens)
+        loss, norm = self.engine.step(self.feed.batches(step, self.engine.data_rank, self.engine.data_ranks), tokens)
         problem = self.saver.take_problem()
         flags = torch.tensor([self._stop_requested_s is not None, bool(problem)], dtype=torch.float64)
         total = torch.cat((loss.reshape(1), flags))
@@ -120,11 +116,11 @@ class Trainer:
     def validate(self) -> float:
         """Return the loss over the held-out sequences, in nats per token, the same on every rank."""
         total = torch.zeros(1, dtype=torch.float64)
-        for batch in self._held_out():
+        for batch in self.feed.held_out_batches(self.engine.data_rank, self.engine.data_ranks):
             total += self.engine.evaluate(batch)
         if self.ranks > 1:
             total = self._sum(total)
-        return total.item() / self.held_out[:, 1:].numel()
+        return total.item() / self.feed.held_out[:, 1:].numel()
 
     def request_stop(self, signum: int, _: FrameType | None) -> None:
         """Stop after the step under way; a second signal a second later leaves at once."""
@@ -133,44 +129,6 @@ class Trainer:
             signal.signal(signum, signal.SIG_DFL)
             raise KeyboardInterrupt
         self._stop_requested_s = self._stop_requested_s or now
-
-    def _settings(self) -> Settings:
-        """Return what the engine takes from the configuration."""
-        choice, device = self.config.train.precision, self.device
-        half = choice == "bf16" or (choice == "auto" and device.type == "cuda")
-        return Settings(
-            device=device,
-            optimizer=lambda module: make_optimizer(module, self.config.optimizer),
-            notes=self.recorder,
-            max_grad_norm=self.config.optimizer.max_grad_norm,
-            autocast=torch.bfloat16 if half else None,
-            seed=self.config.train.seed,
-        )
-
-    def _batches(self, step: int) -> Iterator[Batch]:
-        """Draw this rank's micro-batches of a step, which depend on seed and step alone."""
-        size, engine = self.plan.layout.mbs, self.engine
-        for index in range(self.plan.micro_batches):
-            with self.recorder.span("data", "data"):
-                first = step * self.config.train.global_batch
-                first += (index * engine.data_ranks + engine.data_rank) * size
-                drawn = torch.from_numpy(self.sampler.sequences(range(first, first + size))).to(self.device)
-            yield drawn[:, :-1], drawn[:, 1:]
-
-    def _held_out(self) -> Iterator[Batch]:
-        """Cut this rank's share of the held-out sequences into micro-batches, equally many on every rank.
-
-        Where sequences are lacking, others stand in their place with targets that are not counted.
-        """
-        size, engine = self.plan.layout.mbs, self.engine
-        share = self.held_out[engine.data_rank :: engine.data_ranks]
-        largest_share = -(-len(self.held_out) // engine.data_ranks)
-        for first in range(0, largest_share, size):
-            batch = share[first : first + size]
-            targets = torch.full((size, self.held_out.shape[1] - 1), NOT_COUNTED)
-            targets[: len(batch)] = batch[:, 1:]
-            filled = torch.cat((batch, self.held_out[:1].expand(size - len(batch), -1)))
-            yield filled[:, :-1].to(self.device), targets.to(self.device)
 
     def _sum(self, values: Tensor) -> Tensor:
         values = values.to(self.device)
@@ -273,3 +231,17 @@ def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
 def median_parts(steps: list[dict[str, float]]) -> dict[str, float]:
     """Return the median of each part."""
     return {name: statistics.median(step[name] for step in steps) for name in steps[0]}
+
+
+def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
+    """Return what an engine takes from the configuration."""
+    choice = config.train.precision
+    half = choice == "bf16" or (choice == "auto" and device.type == "cuda")
+    return Settings(
+        device=device,
+        optimizer=lambda module: make_optimizer(module, config.optimizer),
+        notes=notes,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        autocast=torch.bfloat16 if half else None,
+        seed=config.train.seed,
+    )

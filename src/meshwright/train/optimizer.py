@@ -1,4 +1,4 @@
-"""AdamW with decay of matrices only, and the learning-rate schedule."""
+"""AdamW with decay of matrices only, or plain SGD, and the learning-rate schedule."""
 
 import math
 
@@ -7,11 +7,13 @@ import torch
 from .config import OptimizerConfig
 
 
-def make_optimizer(model: torch.nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) over `model`; norms are not decayed."""
+def make_optimizer(model: torch.nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) or SGD over `model`; norms are not decayed."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if config.kind == "sgd":
+        return torch.optim.SGD(groups, lr=config.learning_rate)
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
     )

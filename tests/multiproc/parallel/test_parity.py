@@ -29,7 +29,9 @@ def alone(_pools):
 def check(case, alone, rank_pool):
     expected = alone(case.model)
 
-    found = rank_pool(Layout.parse(case.layout).world_size).run(run, case.layout, case.model, case.backend)
+    found = rank_pool(Layout.parse(case.layout).world_size).run(
+        run, case.layout, case.model, case.backend, timeout_s=240
+    )
 
     assert loss_difference(expected, found) < LOSS
     assert difference(expected, found) < PARAMETERS

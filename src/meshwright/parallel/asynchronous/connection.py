@@ -1,0 +1,129 @@
+"""A connection that carries messages with tensors, and counts the bytes that it moves.
+
+A frame is a header (a check word, the size of the message, the size of the payload), the message as JSON, and the
+payload. Nothing is pickled. The first message is a `Hello` with the random word of the run.
+"""
+
+import contextlib
+import hmac
+import socket
+import threading
+from struct import Struct
+
+import msgspec
+import torch
+from torch import Tensor
+
+from ...errors import MeshwrightError
+from .messages import Done, Hello, Message, Refused
+
+HEADER = Struct("<QIQ")
+CHECK = 0x4D57_4153_594E_0001  # a stream that is out of step, or not ours, is noticed
+MAX_MESSAGE_BYTES = 64 * 2**20  # a worker's record is the largest
+MAX_PAYLOAD_BYTES = 2**40
+CONNECT_TIMEOUT_S = 30.0
+EMPTY = torch.empty(0, dtype=torch.uint8)
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+class ConnectionLost(MeshwrightError):
+    """The other side has gone, or does not speak our language."""
+
+
+class RefusedError(MeshwrightError):
+    """The other side did not do what it was asked for; the message is its reason."""
+
+
+class Connection:
+    """One end of a connection. Sends of several threads do not mix; one thread at a time receives."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._sending = threading.Lock()
+        self._asking = threading.Lock()
+        self.moved_bytes = 0  # sent and received, headers included
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, message: Message, payload: Tensor = EMPTY) -> None:
+        """Send a message and the bytes of a contiguous tensor; ConnectionLost if the other side has gone."""
+        text = msgspec.json.encode(message)
+        data = payload.view(torch.uint8).view(-1).numpy().data if payload.numel() else memoryview(b"")
+        with self._sending:
+            try:
+                self._stream.sendall(HEADER.pack(CHECK, len(text), data.nbytes) + text)
+                self._stream.sendall(data)
+            except OSError as error:
+                raise ConnectionLost(f"lost the connection: {error.strerror or error}") from None
+            self.moved_bytes += HEADER.size + len(text) + data.nbytes
+
+    def receive(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> tuple[Message, Tensor]:
+        """Wait for a message; return it with its payload as bytes. ConnectionLost if none will come."""
+        check, size, payload_bytes = HEADER.unpack(self._exactly(torch.empty(HEADER.size, dtype=torch.uint8)))
+        if check != CHECK or size > MAX_MESSAGE_BYTES or payload_bytes > max_payload_bytes:
+            raise ConnectionLost("the other side does not speak our language")
+        try:
+            message = _decoder.decode(self._exactly(torch.empty(size, dtype=torch.uint8)))
+        except msgspec.DecodeError as error:
+            raise ConnectionLost(f"the other side does not speak our language: {error}") from None
+        payload = torch.empty(payload_bytes, dtype=torch.uint8)
+        self._exactly(payload)
+        return message, payload
+
+    def ask(self, message: Message, payload: Tensor = EMPTY) -> tuple[Message, Tensor]:
+        """Send a request and return its reply; RefusedError if it was refused."""
+        with self._asking:
+            self.send(message, payload)
+            reply, data = self.receive()
+        if isinstance(reply, Refused):
+            raise RefusedError(reply.reason)
+        return reply, data
+
+    def close(self) -> None:
+        """Close; whoever waits on the other side, or here in another thread, loses the connection."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
+
+    def _exactly(self, target: Tensor) -> memoryview:
+        view: memoryview = target.numpy().data
+        got = 0
+        while got < view.nbytes:
+            try:
+                count = self._stream.recv_into(view[got:])
+            except OSError as error:
+                raise ConnectionLost(f"lost the connection: {error.strerror or error}") from None
+            if not count:
+                raise ConnectionLost("the other side has gone")
+            got += count
+        self.moved_bytes += got
+        return view
+
+
+def connect(address: str, word: str) -> Connection:
+    """Return a connection to HOST:PORT that has been let in; ConnectionLost if nobody is there."""
+    host, _, port = address.rpartition(":")
+    try:
+        stream = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S)
+    except OSError as error:
+        raise ConnectionLost(f"cannot reach the server at {address}: {error.strerror or error}") from None
+    stream.settimeout(None)
+    connection = Connection(stream)
+    connection.ask(Hello(word))
+    return connection
+
+
+def welcome(stream: socket.socket, word: str) -> Connection | None:
+    """Return the connection of a visitor who knows the word; None, and closed, for anybody else."""
+    stream.settimeout(CONNECT_TIMEOUT_S)
+    connection = Connection(stream)
+    try:
+        hello, _ = connection.receive(max_payload_bytes=0)
+        if isinstance(hello, Hello) and hmac.compare_digest(hello.word, word):
+            connection.send(Done())
+            stream.settimeout(None)
+            return connection
+    except MeshwrightError:
+        pass
+    connection.close()
+    return None

@@ -1,0 +1,85 @@
+"""Who is in: workers join, are heard, and leave."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Change(NamedTuple):
+    """A worker came or went."""
+
+    rank: int
+    pid: int
+    joined: bool
+    reason: str  # why it left
+    members: int  # how many are in now
+
+
+class Member:
+    """One worker that is in. `position` is the next exchange that it will contribute to, or its clock.
+
+    `leased` is the exchange that its next lease belongs to: one ahead while a contribution is under way.
+    """
+
+    def __init__(self, number: int, rank: int, pid: int, host: str, position: int, now_s: float) -> None:
+        self.number, self.rank, self.pid, self.host = number, rank, pid, host
+        self.position = self.leased = position
+        self.heard_s = now_s
+        self.parked = False  # it waits for work that may never come; nobody waits for it
+        self.finished = False
+        self.unsynced = 0  # fragments that hold progress which has not been contributed
+        self.version = 0  # of the weights that it computes with
+        self.staleness = 0  # of the weights that it computes with
+        self.shares_per_s = 0.0
+
+
+class Members:
+    """The workers that are in, by a number that is given once."""
+
+    def __init__(self) -> None:
+        self._in: dict[int, Member] = {}
+        self._given = 0
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._in.values())
+
+    def __len__(self) -> int:
+        return len(self._in)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._in
+
+    def __getitem__(self, number: int) -> Member:
+        return self._in[number]
+
+    def get(self, number: int) -> Member | None:
+        """Return a worker, None if it is not in."""
+        return self._in.get(number)
+
+    def join(self, rank: int, pid: int, host: str, position: int, now_s: float) -> Member:
+        """Let a worker in."""
+        member = Member(self._given, rank, pid, host, position, now_s)
+        self._in[self._given] = member
+        self._given += 1
+        return member
+
+    def leave(self, number: int) -> Member | None:
+        """Let a worker go; None if it was not in."""
+        return self._in.pop(number, None)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are in."""
+        return sorted(member.rank for member in self)
+
+    @property
+    def working(self) -> list[Member]:
+        """Those whom others wait for."""
+        return [member for member in self if not member.parked and not member.finished]
+
+    def lowest_clock(self) -> int:
+        """Return the position of the slowest of those who work; of nobody, 0."""
+        return min((member.position for member in self.working), default=0)
+
+    def silent_since(self, before_s: float) -> list[Member]:
+        """Return those who have not been heard since a time."""
+        return [member for member in self if member.heard_s < before_s]

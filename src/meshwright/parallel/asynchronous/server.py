@@ -1,0 +1,79 @@
+"""One server: listens, lets in who knows the word, and answers on a thread for each connection.
+
+The first server has the coordinator too. Who joined on a connection is out when that connection ends.
+"""
+
+import contextlib
+import socket
+import threading
+
+from .bank import Vault
+from .connection import Connection, ConnectionLost, welcome
+from .coordinator import Coordinator
+from .messages import Beat, Joined, Message, Refused
+
+
+class Listener:
+    """Answers visitors of one address until it is closed; `coordinator` is None on all servers but the first."""
+
+    def __init__(self, host: str, word: str, vault: Vault) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=128)
+        self._word = word
+        self.vault = vault
+        self.coordinator: Coordinator | None = None
+        self.address = f"{host}:{self._socket.getsockname()[1]}"
+        self._connections: set[Connection] = set()
+
+    def start(self) -> None:
+        """Answer from now on."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more; visitors lose their connections."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for connection in list(self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                stream, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+
+    def _serve(self, stream: socket.socket) -> None:
+        connection = welcome(stream, self._word)
+        if connection is None:
+            return
+        self._connections.add(connection)
+        joined: list[int] = []
+        reason = "its connection closed"
+        try:
+            while True:
+                message, payload = connection.receive()
+                if isinstance(message, Beat):
+                    if self.coordinator is not None:
+                        self.coordinator.beat(message.member)
+                    continue
+                kept = self.vault.handle(message, payload)
+                reply, data = kept if kept is not None else (self._decide(message), None)
+                if isinstance(reply, Joined):
+                    joined.append(reply.member)
+                connection.send(reply, data) if data is not None else connection.send(reply)
+        except ConnectionLost:
+            pass
+        except Exception as error:  # the coordinator keeps it for whoever waits for the run
+            reason = str(error)
+        finally:
+            self._connections.discard(connection)
+            connection.close()
+            for member in joined:
+                assert self.coordinator is not None
+                self.coordinator.leave(member, reason)
+
+    def _decide(self, message: Message) -> Message:
+        if self.coordinator is None:
+            return Refused("the coordinator is elsewhere")
+        return self.coordinator.answer(message)
