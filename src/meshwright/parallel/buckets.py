@@ -44,6 +44,7 @@ class _Bucket:
             start += parameter.numel()
         self.missing: set[nn.Parameter] = set(parameters)
         self.work: Any = None
+        self.not_noted: tuple[str, float] | None = None  # a collective under way, and when it started
         if scatter:
             self.share = padded // channel.size
             self.part = self.flat.new_zeros(self.share)  # of the summed gradient
@@ -102,6 +103,9 @@ class Buckets:
         for bucket in self._buckets:
             bucket.work.wait()
             bucket.work = None
+            if bucket.not_noted is not None:
+                self._note(bucket.not_noted[0], bucket.flat, bucket.not_noted[1])
+                bucket.not_noted = None
 
     def pieces(self) -> list[Piece]:
         """Return the runs that this rank updates (ZeRO 1)."""
@@ -147,7 +151,10 @@ class Buckets:
         else:
             bucket.work = dist.all_reduce(bucket.flat, group=group, async_op=True)
             name = "all_reduce"
-        bucket.work.get_future().add_done_callback(lambda _: self._note(name, bucket.flat, start))
+        try:
+            bucket.work.get_future().add_done_callback(lambda _: self._note(name, bucket.flat, start))
+        except RuntimeError:  # Gloo has no future for a reduce-scatter: it is noted when it is waited for
+            bucket.not_noted = (name, start)
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
         self._notes.note("comm", name, start_s, time.monotonic(), buffer.numel() * buffer.element_size())

@@ -152,15 +152,14 @@ class Decoder(nn.Module):
         )
         return part
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor, x_BTC: Tensor | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor, before_BTC: Tensor | None = None) -> Tensor:
         """Return the summed negative log-likelihood of the targets, in nats; of a piece before the last, its output.
 
-        `x_BTC` is the output of the piece before.
+        `before_BTC` is the output of the piece before.
         """
         length = tokens_BT.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        if self.first:
-            x_BTC = self.embedding(tokens_BT)
+        x_BTC: Tensor = self.embedding(tokens_BT) if before_BTC is None else before_BTC
         for layer in self.layers:
             if not isinstance(layer, nn.Identity):  # which stands for a layer of another piece
                 x_BTC = recomputed(self.recompute, layer, x_BTC, cos, sin)

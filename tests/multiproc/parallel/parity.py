@@ -27,9 +27,7 @@ class Silent:
     def span(self, lane: Lane, name: str, detail: str = "") -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def note(
-        self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = ""
-    ) -> None:
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
         pass
 
 

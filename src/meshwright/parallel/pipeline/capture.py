@@ -178,7 +178,7 @@ def _attribute(root: nn.Module, target: str) -> Any:
 
 def _loss_of(output: fx.Node) -> fx.Node:
     """Return the node that the graph returns; InputError unless it is one scalar."""
-    results = fx.node.map_arg(output.args, lambda node: node)
+    results: Any = output.args
     while isinstance(results, tuple | list) and len(results) == 1:
         results = results[0]
     if not isinstance(results, fx.Node) or results.meta["val"].numel() != 1:
@@ -238,6 +238,9 @@ def _copy(node: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> fx.
 def _parameters_of(nodes: Iterable[fx.Node]) -> set[str]:
     """Return the parameters that nodes use."""
     sources = {source for node in nodes for source in node.all_input_nodes if source.op == "get_attr"}
-    return {
-        str(s.target) for s in sources if isinstance(_attribute(s.graph.owning_module, str(s.target)), nn.Parameter)
-    }
+    return {str(source.target) for source in sources if _is_parameter(source)}
+
+
+def _is_parameter(source: fx.Node) -> bool:
+    root = source.graph.owning_module
+    return root is not None and isinstance(_attribute(root, str(source.target)), nn.Parameter)
