@@ -1,0 +1,153 @@
+"""The mechanisms that the page "What is in the box" shows, by chapter."""
+
+from docsite.box import Chapter, Entry
+
+PRIMITIVES = {
+    "Send and receive": ("send", "direct"),
+    "Copy": ("copy", "local"),
+    "Signal and wait": ("signal", "direct"),
+    "Barrier": ("barrier", "dissemination"),
+    "Broadcast": ("broadcast", "binomial"),
+    "Scatter": ("scatter", "binomial"),
+    "Gather": ("gather", "binomial"),
+    "Reduce": ("reduce", "binomial"),
+    "All-gather": ("all_gather", "ring"),
+    "Reduce-scatter": ("reduce_scatter", "ring"),
+    "All-to-all": ("all_to_all", "pairwise"),
+}
+WAYS = {
+    "Parameter server": "parameter_server",
+    "Naive decentralised": "naive",
+    "Staggered decentralised": "staggered",
+    "Partitioned": "partitioned",
+    "Partitioned, one message at a time": "partitioned_staggered",
+    "Ring": "ring",
+    "Recursive halving-doubling": "halving_doubling",
+    "Recursive doubling": "recursive_doubling",
+    "Double binary tree": "tree",
+    "Double binary tree, pipelined": "tree_pipelined",
+    "One shot": "one_shot",
+}
+INSIDE = {
+    "PCIe 3": "pcie-3", "PCIe 4": "pcie-4", "PCIe 5": "pcie-5", "PCIe 6": "pcie-6", "PCIe 7": "pcie-7",
+    "NVLink 1": "nvlink-1", "NVLink 2": "nvlink-2", "NVLink 3": "nvlink-3", "NVLink 3, cut": "nvlink-3-cut",
+    "NVLink 4": "nvlink-4", "NVLink 4, cut": "nvlink-4-cut", "NVLink 5": "nvlink-5", "xGMI, MI250X": "xgmi-mi250x",
+    "xGMI, MI300X": "xgmi-mi300x", "Gaudi2": "gaudi2",
+}  # fmt: skip
+BETWEEN = {
+    "InfiniBand": "infiniband", "EFA": "efa", "Gaudi2's RoCE": "gaudi2-100gbe", "GPUDirect-TCPX": "tcpx",
+    "Slingshot": "slingshot", "Omni-Path": "opa", "RoCE v2": "roce", "TCP over Ethernet": "tcp-",
+}  # fmt: skip
+DUMPS = {
+    "nvidia-smi topo -m, two GPUs with NV2": "two_nv2.txt",
+    "nvidia-smi topo -m, two GPUs over the host bridge": "two_phb.txt",
+    "nvidia-smi topo -m, eight A100": "8_a100.txt",
+    "nvidia-smi topo -m, eight H100": "8_h100.txt --gpu h100",
+    "nvidia-smi topo -m, a DGX-1's cube mesh": "dgx1_v100.txt",
+    "rocm-smi --showtopo": "rocm-smi.txt",
+    "lstopo XML (hwloc)": "lstopo.xml",
+    "NCCL's topology XML": "nccl.xml",
+    "scontrol show topology": "slurm.txt",
+}
+
+
+SMALL = "--model llama3-8b --cluster dgx-h200 --gpus 8 --global-batch 64"
+MODEL = "--model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512"
+PARALLEL = {
+    "Data parallel, synchronous": (SMALL, "dp=8", "Every rank holds the model; gradients are summed."),
+    "Fully sharded, ZeRO-1": (MODEL, "tp=8,pp=2,sp=1,zero=1", "Optimiser state is sharded over data-parallel ranks."),
+    "Fully sharded, ZeRO-2": (MODEL, "tp=8,pp=2,sp=1,zero=2", "Gradients too."),
+    "Fully sharded, ZeRO-3": (MODEL, "tp=8,sp=1,zero=3", "Parameters too, gathered when needed: 3N bytes, not 2N."),
+    "Pipeline, GPipe": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=gpipe", "All forwards, then all backwards."),
+    "Pipeline, 1F1B": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=1f1b", "Bubble (p-1)/m, p micro-batches in flight."),
+    "Pipeline, interleaved": (MODEL, "tp=8,pp=4,vpp=2,sp=1,zero=1,schedule=interleaved", "Bubble (p-1)/(v m)."),
+    "Pipeline, zero-bubble": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=zb", "The weights' gradients fill the bubble."),
+    "Tensor parallel": (MODEL, "tp=8,zero=1", "Each layer cut over the GPUs of a node."),
+    "Sequence parallel": (MODEL, "tp=8,sp=1,zero=1", "What tensor parallelism leaves whole is cut along the sequence."),
+    "Context parallel": (MODEL, "tp=8,cp=2,sp=1,zero=1", "The sequence cut over ranks, keys and values passed round."),
+    "Expert parallel": (
+        "--model mixtral-8x7b --cluster dgx-h100 --gpus 64 --global-batch 256", "tp=2,sp=1,ep=8,zero=1", "Experts over "
+        "ranks, tokens sent to them."),
+    "Hybrid": (MODEL, "tp=8,pp=4,dp=8,sp=1,zero=1", "Tensor inside a node, pipeline and data between nodes."),
+    "Recomputation": (MODEL, "tp=8,pp=4,sp=1,zero=1,recompute=full", "Forward twice: 4 passes' FLOPs instead of 3."),
+}  # fmt: skip
+SIZING = {
+    "FLOPs of a step, MFU, memory of the state, gradient traffic in a node": "--params 2B --seq-len 2048 "
+    "--global-batch 16 --gpus 8 --cluster dgx-a100-80g --recompute full",
+    "Between nodes: 200 Gb/s": "--params 2B --seq-len 2048 --global-batch 64 --gpus 32 --cluster dgx-a100-80g "
+    "--inter 200Gbps --recompute full",
+    "Between nodes: 400 Gb/s": "--params 2B --seq-len 2048 --global-batch 64 --gpus 32 --cluster dgx-a100-80g "
+    "--inter 400Gbps --recompute full",
+    "A token budget, and a layer that must be cut": "--params 1.8T --tokens 13T --layers 120 --seq-len 2048 "
+    "--global-batch 1 --gpus 1 --cluster dgx-a100-80g --mfu 1",
+}
+
+
+def _priced(ranks: int) -> str:
+    return f"meshwright collectives price --ranks {ranks} --bytes 64M --rate 300GB/s --alpha 5us"
+
+
+CHAPTERS = (
+    Chapter(
+        "Collectives",
+        tuple(
+            Entry(name, f"meshwright collectives draw {algorithm} --collective {kind} --ranks 4" + extra)
+            for name, (kind, algorithm) in PRIMITIVES.items()
+            for extra in (" --target 1" if kind in {"send", "signal"} else "",)
+        ),
+        "Drawn for four ranks; every algorithm of each is in `meshwright collectives list`.",
+    ),
+    Chapter(
+        "Ways of all-reduce",
+        (
+            *(Entry(name, f"meshwright collectives show {key} --ranks 4") for name, key in WAYS.items()),
+            Entry("Hierarchical", "meshwright collectives show hierarchical:ring/ring:2 --ranks 4"),
+            Entry("Every way proved", "meshwright collectives verify ring --ranks 8"),
+            Entry("Every way priced", _priced(8)),
+            Entry(
+                "Bus bandwidth, fits and verdicts of a measured table",
+                "meshwright bench --from saved.txt --node dgx-a100-80g",
+            ),
+        ),
+    ),
+    Chapter(
+        "Ways to parallelise",
+        tuple(
+            Entry(name, f"meshwright plan {setting} --layout {layout}", about)
+            for name, (setting, layout, about) in PARALLEL.items()
+        ),
+    ),
+    Chapter(
+        "Sizing arithmetic",
+        (
+            *(Entry(name, f"meshwright plan {words}") for name, words in SIZING.items()),
+            Entry("2(P-1)/P: NVLink against the network, A100 and A800", "python examples/dgx_a100_against_a800.py"),
+        ),
+    ),
+    Chapter(
+        "Links inside a node",
+        tuple(Entry(name, f"meshwright topo --catalogue interconnects {key}") for name, key in INSIDE.items()),
+    ),
+    Chapter("Switches between GPUs", (Entry("NVSwitch", "meshwright topo --catalogue switches"),)),
+    Chapter(
+        "Fabrics between nodes",
+        tuple(Entry(name, f"meshwright topo --catalogue networks {key}") for name, key in BETWEEN.items()),
+    ),
+    Chapter(
+        "Machines and accelerators",
+        (
+            Entry("Accelerators", "meshwright topo --catalogue accelerators a100"),
+            Entry("Nodes side by side", "meshwright topo --catalogue --compare dgx-a100-80g dgx-a800"),
+            Entry("Traps in published figures", "meshwright topo --catalogue traps"),
+        ),
+    ),
+    Chapter(
+        "Finding out what a machine has",
+        (
+            *(Entry(name, f"meshwright topo --from {file}") for name, file in DUMPS.items()),
+            Entry("What is set up badly, and why each check matters", "meshwright doctor --list"),
+        ),
+        "Without `--from`, `meshwright topo` reads this machine from sysfs (PCIe, NUMA, InfiniBand), NVML, AMD's KFD "
+        "and netlink, and names NCCL's net plugins on the library path.",
+    ),
+)
