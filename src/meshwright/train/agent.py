@@ -57,9 +57,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         start.min_nodes,
         start.nodes,
         local_addr=start.host if here else address_towards(start.host),
-        timeout=RendezvousTimeout(
-            join=timedelta(seconds=start.timeout_s), last_call=timedelta(seconds=LAST_CALL_S)
-        ),
+        timeout=RendezvousTimeout(join=timedelta(seconds=start.timeout_s), last_call=timedelta(seconds=LAST_CALL_S)),
         keep_alive_interval=HEARTBEAT_S,
         keep_alive_max_attempt=HEARTBEATS,
     )

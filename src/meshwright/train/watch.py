@@ -95,9 +95,7 @@ class Watch:
         where = f", in {operation}" if operation else ""
         self._named.add(member.rank)
         text = f"{member} died{where}"
-        self._record(
-            Event(kind="failure", message=text, culprit=member.rank, host=member.host, operation=operation)
-        )
+        self._record(Event(kind="failure", message=text, culprit=member.rank, host=member.host, operation=operation))
         if group is not None:
             group.dump_flight(text)
 
