@@ -22,16 +22,16 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
     path = Path(path)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe is waited for
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                kind = "folder" if stat.S_ISDIR(mode) else "device or pipe"
-                raise InputError(f"{path}: is a {kind}, expected a file")
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: is a device or a pipe, expected a file")
             data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
             raise InputError(f"{path}: larger than {max_bytes} bytes, refused")
         return data.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder, expected a file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
