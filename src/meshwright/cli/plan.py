@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from ..workload.models import Model
 
 EXAMPLES = """\b
-Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512
-         (add --layout tp=8,pp=4,sp=1, or --target-mfu 0.45, or --scaling fixed)
-         meshwright plan --params 2B --seq-len 2048 --global-batch 16 --cluster dgx-a100-80g
+Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
+         meshwright plan --params 2B --gpus 8 --cluster dgx-a100-80g
 """
 
 
