@@ -16,6 +16,7 @@ COMMANDS = {
     "report": "Write the page of a run, of two runs, or of a trace: predicted beside measured.",
     "collectives": "List, verify, draw, price, export and import collective schedules.",
     "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",
+    "simulate": "A collective or a training step on every link of a cluster, up to 100,000 devices.",
     "topo": "Show devices, links, NUMA and bottlenecks of this machine or of a saved dump; the hardware catalogue.",
     "validate": "The planner against a table of measured runs, published or your own.",
     "emulate": "A cluster in a box: run a command in it, break its links and ranks.",
