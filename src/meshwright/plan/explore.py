@@ -124,7 +124,7 @@ def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: st
     """Return one layout of a grid as a row."""
     return Row(
         layout=grid.layout(index),
-        predicted=performance(setting, prices, index),
+        predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
         fits=bool(prices.peak_memory_bytes[index] <= machine_of(setting).memory_bytes),
         note=note,
