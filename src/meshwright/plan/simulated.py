@@ -45,7 +45,7 @@ def effective_cluster(setting: Setting) -> Cluster:
         gpu_bandwidth_bytes_per_s=inside,
         peer_bandwidth_bytes_per_s=group.peer_bandwidth_bytes_per_s * inside / group.gpu_bandwidth_bytes_per_s,
         mesh=tuple((a, b, rate * link) for a, b, rate in group.mesh),
-        gpu_latency_s=float(c.link_latency_s * c.pace),
+        gpu_latency_s=float(c.small_s / 10.0 * c.pace),  # as the cost model takes it for a send
         nic_bandwidth_bytes_per_s=node / max(1, group.nics),
         nic_latency_s=float(c.network_latency_s * c.pace),
         count=-(-setting.gpus // group.gpus) if setting.gpus > group.gpus else group.count,
