@@ -120,7 +120,7 @@ def _inside(setting: Setting, layout: Layout, c: Coefficients) -> tuple[Comm, ..
         found += [Comm(axis="tp", collective=name, bytes=size) for name in names * 2]
     model = setting.architecture
     if layout.ep > 1 and model.experts:
-        share = model.moe_layers / model.num_hidden_layers * (1 - float(c.ep_hidden))
+        share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed)
         sent = _activation_bytes(setting, layout) * model.experts_per_token / (layout.tp if layout.sp else 1)
         found += [Comm(axis="ep", collective="all_to_all", bytes=round(sent * share))] * 2
     return tuple(found)
