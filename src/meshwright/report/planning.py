@@ -210,7 +210,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None
-        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there on",
+        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there",
         highlight=False,
     )
 
