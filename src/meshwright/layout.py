@@ -62,6 +62,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Number of ranks."""
         return self.tp * self.cp * self.dp * self.pp
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is plain synchronous data parallelism, where every rank holds the whole model."""
+        return self == Layout(dp=self.dp, mbs=self.mbs, recompute=self.recompute, order=self.order)
+
     def __str__(self) -> str:
         """Return the text form: every key that is not at its default, and always dp and mbs."""
         fixed = {"dp", "mbs"}
@@ -122,6 +127,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     global_batch_sequences: int
     seq_len: int
     bucket_bytes: int  # gradients travel in buckets of this size
+    cut: tuple[int, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
     alternatives: tuple[Candidate, ...] = ()
     reason: str = ""
     schema: Literal["meshwright.plan/1"] = "meshwright.plan/1"

@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",
     "simulate": "A collective or a training step on every link of a cluster, up to 100,000 devices.",
     "topo": "Show devices, links, NUMA and bottlenecks of this machine or of a saved dump; the hardware catalogue.",
+    "validate": "The planner against a table of measured runs, published or your own.",
     "emulate": "A cluster in a box: run a command in it, break its links and ranks.",
     "checkpoint": "Verify, show and convert checkpoints (Hugging Face in and out).",
     "completion": "Print or install the completion of bash, zsh or fish.",

@@ -25,6 +25,7 @@ from .study import Rejection, Row, Study
 T = TypeVar("T")
 MAX_ROWS = 12
 MAX_PARETO = 16
+SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
 CHUNK = 16_384  # layouts priced at once: their arrays stay in the cache
 
 
@@ -76,7 +77,11 @@ def price_all(setting: Setting) -> Priced:
 
 def explore(setting: Setting, *, model: str = "") -> Study:
     """Return what the search found; InputError if no layout is legal or none fits in memory."""
-    priced = price_all(setting)
+    return study_of(setting, price_all(setting), model=model)
+
+
+def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
+    """Return what priced layouts amount to; InputError if none fits in memory."""
     if not len(priced.grid):
         raise InputError(_does_not_fit(priced))
     order = np.argsort(priced.prices.step_time_s, kind="stable")
@@ -119,7 +124,7 @@ def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: st
     """Return one layout of a grid as a row."""
     return Row(
         layout=grid.layout(index),
-        predicted=performance(setting, prices, index),
+        predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
         fits=bool(prices.peak_memory_bytes[index] <= machine_of(setting).memory_bytes),
         note=note,
@@ -210,11 +215,15 @@ class _Uncut:
 
 
 def _pareto(prices: Prices) -> list[int]:
-    """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly."""
+    """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly.
+
+    What is over ten times as slow as the fastest is left out.
+    """
     order = np.lexsort((prices.step_time_s, prices.peak_memory_bytes))
     times = prices.step_time_s[order]
     best = np.minimum.accumulate(times)
     front = order[np.concatenate([[True], times[1:] < best[:-1]])]
+    front = front[prices.step_time_s[front] <= SLOWEST * best[-1]]
     if len(front) > MAX_PARETO:
         front = front[np.linspace(0, len(front) - 1, MAX_PARETO).round().astype(int)]
     return [int(index) for index in front]
