@@ -33,10 +33,7 @@ def run(arguments: list[str]) -> Result:
     return Result(
         "simulator",
         rows,
-        [
-            "seconds of processor time on one core (what else runs does not count), of everything from the schedule to the"
-            " result",
-        ],
+        ["seconds: processor time on one core, whatever else runs; of everything from the schedule to the result"],
     )
 
 
