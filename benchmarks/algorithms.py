@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> Result:
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for ranks in options.ranks:
-        report = _emulated(ranks, options)
+        report = emulated("benchmarks.algorithms", ranks, options.nic, [options.sizes, options.seconds])
         rows += _rows(ranks, report)
         network = {key: float(f"{value:.3g}") for key, value in report["network"].items()}
         notes.append(f"{ranks} ranks, measured with plain messages: {network}")
@@ -53,10 +53,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _emulated(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Run `work` on every rank of an emulated cluster; return what rank 0 reports."""
-    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", options.nic, "--"]
-    words += [sys.executable, "-m", "benchmarks.algorithms", json.dumps([options.sizes, options.seconds])]
+def emulated(module: str, ranks: int, nic: str, arguments: list[Any]) -> dict[str, Any]:
+    """Run `work` of a benchmark on every rank of an emulated cluster; return what rank 0 reports."""
+    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", nic, "--"]
+    words += [sys.executable, "-m", module, json.dumps(arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
     if done.returncode or not reports:
@@ -118,6 +118,18 @@ def _plotted(rows: list[dict[str, Any]], ranks: int, draw: Any) -> str:
 
 def work(sizes: list[int], seconds: float) -> None:
     """Measure on one rank of the emulated cluster; rank 0 prints the report."""
+    executor = joined()
+    bench = Bench(executor)
+    network = bench.network()
+    times = {name: {size: bench.all_reduce(name, size, seconds) for size in sizes} for name in WAYS}
+    if executor.rank == 0:
+        print("REPORT " + json.dumps({"network": network, "times_s": times}), flush=True)
+    bench.barrier()
+    executor.transport.close()
+
+
+def joined() -> Any:
+    """Return the executor of this rank of an emulated cluster, over TCP, when all ranks are there."""
     import torch
     import torch.distributed as dist
 
@@ -128,17 +140,10 @@ def work(sizes: list[int], seconds: float) -> None:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = os.environ["MASTER_ADDR"]
     store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
-    bench = Bench(executor)
-    network = bench.network()
-    times = {name: {size: bench.all_reduce(name, size, seconds) for size in sizes} for name in WAYS}
-    if rank == 0:
-        print("REPORT " + json.dumps({"network": network, "times_s": times}), flush=True)
-    bench.barrier()
-    executor.transport.close()
+    return Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
 
 
-def own_address(master: str) -> str:
+def _own_address(master: str) -> str:
     """Return the address of this node on the network that reaches the master; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((master, 9))

@@ -13,12 +13,12 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.algorithms import Bench, emulated, joined
 from benchmarks.result import Result
 
 WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree", "parameter_server")
@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> Result:
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for ranks in options.ranks:
-        report = _emulated(ranks, options)
+        report = emulated("benchmarks.simulated", ranks, options.nic, [options.sizes, options.rounds])
         rows += _rows(ranks, report)
         told = {key: float(f"{value:.3g}") for key, value in {**report["network"], **report["compute"]}.items()}
         notes.append(f"{ranks} ranks, what the simulator was told: {told}")
@@ -66,17 +66,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
     parser.add_argument("--rounds", type=int, default=8, help="turns of every point")
     return parser.parse_args(arguments)
-
-
-def _emulated(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
-    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", options.nic, "--"]
-    words += [sys.executable, "-m", "benchmarks.simulated", json.dumps([options.sizes, options.rounds])]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
-    if done.returncode or not reports:
-        raise SystemExit(f"the emulated ranks failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    report: dict[str, Any] = json.loads(reports[0])
-    return report
 
 
 def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -146,18 +135,8 @@ def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
 
 def work(sizes: list[int], rounds: int) -> None:
     """Measure on one rank of the emulated cluster; rank 0 prints the report."""
-    import torch
-    import torch.distributed as dist
-
-    from benchmarks.algorithms import Bench, own_address
-    from meshwright.backend.executor import Executor
-    from meshwright.backend.transport_tcp import TcpTransport
-
-    torch.set_num_threads(1)
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    master = os.environ["MASTER_ADDR"]
-    store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    executor = Executor(TcpTransport(store, rank, ranks, address=own_address(master), timeout_s=300.0))
+    executor = joined()
+    rank = executor.rank
     bench = Bench(executor)
     step = _Steps(executor)
     network = _best([bench.network() for _ in range(3)])

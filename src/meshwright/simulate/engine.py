@@ -91,7 +91,8 @@ def run_numpy(program: Program) -> Outcome:
         items, place = uses.of(active)
         rate = fair_rates(len(active), place, uses.items[items], weight[items], capacity)
         if buckets is not None:
-            buckets.used = np.bincount(uses.items[items], weight[items] * rate[place], minlength=len(capacity))
+            used = np.bincount(uses.items[items], weight[items] * rate[place], minlength=len(capacity))
+            buckets.used = used.astype(np.float64)
     check_reached(program, end_s)
     return Outcome(start_s, end_s)
 
