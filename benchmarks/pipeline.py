@@ -1,7 +1,7 @@
 """Pipelines: idle share of each schedule against theory, and what the automatic cut gains over equal layers.
 
 Every layer sleeps (50 ms forward, 100 ms backward a stage), as two cores cannot compute four stages at once; messages,
-schedule and engine are those of training. Usage: python -m benchmarks pipeline [backend]
+schedule and engine are those of training. Usage: python -m benchmarks pipeline [backend [schedule ..]]
 """
 
 import contextlib
@@ -33,10 +33,10 @@ UNKNOWN = Performance(
 
 def run(arguments: list[str]) -> Result:
     """Measure every schedule at p = 4, then the cut of a model with one heavy layer."""
-    backend = arguments[0] if arguments else "meshwright"
+    backend, wanted = (arguments[0], arguments[1:]) if arguments else ("meshwright", [])
     rows: list[dict[str, Any]] = []
     with RankPool(4) as pool:
-        for name, virtual in SCHEDULES:
+        for name, virtual in ((n, v) for n, v in SCHEDULES if not wanted or n in wanted):
             for micro_batches in (4, 8, 16):
                 if name == "zb" and virtual == 2 and micro_batches < 7:
                     continue
