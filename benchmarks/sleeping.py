@@ -69,7 +69,8 @@ class SleepingChain(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor, x: Tensor | None = None) -> Tensor:
         """Return the output of these layers, of the last ones its sum."""
-        x = inputs if x is None else x
+        # the first layer sleeps in backward as all others do, so its input has a gradient too
+        x = inputs.detach().requires_grad_(torch.is_grad_enabled()) if x is None else x
         for index in self.kept:
             x = self.layers[index](x)
         return x.sum() if self.kept[-1] + 1 == len(self.layers) else x
