@@ -34,7 +34,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._resized(storage)
             return result
 
-        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = counted  # type: ignore[method-assign, assignment]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 

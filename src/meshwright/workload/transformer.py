@@ -58,6 +58,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def experts(self) -> int:
+        """Experts of a layer, 0 for a dense model: the name that `plan.legality` knows."""
+        return self.num_local_experts
+
+    @property
     def qkv_size(self) -> int:
         """Rows of the fused query, key and value projection."""
         return (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim

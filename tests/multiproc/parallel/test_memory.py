@@ -1,4 +1,4 @@
-"""Memory falls as the plan says: the peak of live tensors on a rank, counted in a real step, beside the plan's figure."""
+"""Memory falls as the plan says: the peak of live tensors on a rank, counted in a real step."""
 
 import pytest
 import torch
