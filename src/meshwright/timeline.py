@@ -191,6 +191,14 @@ def summarize(
     )
 
 
+def by_rank(spans: Iterable[Span]) -> list[list[Span]]:
+    """Return the spans of each rank, in the order of the ranks."""
+    found: dict[int, list[Span]] = {}
+    for span in spans:
+        found.setdefault(span.rank, []).append(span)
+    return [found[rank] for rank in sorted(found)]
+
+
 def step_parts(spans: Sequence[Span]) -> dict[str, float]:
     """Return the seconds of each part of one rank's step, which lasts from its first span to its last.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Literal, NamedTuple
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from ..layout import Layout, Plan
 from ..pipelines import Target, best_cut, schedule
@@ -169,7 +169,7 @@ def _title(group: Group) -> str:
 
 def _output(group: Group) -> str:
     value = group.nodes[-1].meta.get("val")
-    return str(list(value.shape)) if hasattr(value, "shape") else "several tensors"
+    return str(list(value.shape)) if isinstance(value, Tensor) else "several tensors"
 
 
 def _draw(title: str, lanes: Sequence[tuple[str, list[Box], list[Box]]]) -> str:

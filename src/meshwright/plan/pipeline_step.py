@@ -4,17 +4,19 @@ The timeline has one rank for each position of a pipeline. Compute is that of th
 while others compute, gradients of data parallelism after a rank's last backward, the update when all stages are done.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
 import msgspec
 
 from ..layout import Layout, micro_batches
-from ..pipelines import Cut, Grid, Target, best_cut, peak_in_flight, schedule, stage_times, timed
+from ..pipelines import Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
 from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
 from .memory import kept_activation_bytes, peak_memory_bytes
+from .split_step import Transfer, transfers, update_operators
 from .step import LOSS_BYTES, StepInputs, Times, collective_s
 
 FLOAT32_BYTES = 4
@@ -33,21 +35,22 @@ def activation_bytes(workload: Workload, layout: Layout) -> int:
 
 
 def plan_cut(layout: Layout, inputs: StepInputs) -> Cut:
-    """Return the best cut of the workload by its measured times, and the links between neighbours."""
-    times = Times(inputs.measured, layout.world_size)
+    """Return the best cut of the workload by measured times; InputError where a figure was not measured."""
     grid = grid_of(layout, inputs.global_batch)
-    chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
-    return best_cut(chain, _target(layout, inputs, grid), slack=SLACK)
+    return best_cut(_chain(layout, inputs)[0], _target(layout, inputs, grid), slack=SLACK)
 
 
-def predict_pipeline_step(layout: Layout, inputs: StepInputs, cut: Cut) -> Timeline:
-    """Return the timeline of one step of the ranks of one pipeline; InputError where a figure was not measured."""
+def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
+    """Return the timeline of one step of the ranks of one pipeline under its best cut, for any `bucket_bytes`.
+
+    Raises InputError where a figure was not measured.
+    """
     grid = grid_of(layout, inputs.global_batch)
-    times = Times(inputs.measured, layout.world_size)
-    chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
-    timing = timed(grid, stage_times(chain, _target(layout, inputs, grid), cut.bounds))
+    chain, sent = _chain(layout, inputs)
+    bounds = plan_cut(layout, inputs).bounds
+    timing = timed(grid, stage_times(chain, _target(layout, inputs, grid), bounds))
+    blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
     data_s = inputs.data_s * grid.micro_batches
-    update_s = sum(times.of(operator)[0] for operator in inputs.workload.update) / layout.pp
     spans: list[Span] = []
     free_s = []
     for rank, row in enumerate(grid.rows):
@@ -55,36 +58,52 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, cut: Cut) -> Timel
         now = data_s
         for action in row:
             start, end = (data_s + t for t in timing.intervals[action])
+            forward = action.kind == "F"
             if start > now:
-                name = "recv_activation" if action.kind == "F" else "recv_gradient"
+                name = "recv_activation" if forward else "recv_gradient"
                 spans.append(Span(rank, "comm", name, now, start, detail=str(action)))
-            name = "forward" if action.kind == "F" else "backward"
-            spans.append(Span(rank, "compute", name, start, end, detail=str(action)))
+            computed = end - blocked[action.stage][0 if forward else 1] * (action.kind != "W")
+            name = "forward" if forward else "backward"
+            spans.append(Span(rank, "compute", name, start, computed, detail=str(action)))
+            if computed < end:
+                spans.append(Span(rank, "comm", "collectives", computed, end, detail=str(action)))
             now = end
         free_s.append(now)
-    drained = max(free_s)
-    sums_s = _gradient_sums_s(layout, inputs, cut, grid)
     for rank, now in enumerate(free_s):
-        if drained > now:
-            spans.append(Span(rank, "comm", "drain", now, drained))
-        now = drained
-        for name, seconds, lane in (
-            ("all_reduce", sums_s[rank], "comm"),
-            ("optimizer", update_s, "compute"),
-            ("all_reduce", _all_reduce_s(inputs, layout.world_size, LOSS_BYTES), "comm"),
-        ):
-            spans.append(Span(rank, lane, name, now, now + seconds))  # type: ignore[arg-type]
-            now += seconds
+        spans += _end_of_step(layout, inputs, rank, now, max(free_s), _parameters(inputs, grid, bounds)[rank])
     return Timeline(spans=tuple(spans), source="predicted")
 
 
-def pipeline_peak_bytes(workload: Workload, layout: Layout, bounds: Sequence[int], global_batch: int) -> int:
-    """Return the peak bytes of live tensors of the fullest rank of a pipeline.
+def _end_of_step(
+    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, parameters: int
+) -> list[Span]:
+    """Return what a rank does when its row is done: wait for the others, sum gradients, update, sum the loss."""
+    times = Times(inputs.measured, layout.world_size)
+    share = parameters / inputs.workload.parameters
+    update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
+    data = layout.dp * layout.cp
+    sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 else 0.0
+    loss_s = 2 * _all_reduce_s(inputs, layout.world_size, LOSS_BYTES)  # the norm, the loss
+    spans = []
+    for lane, name, seconds in (
+        ("comm", "drain", drained - now),
+        ("comm", "all_reduce", sum_s),
+        ("compute", "optimizer", update_s),
+        ("comm", "all_reduce", loss_s),
+    ):
+        spans.append(Span(rank, lane, name, now, now + seconds))  # type: ignore[arg-type]
+        now += seconds
+    return spans
+
+
+def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -> int:
+    """Return the peak bytes of live tensors of the fullest rank of a pipeline under the best cut by counted costs.
 
     A rank holds its stages' weights and what `in_flight` micro-batches keep for backward; one of them is in backward at
     a time, as `memory.peak_memory_bytes` says for one stage alone.
     """
     grid = grid_of(layout, global_batch)
+    bounds = best_cut(units(workload, recompute=layout.recompute == "full"), Target.of(grid), slack=SLACK).bounds
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
     kept = [sum(_kept(layer, layout) for layer in layers) for layers in of_stage]
@@ -136,14 +155,33 @@ def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
     return Target.of(grid, links=[(0.0, seconds / size)] * layout.pp)
 
 
-def _gradient_sums_s(layout: Layout, inputs: StepInputs, cut: Cut, grid: Grid) -> list[float]:
-    """Return for each rank the seconds of the sum of its gradients over the data-parallel ranks."""
-    if layout.dp * layout.cp == 1:
-        return [0.0] * grid.ranks
-    each = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
-    of_stage = [sum(layer.parameters for layer in each[a:b]) for a, b in itertools.pairwise(cut.bounds)]
-    held = [sum(of_stage[stage] for stage in grid.stages_of(rank)) for rank in range(grid.ranks)]
-    return [_all_reduce_s(inputs, layout.dp * layout.cp, FLOAT32_BYTES * parameters) for parameters in held]
+def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:
+    """Return the units with their measured times, and what of forward and backward of each is blocking collectives."""
+    times = Times(inputs.measured, layout.world_size)
+    sent = []
+    for layer in inputs.workload.layers:
+        each = transfers(layout, inputs.workload, layer)
+        seconds = (
+            sum(_transfer_s(inputs, t) for t in each.forward),
+            sum(_transfer_s(inputs, t) for t in each.backward),
+        )
+        sent += [seconds] * layer.count
+    chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
+    return [
+        dataclasses.replace(unit, forward_s=unit.forward_s + forward_s, backward_s=unit.backward_s + backward_s)
+        for unit, (forward_s, backward_s) in zip(chain, sent, strict=True)
+    ], sent
+
+
+def _transfer_s(inputs: StepInputs, item: Transfer) -> float:
+    return item.share * _all_reduce_s(inputs, item.ranks, item.size_bytes) if item.ranks > 1 else 0.0
+
+
+def _parameters(inputs: StepInputs, grid: Grid, bounds: Sequence[int]) -> list[int]:
+    """Return the parameters that each rank of a pipeline holds."""
+    each = [layer.parameters for layer in inputs.workload.layers for _ in range(layer.count)]
+    of_stage = [sum(each[first:end]) for first, end in itertools.pairwise(bounds)]
+    return [sum(of_stage[stage] for stage in grid.stages_of(rank)) for rank in range(grid.ranks)]
 
 
 def _all_reduce_s(inputs: StepInputs, ranks: int, size_bytes: int) -> float:
