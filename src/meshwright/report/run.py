@@ -57,7 +57,7 @@ def _beside(comparison: Comparison, predicted: Performance, measured: Performanc
 
 
 def curves(runs: dict[str, Rows]) -> list[Figure | None]:
-    """Return what the rows of one or more runs hold over the steps; figures of asynchronous runs only where they are."""
+    """Return what the rows of one or more runs hold over the steps; what only asynchronous runs have, where it is."""
     return [
         curve_figure(
             "Loss", series(runs, "loss", "training") | series(runs, "validation_loss", "held out"), "nats per token"
