@@ -3,7 +3,7 @@
 Every rank holds all contestants at once and runs them one after the other, round after round, so that a change of the
 machine's mood meets all of them. `copy` is every rank copying the payload once in its own memory at the same time.
 Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes
-docs/backend-speed.html and .md).
+docs/backend-speed.md and backend-speed-plot.html).
 MPI takes part where `pip install 'meshwright[mpi]'` was done.
 """
 
@@ -243,7 +243,7 @@ def _plot(rows: list[dict[str, Any]]) -> Path:
     figure.update_yaxes(type="log", title="µs")
     figure.update_layout(height=320 * lines, width=480 * columns, title="collectives on one host (copy: the limit)")
     DOCS.mkdir(exist_ok=True)
-    path = DOCS / "backend-speed.html"
+    path = DOCS / "backend-speed-plot.html"
     figure.write_html(path, include_plotlyjs="cdn")
     return path
 

@@ -19,7 +19,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `mbs` is the micro-batch in sequences, `sp` the sequence-parallel switch of tensor parallelism, `ep` the expert
     degree (it divides dp x cp), `vpp` the virtual stages of a pipeline rank, and `order` names the mesh axes from the
-    innermost (neighbouring ranks) out.
+    innermost (neighbouring ranks) out. `replicas` is the number of copies of a model sharded by ZeRO 2 or 3 (HSDP:
+    sharded inside a node, replicated across); it divides dp x cp.
     """
 
     tp: int = 1
@@ -35,15 +36,20 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     recompute: Recompute = "none"
     order: str = "tp-cp-dp-pp"
     mode: Literal["sync", "async"] = "sync"
+    replicas: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs"):
+        for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         if self.order not in ORDERS:
             raise ValueError(f"order: expected the axes {', '.join(AXES)} once each, as tp-cp-dp-pp; got {self.order}")
         if (self.dp * self.cp) % self.ep:
             raise ValueError(f"ep: {self.ep} does not divide dp x cp = {self.dp * self.cp}")
+        if (self.dp * self.cp) % self.replicas:
+            raise ValueError(f"replicas: {self.replicas} does not divide dp x cp = {self.dp * self.cp}")
+        if self.replicas > 1 and self.zero < 2:
+            raise ValueError(f"replicas: copies of a sharded model need zero=2 or 3, not {self.zero}")
         if self.sp and self.tp == 1:
             raise ValueError("sp: sequence parallelism needs tp of 2 or more")
         if self.vpp > 1 and self.pp == 1:

@@ -4,6 +4,7 @@ A Timeline is a flat list of spans. Overlap is computed from unions of intervals
 collectives in flight at once count once.
 """
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -12,6 +13,8 @@ import msgspec
 
 Lane = Literal["compute", "comm", "data", "other"]
 Interval = tuple[float, float]
+LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
+_PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -24,7 +27,7 @@ class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     end_s: float
     step: int = 0
     bytes: int = 0  # payload of a communication, 0 for everything else
-    detail: str = ""
+    detail: str = ""  # "8 ranks of dp" of a collective, "round 2 to 5" and "round 2 from 4" of a send and its receive
 
 
 class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,17 +92,21 @@ def intervals(spans: Iterable[Span], *, lane: Lane | None = None, name: str | No
 
 
 def chrome_trace(timeline: Timeline) -> dict[str, Any]:
-    """Return the timeline as Chrome trace events, which Perfetto and chrome://tracing open; one process a rank."""
-    lanes: dict[str, int] = {"compute": 0, "comm": 1, "data": 2, "other": 3}
+    """Return the timeline as Chrome trace events, which Perfetto and chrome://tracing open; one process a rank.
+
+    Spans of one lane that overlap stand on tracks of their own; an arrow goes from each send to its receive.
+    """
     origin = min((s.start_s for s in timeline.spans), default=0.0)
-    events: list[dict[str, Any]] = []
-    for rank in sorted({s.rank for s in timeline.spans}):
-        events.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
-        events += [
-            {"ph": "M", "name": "thread_name", "pid": rank, "tid": tid, "args": {"name": lane}}
-            for lane, tid in lanes.items()
-        ]
-    for s in timeline.spans:
+    tracks = _tracks(timeline.spans)
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+        for rank in sorted({s.rank for s in timeline.spans})
+    ]
+    for rank, track in sorted({(s.rank, track) for s, track in zip(timeline.spans, tracks, strict=True)}):
+        lane, number = LANES[track % len(LANES)], track // len(LANES)
+        name = f"{lane} {number + 1}" if number else lane
+        events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": track, "args": {"name": name}})
+    for s, track in zip(timeline.spans, tracks, strict=True):
         args = {"step": s.step} | ({"bytes": s.bytes} if s.bytes else {}) | ({"detail": s.detail} if s.detail else {})
         events.append(
             {
@@ -107,13 +114,52 @@ def chrome_trace(timeline: Timeline) -> dict[str, Any]:
                 "name": s.name,
                 "cat": s.lane,
                 "pid": s.rank,
-                "tid": lanes[s.lane],
+                "tid": track,
                 "ts": (s.start_s - origin) * 1e6,
                 "dur": (s.end_s - s.start_s) * 1e6,
                 "args": args,
             }
         )
+    events += _flows(timeline.spans, tracks, origin)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"source": timeline.source}}
+
+
+def _tracks(spans: Sequence[Span]) -> list[int]:
+    """Return for each span its track: the number of its lane, plus 4 for each span that it overlaps there."""
+    free_s: dict[tuple[int, str], list[float]] = {}
+    found = [0] * len(spans)
+    for index in sorted(range(len(spans)), key=lambda i: spans[i].start_s):
+        span = spans[index]
+        ends = free_s.setdefault((span.rank, span.lane), [])
+        number = next((n for n, end in enumerate(ends) if end <= span.start_s), len(ends))
+        ends[number : number + 1] = [span.end_s]
+        found[index] = LANES.index(span.lane) + len(LANES) * number
+    return found
+
+
+def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[dict[str, Any]]:
+    """Return the arrows from sends to receives: the k-th of one to the k-th of the other with the same words before."""
+    sends: dict[tuple[int, str, int, int], list[int]] = {}
+    receives: dict[tuple[int, str, int, int], list[int]] = {}
+    for index in sorted(range(len(spans)), key=lambda i: spans[i].start_s):
+        span = spans[index]
+        match = _PEER.fullmatch(span.detail) if span.lane == "comm" else None
+        if match:
+            peer = int(match["peer"])
+            ends = (span.rank, peer) if match["way"] == "to" else (peer, span.rank)
+            kind = sends if match["way"] == "to" else receives
+            kind.setdefault((span.step, match["what"], *ends), []).append(index)
+    events: list[dict[str, Any]] = []
+    for key, senders in sends.items():
+        for sender, receiver in zip(senders, receives.get(key, []), strict=False):
+            ends_us = [(spans[sender].start_s - origin) * 1e6, (spans[receiver].end_s - origin) * 1e6]
+            places = [(spans[i].rank, tracks[i]) for i in (sender, receiver)]
+            events += [
+                {"ph": phase, "name": "message", "cat": "message", "id": sender, "pid": rank, "tid": track, "ts": ts}
+                | ({"bp": "e"} if phase == "f" else {})
+                for phase, (rank, track), ts in zip("sf", places, ends_us, strict=True)
+            ]
+    return events
 
 
 def summarize(
@@ -165,7 +211,6 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
 
 def parse_chrome_trace(trace: Any) -> Timeline:
     """Return the timeline that `chrome_trace` wrote; ValueError if it is not such a trace."""
-    lanes = {"compute", "comm", "data", "other"}
     try:
         spans = tuple(
             Span(
@@ -184,6 +229,6 @@ def parse_chrome_trace(trace: Any) -> Timeline:
         source = trace["otherData"]["source"]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a timeline of Meshwright: {error!r}") from None
-    if not {span.lane for span in spans} <= lanes:
-        raise ValueError(f"not a timeline of Meshwright: a lane other than {', '.join(sorted(lanes))}")
+    if not {span.lane for span in spans} <= set(LANES):
+        raise ValueError(f"not a timeline of Meshwright: a lane other than {', '.join(sorted(LANES))}")
     return Timeline(spans=spans, source=source)

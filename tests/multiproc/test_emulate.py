@@ -149,13 +149,13 @@ def test_nothing_is_left_when_the_launcher_is_killed():
             assert select.select([watch], [], [], 10)[0]  # the supervisor has seen it and is gone, with all it owned
 
 
-def test_topo_inside_finds_the_emulated_host_and_its_rate(emulated):
+def test_topo_inside_finds_the_emulated_hosts_and_their_rates(emulated):
     cluster = emulated(nodes=2, nic_bytes_per_s=500 * MEGABIT)
 
     seen = cluster.run_on(1, [sys.executable, "-m", "meshwright", "topo"]).splitlines()
 
-    assert seen[0].startswith("node1:")
-    assert [line.split()[-2:] for line in seen if "eth0" in line] == [["0.5", "Gb/s"]]
+    assert [line.split(":")[0] for line in seen[:2]] == ["node0", "node1"]
+    assert [line.split()[-2:] for line in seen if "emulated" in line] == [["0.5", "Gb/s"]] * 2
 
 
 @pytest.mark.slow
@@ -169,3 +169,13 @@ def test_bench_inside_measures_the_rate_that_was_asked(emulated):
     assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
     (row,) = map(json.loads, job.stdout(0).splitlines())
     assert row["busbw_GBps"] * 1e9 == pytest.approx(rate, rel=0.1)
+
+
+@pytest.mark.slow
+def test_bench_p2p_inside_is_held_against_the_nic(emulated):
+    cluster = emulated(nodes=2, nic_bytes_per_s=500 * MEGABIT)
+
+    job = cluster.start_ranks([sys.executable, "-m", "meshwright", "bench", "p2p", "--backend", "gloo"])
+
+    assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
+    assert "of 0.0625 GB/s per direction, the NIC" in job.stdout(0).splitlines()[-1]

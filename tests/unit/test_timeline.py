@@ -37,3 +37,22 @@ def test_the_chrome_trace_starts_at_zero_and_keeps_bytes():
     assert [(e["pid"], e["ts"]) for e in events] == [(0, 0.0), (1, 0.2e6 + events[1]["ts"] - 0.2e6)]
     assert events[1]["args"]["bytes"] == 64
     assert intervals(spans, lane="comm") == [(5.2, 5.4)]
+
+
+def test_an_arrow_goes_from_each_send_to_its_receive():
+    spans = (
+        Span(0, "comm", "send", 0.0, 1.0, bytes=8, detail="round 0 to 1"),
+        Span(1, "comm", "recv", 0.5, 1.5, bytes=8, detail="round 0 from 0"),
+        Span(1, "comm", "send", 0.0, 1.0, bytes=8, detail="round 0 to 0"),  # whose receive was not recorded
+    )
+    flows = [e for e in chrome_trace(Timeline(spans, "simulated"))["traceEvents"] if e["ph"] in "sf"]
+
+    assert [(e["ph"], e["pid"], e["ts"], e["id"]) for e in flows] == [("s", 0, 0.0, 0), ("f", 1, 1.5e6, 0)]
+
+
+def test_spans_that_overlap_stand_on_tracks_of_their_own():
+    spans = tuple(Span(0, "comm", "all_reduce", start, start + 1.0) for start in (0.0, 0.5, 1.0))
+    events = chrome_trace(Timeline(spans, "measured"))["traceEvents"]
+
+    assert [e["tid"] for e in events if e["ph"] == "X"] == [1, 5, 1]
+    assert {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"} == {1: "comm", 5: "comm 2"}

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .setup import device_of, synchronize
+from .together import Where, where
 
 LATENCY_BYTES = 8
 
@@ -31,6 +32,13 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float
 
 
+class PairsOfRank(msgspec.Struct, frozen=True, kw_only=True):
+    """The pairs that one rank reports, and where it is."""
+
+    pairs: list[Pair]
+    where: Where
+
+
 class FusionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One all-reduce of `total_bytes` against `pieces` of them."""
 
@@ -40,10 +48,11 @@ class FusionRequest(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 3
 
 
-def pairs_on_rank(request: PairsRequest) -> list[Pair]:
+def pairs_on_rank(request: PairsRequest) -> PairsOfRank:
     """Measure all ordered pairs, one at a time while the others wait; every rank calls it. Rank a reports."""
     rank, world = dist.get_rank(), dist.get_world_size()
     device = device_of(request.backend)
+    here = where()
     found = []
     for a in range(world):
         for b in range(world):
@@ -55,7 +64,7 @@ def pairs_on_rank(request: PairsRequest) -> list[Pair]:
                 if rank == a:
                     found.append(pair)
     dist.barrier()
-    return found
+    return PairsOfRank(pairs=found, where=here)
 
 
 def _measure(request: PairsRequest, a: int, b: int, first: bool, device: torch.device) -> Pair:

@@ -16,10 +16,10 @@ from .machine import copy_rates, matrix_rates
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
 from .process import prepare_process
 from .setup import check_backend, on_ranks
-from .spec import gpu_spec, memory_spec
+from .spec import gpu_spec, memory_spec, network_spec
 from .sweep import SweepRequest, rows_from
 from .table import Row
-from .together import Busy, copy_on_rank, timed_sweep_on_rank
+from .together import Busy, Where, timed_sweep_on_rank
 from .verdict import Spec, compute_verdict, verdict
 
 
@@ -63,11 +63,17 @@ def measure_sweeps(
     tables = {
         request.collective: rows_from(request, [rank.samples[i] for rank in busy]) for i, request in enumerate(requests)
     }
-    if backend == "nccl":
-        spec = gpu_spec(catalogue, cluster)
-    else:
-        spec = memory_spec(statistics.mean(rank.copy_bytes_per_s for rank in busy), backend)
+    spec = _spec(catalogue, cluster, backend, [rank.where for rank in busy])
     return Sweeps(tables=tables, spec=spec, busy_share=statistics.mean(rank.busy_share for rank in busy))
+
+
+def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[Where]) -> Spec | None:
+    """Return what ranks at these places are held against, None where the rate of what joins them is not known."""
+    if len({place.host for place in places}) > 1:
+        return network_spec(cluster)
+    if backend == "nccl":
+        return gpu_spec(catalogue, cluster)
+    return memory_spec(statistics.mean(place.copy_bytes_per_s for place in places), backend)
 
 
 def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int, size_bytes: int) -> Measured | None:
@@ -80,17 +86,15 @@ def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: i
     results = on_ranks(pairs_on_rank, request, backend=backend, ranks=ranks, places=places)
     if results is None:
         return None
-    pairs = sorted((pair for found in results for pair in found), key=lambda p: (p.a, p.b))
-    spec = gpu_spec(catalogue, cluster) if backend == "nccl" else None
-    if spec is None:
-        copies = on_ranks(copy_on_rank, None, backend="gloo", ranks=ranks, places=places)
-        spec = memory_spec(statistics.mean(copies or [1.0]), backend)
+    pairs = sorted((pair for found in results for pair in found.pairs), key=lambda p: (p.a, p.b))
+    spec = _spec(catalogue, cluster, backend, [found.where for found in results])
     slowest = min(pairs, key=lambda p: p.one_way_bytes_per_s)
     text = print_matrix(pairs, len(results))
     text += f"\n\n# {format_bytes(size_bytes)} a message; slowest: rank {slowest.a} to {slowest.b}"
     best = max(pair.one_way_bytes_per_s for pair in pairs)
     bound = any(place is not None for place in places) or len(cluster.of_kind("cpu")) < 2
-    return Measured(text=text, objects=list(pairs), verdict=str(verdict(best, spec, bound=bound)))
+    judged = str(verdict(best, spec, bound=bound)) if spec else "none: the rate of what joins the ranks is not known"
+    return Measured(text=text, objects=list(pairs), verdict=judged)
 
 
 def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measured | None:

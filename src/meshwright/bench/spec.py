@@ -51,6 +51,14 @@ def gpu_spec(catalogue: Catalogue, cluster: Cluster) -> Spec | None:
     return Spec(name=own[0].kind, bytes_per_s=rate, slower=slower)
 
 
+def network_spec(cluster: Cluster) -> Spec | None:
+    """Return the NICs of this host together, None where their rates are not known."""
+    rates = [rate for nic in cluster.of_kind("nic") if (rate := nic.network_bandwidth_bytes_per_s)]
+    if not rates:
+        return None
+    return Spec(name="the NICs of a host" if len(rates) > 1 else "the NIC", bytes_per_s=sum(rates), nics=len(rates))
+
+
 def memory_spec(copy_bytes_per_s: float, backend: str) -> Spec:
     """Return the yardstick of ranks that share a host's memory: what one of them copies while all copy."""
     hint = GLOO_HINT if backend == "gloo" else ""

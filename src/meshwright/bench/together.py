@@ -8,27 +8,40 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from ..backend.hosts import host_identity
 from .sweep import Sample, SweepRequest, sweep_on_rank
 
 COPY_BYTES = 64 * 2**20
 COPIES = 5
 
 
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """The host of one rank, and what the rank copies in its memory while all copy."""
+
+    host: str  # equal on ranks that share a host
+    copy_bytes_per_s: float
+
+
 class Busy(msgspec.Struct, frozen=True):
-    """The samples of each request on one rank, the share of the time that its cores worked, and its copy rate."""
+    """The samples of each request on one rank, the share of the time that its cores worked, and where it is."""
 
     samples: list[list[Sample]]
     busy_share: float
-    copy_bytes_per_s: float
+    where: Where
+
+
+def where() -> Where:
+    """Return where this rank is; all ranks call it together."""
+    return Where(host=host_identity(), copy_bytes_per_s=copy_on_rank(None))
 
 
 def timed_sweep_on_rank(requests: Sequence[SweepRequest]) -> Busy:
     """Run the sweeps on this rank; every rank calls it with the same requests."""
-    copied = copy_on_rank(None)
+    here = where()
     busy_s, begin = -time.process_time(), time.perf_counter()
     samples = [sweep_on_rank(request) for request in requests]
     busy_s += time.process_time()
-    return Busy(samples, min(1.0, busy_s / (time.perf_counter() - begin)), copied)
+    return Busy(samples, min(1.0, busy_s / (time.perf_counter() - begin)), here)
 
 
 def copy_on_rank(device: torch.device | None) -> float:

@@ -12,6 +12,7 @@ from ..errors import InputError, MeshwrightError
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
+    "plan": "Rank the ways of splitting a model over a cluster; price one; solve for the network that is needed.",
     "report": "Write the page of a run, of two runs, or of a trace: predicted beside measured.",
     "collectives": "List, verify, draw, price, export and import collective schedules.",
     "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",

@@ -9,7 +9,7 @@ import click
 from ..errors import InputError
 
 
-@click.group()
+@click.group(epilog="Example: meshwright checkpoint verify runs/20260101-120000")
 def command() -> None:
     """Verify, show and convert checkpoints.
 

@@ -9,6 +9,7 @@ from ..cluster.analysis import analyse
 from ..cluster.discover import discover
 from ..cluster.draw import draw
 from ..cluster.dumps import load_dump
+from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster
 from ..cluster.plugins import net_plugins
 from ..cluster.svg import svg
@@ -55,7 +56,7 @@ def command(
         catalogue.accelerator(gpu)
     if dump is not None:
         return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
-    code = _show(discover(catalogue, gpu), svg_file, save, as_json)
+    code = _show(surrounding_cluster() or discover(catalogue, gpu), svg_file, save, as_json)
     if not as_json:
         for plugin in net_plugins():
             click.echo(f"NCCL net plugin: {plugin.path} ({plugin.what})")

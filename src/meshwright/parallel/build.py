@@ -6,6 +6,8 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
+from .mesh import Mesh
+from .sharded import Sharded
 
 
 def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
@@ -14,15 +16,19 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     `module` is the whole unsplit model with the same weights on every rank, on `settings.device`; it belongs to the
     engine from then on. Raises InputError where the layout cannot be run.
     """
-    check_runnable(plan.layout)
-    return DataParallel(module, plan, settings)
+    layout = plan.layout
+    check_runnable(layout)
+    if layout == plain(layout):
+        return DataParallel(module, plan, settings)
+    return Sharded(module, Mesh(layout, device_type=settings.device.type), plan, settings)
+
+
+def plain(layout: Layout) -> Layout:
+    """Return the plain data-parallel layout with the same dp, mbs and recomputation."""
+    return Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
 
 
 def check_runnable(layout: Layout, where: str = "--layout") -> None:
     """Raise InputError unless there is an engine for `layout`."""
-    plain = Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
-    if layout != plain or layout.recompute == "selective":
-        raise InputError(
-            f"{where} {layout}: train runs synchronous data parallelism (dp, mbs, recompute=none|full); "
-            "tp, pp, cp, ep, zero and async layouts are not built yet"
-        )
+    if layout.pp > 1 or layout.mode != "sync":
+        raise InputError(f"{where} {layout}: pipelines and async layouts are not built yet")

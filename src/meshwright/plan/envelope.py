@@ -294,4 +294,5 @@ def _gigabytes(size: float) -> str:
 
 
 def _days(days: float) -> str:
-    return f"{days:.3g} days" if days < 2 * YEAR_DAYS else f"{days / YEAR_DAYS:,.0f} years"
+    years = days / YEAR_DAYS
+    return f"{days:.3g} days" if years < 2 else f"{years:.3g} years" if years < 100 else f"{years:,.0f} years"

@@ -1,7 +1,6 @@
 """The sections that pages share: figures of a step, the layout, the alternatives, what is not modelled."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..layout import Candidate, Layout, Plan
 from ..timeline import Performance
@@ -9,6 +8,7 @@ from ..units import format_bytes, format_time
 from .compare import Comparison, Row
 from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
+from .grid import pipeline_figure
 
 TIMES = {
     "step": "step_time_s",
@@ -49,9 +49,10 @@ def _candidate(candidate: Candidate) -> list[Cell]:
     ]
 
 
-def layout_section(plan: Plan, *more: Any) -> Section:
-    """Return the chosen layout: its degrees, the mesh of ranks, and why it was chosen."""
-    made = section("Layout", _degrees(plan.layout), *more, mesh_figure(plan.layout), Lines((plan.reason,)))
+def layout_section(plan: Plan) -> Section:
+    """Return the chosen layout: its degrees, the mesh of ranks, the pipeline's grid, and why it was chosen."""
+    pipeline = pipeline_figure(plan.layout, plan.micro_batches, plan.predicted)
+    made = section("Layout", _degrees(plan.layout), mesh_figure(plan.layout), pipeline, Lines((plan.reason,)))
     assert made is not None
     return made
 

@@ -1,12 +1,15 @@
 """From a run folder to its comparison and its page."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..timeline import Performance, Timeline
+from ..train.events import Event, read_events
 from ..train.run_folder import RunFolder
+from ..units import format_time
 from .blame import blame
 from .compare import Comparison, compare
-from .document import Figure, Lines, Page, Section, section
+from .document import Cell, Figure, Lines, Page, Section, section, table
 from .figures import curve_figure, memory_figure, parts_figure
 from .lanes import lanes_figure
 from .links import cluster_drawing, link_uses, links_table
@@ -14,6 +17,7 @@ from .page import write_page
 from .parts import alternatives_section, caveats_section, comparison_table, layout_section
 from .ranks import rank_uses, ranks_table, stragglers
 
+MAX_EVENTS = 200
 Rows = Sequence[dict[str, float]]
 
 
@@ -37,6 +41,7 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
         section("Timeline", lanes_figure(timelines)),
         section("Loss and throughput", *curves({"": rows})),
         _ranks(folder, timelines["measured"], plan.predicted),
+        _events(read_events(folder.events)),
         _links(folder, timelines["measured"]),
         layout_section(plan),
         alternatives_section(plan),
@@ -76,6 +81,30 @@ def _ranks(folder: RunFolder, measured: Timeline, predicted: Performance) -> Sec
     said = Lines(tuple(slow), title="Stragglers") if slow else None
     memory = memory_figure(predicted.peak_memory_bytes_per_gpu, folder.rank_memory())
     return section("Ranks", said, memory, ranks_table(uses))
+
+
+def _events(events: Sequence[Event]) -> Section | None:
+    """Return what happened to the run: failures, restarts, slow ranks and links, storage, stops."""
+    if not events:
+        return None
+    counts = Counter(event.kind.replace("_", " ") for event in events)
+    said = ", ".join(f"{count} x {kind}" for kind, count in counts.most_common())
+    first_s = events[0].time_s
+    rows = [
+        [
+            Cell(format_time(event.time_s - first_s), event.time_s),
+            Cell(event.kind.replace("_", " ")),
+            Cell("" if event.step is None else str(event.step), event.step),
+            Cell("" if event.culprit is None else str(event.culprit), event.culprit),
+            Cell(event.host),
+            Cell(event.message),
+        ]
+        for event in events[:MAX_EVENTS]
+    ]
+    left_out = len(events) - len(rows)
+    note = f"{left_out} later events are not shown" if left_out else ""
+    columns = ("after", "what", "step", "rank", "host", "message")
+    return section("Events", table(columns, rows, title=said, sortable=True, note=note))
 
 
 def _links(folder: RunFolder, measured: Timeline) -> Section | None:

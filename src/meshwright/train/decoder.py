@@ -5,10 +5,12 @@ Shapes: B sequences, T positions, C = hidden_size, V = vocab_size. Each line of 
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from ..layout import Recompute
+from ..parallel.experts import Experts
+from ..parallel.recompute import recomputed
+from ..parallel.tensor import Attributes, Column, Loss, Row, Rule, Vocabulary
 from ..workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu
 from ..workload.transformer import ModelConfig
 
@@ -34,29 +36,51 @@ class Attention(nn.Module):
         self.heads, self.kv_heads = model.num_attention_heads, model.num_key_value_heads
         self.qkv = nn.Linear(model.hidden_size, model.qkv_size, bias=False)
         self.out = nn.Linear(model.hidden_size, model.hidden_size, bias=False)
+        self.attend = attention  # another function under context parallelism
+
+    def split_rules(self) -> dict[str, Rule]:
+        """Return how tensor parallelism cuts this layer: by heads."""
+        width = self.out.in_features // self.heads
+        sections = (self.heads * width, self.kv_heads * width, self.kv_heads * width)
+        return {"": Attributes(("heads", "kv_heads")), "qkv": Column(sections), "out": Row()}
 
     def forward(self, x_BTC: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return what each position gathers from those before it."""
         q, k, v = split_heads(self.qkv(x_BTC), cos, sin, self.heads, self.kv_heads)
-        merged: Tensor = self.out(attention(q, k, v).transpose(1, 2).flatten(2))
+        merged: Tensor = self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
         return merged
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a SwiGLU network, each behind a norm and beside a residual."""
+    """Attention and a SwiGLU network or experts, each behind a norm and beside a residual."""
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
         self.attention = Attention(model)
         self.mlp_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
+        self.experts: Experts | None = None
+        if model.num_local_experts:
+            self.experts = Experts(
+                model.hidden_size,
+                model.intermediate_size,
+                experts=model.num_local_experts,
+                per_token=model.num_experts_per_tok,
+            )
+            return
         self.gate_up = nn.Linear(model.hidden_size, 2 * model.intermediate_size, bias=False)
         self.down = nn.Linear(model.intermediate_size, model.hidden_size, bias=False)
+
+    def split_rules(self) -> dict[str, Rule]:
+        """Return how tensor parallelism cuts the dense network; attention and experts say their own."""
+        inner = 0 if self.experts else self.down.in_features
+        return {} if self.experts else {"gate_up": Column((inner, inner)), "down": Row()}
 
     def forward(self, x_BTC: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the residual stream after this layer."""
         x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), cos, sin)
-        update_BTC: Tensor = self.down(swiglu(self.gate_up(self.mlp_norm(x_BTC))))
+        normed_BTC = self.mlp_norm(x_BTC)
+        update_BTC: Tensor = self.experts(normed_BTC) if self.experts else self.down(swiglu(self.gate_up(normed_BTC)))
         return x_BTC + update_BTC
 
 
@@ -66,7 +90,7 @@ class Decoder(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, model: ModelConfig, *, recompute: bool = False) -> None:
+    def __init__(self, model: ModelConfig, *, recompute: Recompute = "none") -> None:
         super().__init__()
         self.recompute = recompute
         self.embedding = nn.Embedding(model.vocab_size, model.hidden_size)
@@ -75,17 +99,26 @@ class Decoder(nn.Module):
         self.output = nn.Linear(model.hidden_size, model.vocab_size, bias=False)
         if model.tie_word_embeddings:
             self.output.weight = self.embedding.weight
+        self.loss = cross_entropy  # another function where the vocabulary is cut
         cos, sin = rotary_tables(model.max_position_embeddings, model.head_dim, model.rope_theta)
         self.register_buffer("cos", cos.to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("sin", sin.to(torch.get_default_dtype()), persistent=False)
         self.initialize(model)
+
+    def split_rules(self) -> dict[str, Rule]:
+        """Return how tensor parallelism cuts the vocabulary; the layers say their own."""
+        return {"embedding": Vocabulary(), "output": Column(), "": Loss("loss")}
+
+    def hold_positions(self, positions: Tensor) -> None:
+        """Work on these positions of each sequence only (context parallelism)."""
+        self.cos, self.sin = self.cos[positions], self.sin[positions]
 
     def initialize(self, model: ModelConfig) -> None:
         """Draw the weights: normal, projections into the residual stream smaller by sqrt(2 layers), as GPT-2."""
         residual_std = model.initializer_range / (2 * model.num_hidden_layers) ** 0.5
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                into_residual = name.endswith(("attention.out.weight", "down.weight"))
+                into_residual = name.endswith(("attention.out.weight", "down.weight", "bank.down"))
                 nn.init.normal_(parameter, std=residual_std if into_residual else model.initializer_range)
 
     def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
@@ -94,9 +127,6 @@ class Decoder(nn.Module):
         cos, sin = self.cos[:length], self.sin[:length]
         x_BTC = self.embedding(tokens_BT)
         for layer in self.layers:
-            if self.recompute and torch.is_grad_enabled():
-                x_BTC = checkpoint(layer, x_BTC, cos, sin, use_reentrant=False)
-            else:
-                x_BTC = layer(x_BTC, cos, sin)
-        logits_BTV = F.linear(self.norm(x_BTC), self.output.weight)
-        return cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten())
+            x_BTC = recomputed(self.recompute, layer, x_BTC, cos, sin)
+        logits_BTV = self.output(self.norm(x_BTC))
+        return self.loss(logits_BTV.flatten(0, 1), targets_BT.flatten())

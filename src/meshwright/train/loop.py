@@ -48,7 +48,7 @@ class Trainer:
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         torch.manual_seed(config.train.seed)  # the same weights on every rank
-        module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
+        module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
         self.engine = build_engine(module, plan, engine_settings(config, device, self.recorder))
         self._log: RunLog | None = None
         self.events = EventLog(folder.events, rank)

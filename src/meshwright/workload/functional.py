@@ -48,4 +48,5 @@ def rms_norm(x_NC: Tensor, weight_C: Tensor, eps: float) -> Tensor:
 
 def cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return the sum over rows of the negative log-likelihood, in nats."""
-    return F.cross_entropy(logits_NV.float(), targets_N, reduction="sum")
+    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))  # float64 stays
+    return F.cross_entropy(logits_NV, targets_N, reduction="sum")

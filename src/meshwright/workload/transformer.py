@@ -25,10 +25,12 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     rope_theta: float = 10000.0  # base of the rotary wavelengths
     initializer_range: float = 0.08  # standard deviation of the initial weights
     tie_word_embeddings: bool = True  # the output uses the embedding's weight
+    num_local_experts: int = 0  # experts of a layer, each as wide as intermediate_size; 0: one dense network
+    num_experts_per_tok: int = 2  # experts that each token passes through, where there are any
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if name != "tie_word_embeddings" and not getattr(self, name) > 0:
+            if name not in {"tie_word_embeddings", "num_local_experts"} and not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
@@ -38,6 +40,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError(
                 f"num_key_value_heads: {self.num_key_value_heads} does not divide "
                 f"num_attention_heads {self.num_attention_heads}"
+            )
+        if self.num_local_experts < 0 or 0 < self.num_local_experts < self.num_experts_per_tok:
+            raise ValueError(
+                f"num_local_experts: expected 0, or at least num_experts_per_tok = {self.num_experts_per_tok}, "
+                f"got {self.num_local_experts}"
             )
         if self.head_dim % 2:
             raise ValueError(f"hidden_size / num_attention_heads = {self.head_dim} is odd; rotary positions need pairs")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from meshwright import cli
 from tests.runs import fake_run
 
-WIDTH, HEIGHT = 80, 40
+WIDTH, HEIGHT = 80, 50
 
 
 def commands(command=cli.group, path=()):

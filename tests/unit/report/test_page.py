@@ -9,11 +9,13 @@ import pytest
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.report.figures import coordinates, curve_figure
+from meshwright.report.grid import pipeline_figure
 from meshwright.report.lanes import MAX_BARS, lanes_figure
 from meshwright.report.run import report
 from meshwright.report.sampling import thinned
 from meshwright.report.two import two_runs_page
-from meshwright.timeline import Span, Timeline
+from meshwright.timeline import Span, Timeline, step_parts, summarize
+from meshwright.train.events import Event, EventLog
 from tests.runs import fake_run, step_spans
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -89,6 +91,21 @@ def test_the_slow_rank_is_called_a_straggler(run):
     assert re.search(r"rank 1 computes 1\d% longer than the median rank", run.report.read_text())
 
 
+def test_what_happened_to_the_run_is_listed(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    log = EventLog(folder.events, 0)
+    log.record(Event(kind="failure", message="rank 1 died of signal 9", culprit=1, step=12, host="node0"))
+    log.record(Event(kind="restart", message="from step 10"))
+    report(folder)
+    data = json.loads(folder.report.with_suffix(".json").read_text())
+    events = next(section for section in data["sections"] if section["heading"] == "Events")["blocks"][0]
+
+    assert events["title"] == "1 x failure, 1 x restart"
+    assert [cell["text"] for cell in events["rows"][0]][1:] == [
+        "failure", "12", "1", "node0", "rank 1 died of signal 9",
+    ]  # fmt: skip
+
+
 def test_two_runs_are_set_side_by_side(run, tmp_path):
     other = fake_run(tmp_path / "second", slow_rank=99)
     comparison, page = two_runs_page(run, other)
@@ -159,3 +176,18 @@ def test_what_lies_over_a_bar_tells_bytes_and_rate():
 )
 def test_the_order_of_a_layout_names_the_innermost_axis_first(rank, place):
     assert coordinates(Layout(tp=2, dp=2, pp=2), rank) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [("pp=4,schedule=1f1b", 64), ("pp=4,schedule=zb", 96), ("pp=2,vpp=2,schedule=interleaved", 64), ("pp=2", 32)],
+)
+def test_the_grid_of_a_pipeline_has_a_bar_for_every_action(text, actions):
+    predicted = summarize(
+        [step_parts(step_spans(0, 0, 0.0))], ranks=4, tokens_per_step=1, model_flops_per_step=1.0,
+        peak_flops_per_s=None, peak_memory_bytes=1,
+    )  # fmt: skip
+    figure = pipeline_figure(Layout.parse(f"{text},mbs=1"), 8, predicted)
+
+    assert sum(len(trace["x"]) for trace in figure.traces) == actions
+    assert "the formula says" in figure.note

@@ -161,7 +161,17 @@ def rank_environment(spec: EmulationSpec, owner_pid: int, rank: int) -> dict[str
 def cluster_of(spec: EmulationSpec, *, cores: int, memory_bytes: int) -> Cluster:
     """Return the emulated machines and links as a Cluster, every node with the cores and memory of the real one."""
     nodes = range(spec.nodes)
-    nics = tuple(Device(id=f"{node_name(n)}/NIC0", kind="nic", node=node_name(n), model="emulated") for n in nodes)
+    rates = {wire.name: wire.rate_bytes_per_s for wire in wires(spec) if wire.lower_switch is None}
+    nics = tuple(
+        Device(
+            id=f"{node_name(n)}/NIC0",
+            kind="nic",
+            node=node_name(n),
+            model="emulated",
+            network_bandwidth_bytes_per_s=rates[node_name(n)],
+        )
+        for n in nodes
+    )
     cpus = tuple(Device(id=f"{node_name(n)}/CPU0", kind="cpu", node=node_name(n), numa=0, cores=cores) for n in nodes)
     boxes = tuple(Device(id=name, kind="switch") for name in switches(spec))
     inner = tuple(

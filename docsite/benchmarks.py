@@ -1,0 +1,40 @@
+"""The page of benchmark results, from benchmarks/results/*.json: every figure as it was written by its benchmark."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MAX_ROWS = 60
+
+
+def benchmarks_page() -> str:
+    """Return the page as Markdown."""
+    parts = [
+        "# Benchmarks\n\nGenerated from `benchmarks/results/` by `python -m docsite`; `python -m benchmarks NAME` "
+        "measures one anew, its peer in the same run. A file that is not there has not been measured."
+    ]
+    parts += [_section(json.loads(path.read_text())) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(document: dict[str, Any]) -> str:
+    name, machine, rows = document["benchmark"], document["machine"], document["rows"]
+    source = (ROOT / "benchmarks" / f"{name}.py").read_text()
+    about = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [f"## {name}", "", about, "", ", ".join(f"{key}: {value}" for key, value in machine.items()) + ".", ""]
+    if rows:
+        columns = list(rows[0])
+        lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        lines += ["| " + " | ".join(_cell(row.get(key)) for key in columns) + " |" for row in rows[:MAX_ROWS]]
+        if len(rows) > MAX_ROWS:
+            lines += ["", f"{len(rows) - MAX_ROWS} more rows are in `benchmarks/results/{name}.json`."]
+    if document.get("notes"):
+        lines += ["", *(f"- {note}" for note in document["notes"])]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

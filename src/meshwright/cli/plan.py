@@ -1,0 +1,360 @@
+"""`meshwright plan`: rank the layouts of a model on a cluster, price one, or solve for the network it needs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ..errors import InputError
+from ..files import to_json, write_atomic, write_struct
+from ..units import parse_count, parse_rate, parse_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..hardware import Catalogue
+    from ..plan.cost import Setting
+    from ..plan.inverse import Need, Solution
+    from ..plan.request import Request
+    from ..plan.study import Row
+    from ..report.curve import Mark
+    from ..workload.models import Model
+
+EXAMPLES = """\b
+Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
+         meshwright plan --params 2B --gpus 8 --cluster dgx-a100-80g
+"""
+
+
+@click.command("plan", epilog=EXAMPLES)
+@click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
+@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
+@click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")
+@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
+@click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
+@click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
+@click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
+@click.option("--intra", metavar="RATE", help="Of a GPU to its peers, per direction (450GB/s).")
+@click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
+@click.option("--latency", metavar="TIME", help="Of a hop between nodes (10us).")
+@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue, between nodes. Default: flat.")
+@click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
+@click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")
+@click.option("--target-step-time", metavar="TIME", help="Likewise for a step time (5s).")
+@click.option("--target-days", metavar="DAYS", type=float, help="Likewise for the days that --tokens take.")
+@click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
+@click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
+@click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
+@click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
+@click.option("--mfu", metavar="SHARE", type=float, help="Share of the peak in the arithmetic (0.5).")
+@click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="In the arithmetic.")
+@click.option("--layers", metavar="N", type=click.IntRange(min=1), help="In the arithmetic: to size one.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan (plan.json).")
+@click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw a target's curves (SVG).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(**given: Any) -> int:
+    """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
+    from rich.console import Console
+
+    from ..hardware import load
+    from ..workload.models import load_model
+
+    _check(given)
+    catalogue = load(*given["hardware"])
+    console = Console(stderr=given["as_json"])
+    if given["model_name"] is not None:
+        model = load_model(given["model_name"])
+        if given["mfu"] is None:
+            return _plan(given, model, catalogue, console)
+        return _arithmetic(given, model, catalogue, console)
+    return _arithmetic(given, None, catalogue, console)
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Raise InputError for options that are missing or do not go together."""
+    if (given["model_name"] is None) == (given["params"] is None):
+        raise InputError("expected either --model NAME or --params COUNT")
+    needed = ["global_batch", "cluster"] if given["compare"] is None else ["global_batch"]
+    missing = [name for name in needed if given[name] is None]
+    if missing:
+        raise InputError(f"--{missing[0].replace('_', '-')}: expected")
+    modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
+    chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)}: expected one of them")
+    if given["params"] is not None and chosen not in ([], ["--mfu"]):
+        raise InputError(f"{chosen[0]}: needs --model")
+    if given["layout"] is not None and chosen and chosen != ["--compare"]:
+        raise InputError(f"--layout and {chosen[0]}: expected one of them")
+    if given["target_days"] is not None and given["tokens"] is None:
+        raise InputError("--target-days: needs --tokens")
+    if given["plot"] is not None and not any(mode.startswith("--target") for mode in chosen):
+        raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
+    if given["plot"] is not None and given["plot"].suffix != ".svg":
+        raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
+    if given["output"] is not None and chosen:
+        raise InputError(f"--output and {chosen[0]}: expected one of them")
+
+
+def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+    from ..plan.request import setting_of
+
+    if given["compare"] is not None:
+        return _compare(given, model, catalogue, console)
+    request = _request(given, model, given["cluster"])
+    _warn(request, catalogue)
+    setting = setting_of(request, catalogue)
+    if given["scaling"] is not None:
+        return _scaling(setting, given, console)
+    if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
+        return _solve(setting, given, catalogue, console)
+    return _price(setting, given, console) if given["layout"] is not None else _search(setting, given, model, console)
+
+
+def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
+    from ..plan.cost.price import DEFAULT_STACK
+    from ..plan.request import Request
+
+    return Request(
+        model=model,
+        cluster=cluster,
+        gpus=given["gpus"],
+        global_batch=given["global_batch"],
+        seq_len=given["seq_len"],
+        precision=given["precision"],
+        stack=given["stack"] or DEFAULT_STACK,
+        fabric=given["fabric"],
+        intra_bytes_per_s=_optional(parse_rate, given["intra"]),
+        inter_bytes_per_s=_optional(parse_rate, given["inter"]),
+        latency_s=_optional(parse_time, given["latency"]),
+    )
+
+
+def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: "Console") -> int:
+    from ..plan.explore import explore
+    from ..report.planning import show_study
+
+    study = explore(setting, model=model.name)
+    others = [*study.rows[1:], study.plain]
+    _write(given["output"], setting, study.best, others, study.reason)
+    if given["as_json"]:
+        _print_answer(study.best, others)
+    else:
+        show_study(console, study)
+    return 0
+
+
+def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+    from ..plan.explore import plain_data_parallel
+    from ..plan.request import priced_layout
+    from ..report.planning import show_row
+
+    row = priced_layout(setting, given["layout"])
+    others = [plain_data_parallel(setting)]
+    _write(given["output"], setting, row, others, "the layout that was asked for")
+    if given["as_json"]:
+        _print_answer(row, others)
+    else:
+        show_row(console, str(row.layout), row)
+    return 0
+
+
+def _solve(setting: "Setting", given: dict[str, Any], catalogue: "Catalogue", console: "Console") -> int:
+    from ..plan.inverse import solve
+    from ..report.planning import show_solution
+
+    solution = solve(setting, _target(given), target=_target_text(given))
+    marks = _marks(setting, catalogue)
+    if given["plot"] is not None:
+        _plot(given["plot"], solution, marks)
+    if given["as_json"]:
+        click.echo(to_json(solution))
+    else:
+        show_solution(console, solution, marks)
+    return 0
+
+
+def _target(given: dict[str, Any]) -> Callable[["Setting"], float]:
+    """Return the step time that the target means in a setting."""
+    from ..plan.inverse import step_time_for_days, step_time_for_mfu
+
+    if given["target_mfu"] is not None:
+        return lambda setting: step_time_for_mfu(setting, given["target_mfu"])
+    if given["target_days"] is not None:
+        return lambda setting: step_time_for_days(setting, given["target_days"], parse_count(given["tokens"]))
+    seconds = parse_time(given["target_step_time"])
+    if seconds <= 0:
+        raise InputError("--target-step-time: expected more than 0")
+    return lambda setting: seconds
+
+
+def _target_text(given: dict[str, Any]) -> str:
+    if given["target_mfu"] is not None:
+        return f"MFU {given['target_mfu']:.1%}"
+    if given["target_days"] is not None:
+        return f"{given['tokens']} tokens in {given['target_days']:g} days"
+    return f"step time {given['target_step_time']}"
+
+
+def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark, ...]"]:
+    """Return the catalogue's parts on the axes: NICs as many as a node has, and links inside a node."""
+    from ..plan.machines import node
+    from ..report.curve import grouped
+
+    nics = max(1, node(setting.cluster).nics)
+    return {
+        "inter": grouped({f"{nics} x {key}": nics * nic.rate_bytes_per_s for key, nic in catalogue.networks.items()}),
+        "intra": grouped({key: link.rate_bytes_per_s for key, link in catalogue.interconnects.items()}),
+    }
+
+
+def _plot(path: Path, solution: "Solution", marks: dict[str, "tuple[Mark, ...]"]) -> None:
+    """Write one SVG: the curves of a solution below each other."""
+    from ..report.curve import stacked, svg
+    from ..report.planning import QUANTITIES, quantity_text
+
+    def one(need: "Need") -> str:
+        return svg(
+            need,
+            solution.target_step_time_s,
+            marks.get(need.quantity, ()),
+            title=f"step time against the {QUANTITIES[need.quantity]}",
+            label=lambda value: quantity_text(need.quantity, value),
+        )
+
+    _guarded(path, lambda: write_atomic(path, stacked([one(need) for need in solution.needs]).encode()))
+
+
+def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+    from ..layout import Layout
+    from ..plan.request import setting_of
+    from ..plan.whatif import compare
+    from ..report.planning import show_comparison_of_clusters
+
+    names = [name.strip() for name in given["compare"].split(",") if name.strip()]
+    if len(set(names)) < 2:
+        raise InputError(f"--compare {given['compare']}: expected two or more clusters, such as dgx-a100-80g,dgx-a800")
+    settings = {name: setting_of(_request(*_overridden(given, name, model)), catalogue) for name in names}
+    first = settings[names[0]]
+    layout = None if given["layout"] is None else Layout.parse(given["layout"], world_size=first.gpus)
+    comparison = compare(settings, layout)
+    if given["as_json"]:
+        click.echo(to_json(comparison))
+    else:
+        show_comparison_of_clusters(console, comparison)
+    return 0
+
+
+def _overridden(given: dict[str, Any], text: str, model: "Model") -> "tuple[dict[str, Any], Model, str]":
+    """Return the options for one of the clusters of --compare: "NAME:inter=400Gbps" overrides a rate for it alone."""
+    name, *changes = text.split(":")
+    mine = dict(given)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or key not in {"intra", "inter", "latency", "fabric", "precision"}:
+            raise InputError(
+                f"--compare {text}: {change!r}: expected KEY=VALUE with intra, inter, latency, fabric or precision"
+            )
+        mine[key] = value
+    return mine, model, name
+
+
+def _scaling(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+    from ..plan.whatif import scaling
+    from ..report.planning import show_scaling
+
+    curve = scaling(setting, grown=given["scaling"] == "grown")
+    if given["as_json"]:
+        click.echo(to_json(curve))
+    else:
+        show_scaling(console, curve)
+    return 0
+
+
+def _arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
+    from ..plan.envelope import envelope
+    from ..plan.machines import machines, node
+    from ..report.planning import show_envelope
+
+    group = node(
+        machines(
+            catalogue,
+            given["cluster"],
+            given["gpus"],
+            intra_bytes_per_s=_optional(parse_rate, given["intra"]),
+            inter_bytes_per_s=_optional(parse_rate, given["inter"]),
+        )
+    )
+    result = envelope(_question(given, model, given["gpus"] or group.gpus), group)
+    if given["as_json"]:
+        click.echo(to_json(result))
+    else:
+        show_envelope(console, result)
+    return 0
+
+
+def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
+    from ..plan.envelope import Question
+    from ..workload.models import Convolution
+
+    network = model.description if model is not None else None
+    convolution = network if isinstance(network, Convolution) else None
+    parameters = parse_count(given["params"]) if network is None else network.parameters
+    seq_len = given["seq_len"] or (model.seq_len if model else None) or (1 if convolution else None)
+    if seq_len is None:
+        raise InputError("--seq-len: expected")
+    try:
+        return Question(
+            parameters=parameters,
+            seq_len=seq_len,
+            global_batch=given["global_batch"],
+            gpus=gpus,
+            precision=given["precision"],
+            peak_share=0.5 if given["mfu"] is None else given["mfu"],
+            recompute=given["recompute"],
+            tokens=_optional(parse_count, given["tokens"]),
+            layers=given["layers"],
+            flops_per_sample=convolution.forward_flops if convolution else None,
+            sample_bytes=convolution.sample_bytes if convolution else None,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _warn(request: "Request", catalogue: "Catalogue") -> None:
+    from ..plan.request import rate_warnings
+
+    for warning in rate_warnings(request, catalogue):
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _write(path: Path | None, setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
+    from ..plan.request import plan_of
+
+    if path is not None:
+        _guarded(path, lambda: write_struct(path, plan_of(setting, best, others, reason)))
+
+
+def _guarded(path: Path, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _print_answer(best: "Row", others: "Sequence[Row]") -> None:
+    from ..plan.request import candidates
+
+    answer = {
+        "layout": msgspec.to_builtins(best.layout),
+        "predicted": best.predicted,
+        "alternatives": candidates(best, others),
+    }
+    click.echo(to_json(answer))
+
+
+def _optional(parse: Callable[[str], Any], text: str | None) -> Any:
+    return None if text is None else parse(text)

@@ -1,0 +1,151 @@
+"""The mesh: where each rank stands on the axes of a layout, and the groups of ranks along them.
+
+Ranks are numbered along the axes from the innermost out, as `Layout.order` says, after those of one host have been
+put next to each other: the innermost axis (tensor parallelism unless forced otherwise) so stays inside a host whatever
+order the launcher counts in. Besides the four axes there are groups that combine or divide them:
+
+    data     cp x dp: ranks that hold the same dense parameters; their gradients are summed
+    shard    the ranks of `data` that share one ZeRO-sharded copy; replica: those with the same part of other copies
+    ep       neighbours in `data` that share the experts; edp: those with the same experts
+    world    all ranks
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..backend.hosts import exchange, hosts_of
+from ..layout import AXES, Layout
+
+Axis = Literal["tp", "cp", "dp", "pp", "data", "shard", "replica", "ep", "edp", "world"]
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a rank stands; `data` counts the ranks of cp x dp, the inner one of the two first."""
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+    data: int
+
+
+def positions(layout: Layout) -> list[Position]:
+    """Return the position of each place of the mesh, places counted along the axes from the innermost out."""
+    found = []
+    inner, outer = [axis for axis in layout.order.split("-") if axis in {"cp", "dp"}]
+    for place in range(layout.world_size):
+        rest, at = place, {}
+        for axis in layout.order.split("-"):
+            rest, at[axis] = divmod(rest, getattr(layout, axis))
+        found.append(Position(**at, data=at[outer] * getattr(layout, inner) + at[inner]))
+    return found
+
+
+def key_of(layout: Layout, axis: Axis) -> Callable[[Position], tuple[int, ...]]:
+    """Return what two positions have in common if and only if they are in one group of `axis`."""
+    copies = layout.dp * layout.cp // layout.replicas  # ranks of one sharded copy
+    if axis in AXES:
+        return lambda at: tuple(getattr(at, other) for other in AXES if other != axis)
+    keys: dict[str, Callable[[Position], tuple[int, ...]]] = {
+        "world": lambda _: (),
+        "data": lambda at: (at.tp, at.pp),
+        "shard": lambda at: (at.tp, at.pp, at.data // copies),
+        "replica": lambda at: (at.tp, at.pp, at.data % copies),
+        "ep": lambda at: (at.tp, at.pp, at.data // layout.ep),
+        "edp": lambda at: (at.tp, at.pp, at.data % layout.ep),
+    }
+    return keys[axis]
+
+
+def groups(layout: Layout, axis: Axis) -> list[list[int]]:
+    """Return the places of each group of `axis`, in the order of their positions along it."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    key = key_of(layout, axis)
+    for place, at in enumerate(positions(layout)):
+        found.setdefault(key(at), []).append(place)
+    return [sorted(places, key=lambda place: _along(positions(layout)[place])) for places in found.values()]
+
+
+def _along(at: Position) -> tuple[int, ...]:
+    return (at.pp, at.data, at.tp)
+
+
+def placed(hosts: Iterable[Sequence[int]]) -> list[int]:
+    """Return the rank at each place of the mesh: the ranks of each host one after the other."""
+    return [rank for ranks in hosts for rank in ranks]
+
+
+def crossings(layout: Layout, axis: Axis, hosts: Sequence[Sequence[int]]) -> int:
+    """Return how many groups of `axis` have ranks on more than one host."""
+    ranks = placed(hosts)
+    host_of = {rank: index for index, members in enumerate(hosts) for rank in members}
+    return sum(len({host_of[ranks[place]] for place in places}) > 1 for places in groups(layout, axis))
+
+
+class Mesh:
+    """The mesh of a running job, as one of its ranks sees it; made on all ranks at once.
+
+    Groups are made when they are first asked for: all ranks ask for the same ones in the same order.
+    """
+
+    def __init__(self, layout: Layout, *, device_type: str = "cpu", timeout: timedelta | None = None) -> None:
+        self.layout = layout
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.hosts = _hosts(self.rank, layout.world_size)
+        self._ranks = placed(self.hosts)
+        self._device_type = device_type
+        self._timeout = timeout
+        self._groups: dict[Axis, dist.ProcessGroup] = {}
+        self._place = self._ranks.index(self.rank)
+        self.position = positions(layout)[self._place]
+
+    def ranks(self, axis: Axis) -> list[int]:
+        """Return the ranks of this rank's group along `axis`, in the order of their positions."""
+        places = next(places for places in groups(self.layout, axis) if self._place in places)
+        return [self._ranks[place] for place in places]
+
+    def size(self, axis: Axis) -> int:
+        """Return how many ranks a group of `axis` has."""
+        return len(self.ranks(axis))
+
+    def index(self, axis: Axis) -> int:
+        """Return this rank's position along `axis`."""
+        return self.ranks(axis).index(self.rank)
+
+    def group(self, axis: Axis) -> dist.ProcessGroup:
+        """Return this rank's process group along `axis`; blocks until all ranks ask for it the first time."""
+        if axis not in self._groups:
+            for places in groups(self.layout, axis):
+                ranks = [self._ranks[place] for place in places]
+                made = dist.new_group(ranks, timeout=self._timeout, sort_ranks=False, group_desc=f"{axis}{ranks}")
+                if self.rank in ranks:
+                    self._groups[axis] = made
+        return self._groups[axis]
+
+    def device_mesh(self, *axes: Axis) -> DeviceMesh:
+        """Return torch's DeviceMesh along one axis, or along two of which the second is the inner one."""
+        made = [self.group(axis) for axis in axes]
+        if len(axes) == 1:
+            return DeviceMesh.from_group(made[0], self._device_type, mesh_dim_names=axes)
+        inner = [self._ranks[place] for places in self._peers(axes[1]) for place in places]
+        mesh = torch.tensor(inner).view(self.size(axes[0]), self.size(axes[1]))
+        return DeviceMesh.from_group(made, self._device_type, mesh=mesh, mesh_dim_names=axes)
+
+    def _peers(self, axis: Axis) -> list[list[int]]:
+        """Return the groups of `axis` that hold ranks of this rank's data group."""
+        members = set(self.ranks("data"))
+        return [places for places in groups(self.layout, axis) if self._ranks[places[0]] in members]
+
+
+def _hosts(rank: int, size: int) -> list[tuple[int, ...]]:
+    """Return the ranks of each host, as the ranks themselves say through the job's store."""
+    if size == 1:
+        return [(rank,)]
+    store = dist.PrefixStore("meshwright/mesh", dist.distributed_c10d._get_default_store())
+    return hosts_of(exchange(store, rank, size))

@@ -1,0 +1,64 @@
+"""The engine of every split without a pipeline: tensor, sequence, context, expert and data parallel, ZeRO."""
+
+import time
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ..layout import Plan
+from .channel import Channel
+from .context import held_part
+from .data_parallel import marked_last
+from .engine import Batch, Settings, Shard
+from .mesh import Mesh
+from .split import SplitPart
+
+
+class Sharded:
+    """A model of which each rank holds a part, all ranks working on the same layer at once."""
+
+    def __init__(self, module: nn.Module, mesh: Mesh, plan: Plan, settings: Settings) -> None:
+        self._settings = settings
+        self.part = SplitPart(module, mesh, plan, settings)
+        self.optimizer = self.part.optimizer
+        self.data_rank, self.data_ranks = mesh.position.dp, plan.layout.dp
+        self._context = Channel(mesh, "cp", self.part.stopwatch)
+        self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
+
+    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+        """Forward and backward over the micro-batches, then the update."""
+        stopwatch = self.part.stopwatch
+        total = torch.zeros((), dtype=torch.float64)
+        for batch, last in marked_last(batches):
+            self.part.begin(last=last)
+            start = time.monotonic()
+            with self._settings.precision():
+                loss = self.part.module(*held_part(batch, self._context))
+            middle = time.monotonic()
+            stopwatch.compute("forward", start, middle)
+            (loss / tokens).backward()
+            stopwatch.compute("backward", middle, time.monotonic())
+            total += loss.detach().double().cpu()
+        self.part.reduce()
+        start = time.monotonic()
+        norm = self.part.update()
+        if self._settings.device.type == "cuda":
+            torch.cuda.synchronize(self._settings.device)
+        stopwatch.compute("optimizer", start, time.monotonic())
+        return total * self._reports, norm
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Return the summed loss of this rank's part of a micro-batch."""
+        with torch.no_grad(), self._settings.precision():
+            loss: Tensor = self.part.module(*held_part(batch, self._context))
+        self.part.rest()
+        return loss.double().cpu() * self._reports
+
+    def shards(self) -> list[Shard]:
+        """Return the pieces that this rank holds."""
+        return self.part.shards()
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Return what lives between steps."""
+        return self.part.tensors()

@@ -1,0 +1,229 @@
+"""The search over every way of splitting a model: enumerate, price, set aside with the reason, rank, explain.
+
+Every legal layout is priced in the default axis order. The order changes neither memory nor computation, so that only
+layouts that fit, and whose computation alone is no longer than what is already found, are priced in every order.
+Nothing is sampled: the rows are the fastest of all legal layouts under the cost model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from ..errors import InputError
+from ..units import format_bytes
+from .cost import Grid, Prices, Setting, performance, price
+from .cost.price import machine_of
+from .cost.quantities import Array
+from .reasons import batch_warnings, micro_batch_trade, why
+from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts
+from .study import Rejection, Row, Study
+
+T = TypeVar("T")
+MAX_ROWS = 12
+MAX_PARETO = 16
+CHUNK = 16_384  # layouts priced at once: their arrays stay in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Layouts that fit, in every axis order, with their prices; and what did not fit."""
+
+    setting: Setting
+    space: Space
+    grid: Grid
+    prices: Prices
+    oversized: int  # layouts that need more memory than a GPU has
+    smallest: tuple[Grid, Prices]  # the one layout that needs least, whether it fits or not
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of one GPU."""
+        return float(machine_of(self.setting).memory_bytes)
+
+
+def price_all(setting: Setting) -> Priced:
+    """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal."""
+    space = legal_layouts(
+        setting.architecture, ranks=setting.gpus, global_batch=setting.global_batch, seq_len=setting.seq_len
+    )
+    if not len(space.grid):
+        broken = "; ".join(f"{count} because {rule}" for rule, count in sorted(space.refused.items()))
+        raise InputError(
+            f"no layout of {setting.architecture.name or 'the model'} on {setting.gpus} GPUs is legal with a global "
+            f"batch of {setting.global_batch}: of {space.factorisations} ways to factor the ranks, {broken}"
+        )
+    first = price_in_chunks(setting, space.grid)
+    fits = first.peak_memory_bytes <= machine_of(setting).memory_bytes
+    least = np.array([int(np.argmin(first.peak_memory_bytes))])
+    fitting = np.flatnonzero(fits)
+    grid, prices = space.grid.take(fitting), take_prices(first, fitting)
+    reordered = in_every_order(grid.take(_may_gain(grid, prices)))
+    reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
+    parts = [(grid, prices), (reordered, price_in_chunks(setting, reordered))] if len(reordered) else [(grid, prices)]
+    return Priced(
+        setting=setting,
+        space=space,
+        grid=_joined(Grid, [part[0] for part in parts]),
+        prices=_joined(Prices, [part[1] for part in parts]),
+        oversized=int((~fits).sum()),
+        smallest=(space.grid.take(least), take_prices(first, least)),
+    )
+
+
+def explore(setting: Setting, *, model: str = "") -> Study:
+    """Return what the search found; InputError if no layout is legal or none fits in memory."""
+    priced = price_all(setting)
+    if not len(priced.grid):
+        raise InputError(_does_not_fit(priced))
+    order = np.argsort(priced.prices.step_time_s, kind="stable")
+    best = best_of_each_split(priced.grid, order)
+    rows = tuple(row_of(setting, priced.grid, priced.prices, index) for index in best[:MAX_ROWS])
+    trade = micro_batch_trade(setting, rows[0])
+    return Study(
+        model=model or setting.architecture.name,
+        cluster=setting.cluster.name,
+        gpus=setting.gpus,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        precision=setting.precision,
+        stack=setting.stack,
+        memory_bytes=int(priced.memory_bytes),
+        rows=rows,
+        plain=plain_data_parallel(setting),
+        pareto=tuple(row_of(setting, priced.grid, priced.prices, index) for index in _pareto(priced.prices)),
+        rejections=rejections(priced),
+        legal=len(priced.space.grid),
+        priced=priced.oversized + len(priced.grid),
+        micro_batches=trade,
+        reason=why(setting, priced.grid, priced.prices, int(best[0])),
+        warnings=batch_warnings(setting, rows[0]),
+    )
+
+
+def rejections(priced: Priced) -> tuple[Rejection, ...]:
+    """Return each class of what was set aside, with its count."""
+    factored = [
+        Rejection(reason=rule, count=count, of="factorisations") for rule, count in priced.space.refused.items()
+    ]
+    if not priced.oversized:
+        return tuple(factored)
+    need = f"need more than the {format_bytes(priced.memory_bytes)} of a GPU"
+    return (Rejection(reason=need, count=priced.oversized, of="layouts"), *factored)
+
+
+def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: str = "") -> Row:
+    """Return one layout of a grid as a row."""
+    return Row(
+        layout=grid.layout(index),
+        predicted=performance(setting, prices, index),
+        terms=dict(prices.terms(index)),
+        fits=bool(prices.peak_memory_bytes[index] <= machine_of(setting).memory_bytes),
+        note=note,
+    )
+
+
+def plain_data_parallel(setting: Setting) -> Row:
+    """Return data parallelism alone: the fastest that fits, else the one that needs least memory.
+
+    Where the global batch does not divide over the GPUs, the row is priced with a batch that does, and says so.
+    """
+    note = ""
+    if setting.global_batch % setting.gpus:
+        larger = -(-setting.global_batch // setting.gpus) * setting.gpus
+        note = (
+            f"not legal: {setting.global_batch} sequences do not divide over {setting.gpus} GPUs; priced with {larger}"
+        )
+        setting = replace(setting, global_batch=larger)
+    grid = _plain_grid(setting)
+    prices = price(setting, grid)
+    fits = prices.peak_memory_bytes <= machine_of(setting).memory_bytes
+    key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.peak_memory_bytes
+    return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
+
+
+def best_of_each_split(grid: Grid, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return, in the given order, the first layout of each combination of degrees."""
+    split = np.zeros(len(order), dtype=np.int64)
+    for name in ("tp", "pp", "cp", "ep"):  # dp is what is left of the ranks
+        values, places = np.unique(getattr(grid, name)[order], return_inverse=True)
+        split = split * len(values) + places
+    _, first = np.unique(split, return_index=True)
+    return order[np.sort(first)]
+
+
+def compute_bound_s(prices: Prices) -> Array:
+    """Return the part of each step that neither a network nor an axis order can change: a lower bound of its time."""
+    return prices.forward_s + prices.backward_s + prices.optimizer_s + prices.other_s
+
+
+def price_in_chunks(setting: Setting, grid: Grid) -> Prices:
+    """Return the prices of a grid, priced in pieces that fit in the processor's cache."""
+    count = len(grid)
+    pieces = [price(setting, grid.take(slice(start, start + CHUNK))) for start in range(0, count, CHUNK)]
+    if len(pieces) == 1:
+        return pieces[0]
+    return _joined(Prices, pieces)
+
+
+def take_prices(prices: Prices, indices: npt.NDArray[np.int64]) -> Prices:
+    """Return the prices of some layouts."""
+    return Prices(**{field.name: getattr(prices, field.name)[indices] for field in fields(Prices)})
+
+
+def _joined(kind: type[T], parts: Sequence[T]) -> T:
+    """Return grids, or prices, one behind the other."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _may_gain(grid: Grid, prices: Prices) -> npt.NDArray[np.int64]:
+    """Return the layouts that another axis order could bring among the rows.
+
+    An order changes communication and, through it, the bubble. What is left is a lower bound; the time of the last row
+    in the default order is an upper bound of that row in any.
+    """
+    if not len(grid):
+        return np.array([], dtype=np.int64)
+    best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))[:MAX_ROWS]
+    return np.flatnonzero(compute_bound_s(prices) <= prices.step_time_s[best[-1]])
+
+
+def _plain_grid(setting: Setting) -> Grid:
+    """Return plain data parallelism in every micro-batch and recomputation."""
+    every = legal_layouts(_Uncut(), ranks=1, global_batch=setting.global_batch // setting.gpus, seq_len=setting.seq_len)
+    grid = every.grid
+    return Grid(**{field.name: getattr(grid, field.name) for field in fields(Grid)} | {"dp": grid.dp * setting.gpus})
+
+
+@dataclass(frozen=True, slots=True)
+class _Uncut:
+    """A model that is not cut: what one rank alone may do with it."""
+
+    num_hidden_layers: int = 1
+    num_attention_heads: int = 1
+    num_key_value_heads: int = 1
+    intermediate_size: int = 1
+
+
+def _pareto(prices: Prices) -> list[int]:
+    """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly."""
+    order = np.lexsort((prices.step_time_s, prices.peak_memory_bytes))
+    times = prices.step_time_s[order]
+    best = np.minimum.accumulate(times)
+    front = order[np.concatenate([[True], times[1:] < best[:-1]])]
+    if len(front) > MAX_PARETO:
+        front = front[np.linspace(0, len(front) - 1, MAX_PARETO).round().astype(int)]
+    return [int(index) for index in front]
+
+
+def _does_not_fit(priced: Priced) -> str:
+    grid, prices = priced.smallest
+    need = float(prices.peak_memory_bytes[0])
+    return (
+        f"none of {len(priced.space.grid):,} legal layouts fits in the {format_bytes(priced.memory_bytes)} of a GPU: "
+        f"the smallest, {grid.layout(0)}, needs {format_bytes(need)}; use more GPUs or a smaller batch"
+    )

@@ -1,0 +1,252 @@
+"""Solve backwards: which network, latency or GPU count a target needs.
+
+For each rate the fastest layout may be another one. What does not fit, or computes for longer than the target on any
+network, is set aside first; the rest is priced at an infinite rate and then bisected: a layout that misses the target
+at one rate misses it at every lower rate, so that the arrays shrink as the answer comes nearer. The answer is exact
+under the cost model, to the bisection's 0.1 %.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ..errors import InputError
+from ..layout import Layout
+from .cost import Grid, Setting, book
+from .cost.coefficients import coefficients
+from .cost.price import machine_of, node_group_of
+from .explore import compute_bound_s, explore, price_in_chunks
+from .space import in_every_order, legal_layouts
+
+Quantity = Literal["inter", "intra", "latency"]
+LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
+MOST = {"inter": 1e14, "intra": 1e14, "latency": 10.0}
+FIELDS = {"inter": "inter_bytes_per_s", "intra": "intra_bytes_per_s", "latency": "latency_s"}
+TOLERANCE = 1e-3  # relative, of the answer
+ANCHORS = 7  # values at which the layouts of a curve are chosen
+KEPT = 1000  # the fastest layouts at each of them
+POINTS = 41  # of a curve
+SPREAD = 8.0  # a curve goes so many times below and above what it must show
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One point of a curve: the value of the quantity, and the fastest step with it."""
+
+    value: float
+    step_time_s: float
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target needs of one quantity, all else as it is.
+
+    `value` is bytes per second or seconds; None where no value is enough (`reachable` false) or any is.
+    """
+
+    quantity: Quantity
+    present: float  # of the cluster as it is
+    value: float | None
+    reachable: bool
+    layout: Layout | None  # the one that meets the target there
+    curve: tuple[Point, ...]  # ascending in value
+
+    def at(self, value: float) -> float:
+        """Return the step time at a value, between the points of the curve on logarithmic axes."""
+        xs = [math.log(point.value) for point in self.curve]
+        ys = [math.log(point.step_time_s) for point in self.curve]
+        return math.exp(float(np.interp(math.log(max(value, LEAST["latency"])), xs, ys)))
+
+
+class Fewest(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest number of GPUs that meets a target, with the layout that does."""
+
+    gpus: int | None
+    layout: Layout | None
+    step_time_s: float | None
+    tried: int
+
+
+class Solution(msgspec.Struct, frozen=True, kw_only=True):
+    """A target, how the cluster stands as it is, and what each quantity would have to be."""
+
+    target_step_time_s: float
+    target: str  # in the words of the question
+    present_step_time_s: float
+    present_layout: Layout
+    needs: tuple[Need, ...]
+    fewest: Fewest
+
+    @property
+    def met(self) -> bool:
+        """Whether the cluster as it is meets the target."""
+        return self.present_step_time_s <= self.target_step_time_s
+
+
+def step_time_for_mfu(setting: Setting, mfu: float) -> float:
+    """Return the step time at which a setting reaches this MFU."""
+    if not 0 < mfu <= 1:
+        raise InputError(f"--target-mfu: expected more than 0 and at most 1, got {mfu:g}")
+    tokens = setting.global_batch * setting.seq_len
+    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len)
+    return float(flops / setting.gpus / machine_of(setting).peak / mfu)
+
+
+def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
+    """Return the step time at which a token budget lasts so many days."""
+    if days <= 0 or tokens <= 0:
+        raise InputError("--target-days and --tokens: expected more than 0")
+    return days * 86400.0 * setting.global_batch * setting.seq_len / tokens
+
+
+def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: str) -> Solution:
+    """Return what a target needs; `target_at` gives its step time in a setting (with fewer GPUs it may be longer).
+
+    InputError if nothing fits in memory.
+    """
+    best = explore(setting).best
+    target_s = target_at(setting)
+    return Solution(
+        target_step_time_s=target_s,
+        target=target,
+        present_step_time_s=best.predicted.step_time_s,
+        present_layout=best.layout,
+        needs=tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting)),
+        fewest=fewest_gpus(setting, target_at),
+    )
+
+
+def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewest:
+    """Return the fewest GPUs of the cluster, in whole nodes, that meet a target."""
+    tried = 0
+    for gpus in gpu_counts(setting):
+        smaller = replace(setting, gpus=gpus)
+        try:
+            best = explore(smaller).best
+        except InputError:  # nothing legal, or nothing fits
+            continue
+        finally:
+            tried += 1
+        if best.predicted.step_time_s <= target_at(smaller):
+            return Fewest(gpus=gpus, layout=best.layout, step_time_s=best.predicted.step_time_s, tried=tried)
+    return Fewest(gpus=None, layout=None, step_time_s=None, tried=tried)
+
+
+def gpu_counts(setting: Setting) -> list[int]:
+    """Return the GPU counts to try: one node's parts, then nodes 1, 2, 3, 4, 6, 8, 12, ..., and all."""
+    node = min(node_group_of(setting.cluster).gpus, setting.gpus)
+    counts = {count for count in (1, 2, 4) if count < node} | {setting.gpus}
+    nodes = 1
+    while nodes * node <= setting.gpus:
+        counts |= {nodes * node, nodes * node * 3 // 2 if nodes > 1 else node}
+        nodes *= 2
+    return sorted(count for count in counts if count <= setting.gpus)
+
+
+def _quantities(setting: Setting) -> Iterator[Quantity]:
+    machine = machine_of(setting)
+    if setting.gpus > machine.domain:
+        yield "inter"
+    if min(setting.gpus, machine.domain) > 1:
+        yield "intra"
+    if setting.gpus > machine.domain:
+        yield "latency"
+
+
+def _need(setting: Setting, target_s: float, quantity: Quantity) -> Need:
+    low, high = LEAST[quantity], MOST[quantity]
+    good, bad = (low, high) if quantity == "latency" else (high, low)  # the ends where a target is easiest and hardest
+    present = _present(setting, quantity)
+    pool = _Pool.of(setting, quantity, good, target_s)
+    value: float | None = None
+    layout = pool.layout
+    if len(pool.grid) and pool.narrowed(bad, target_s) is None:
+        while abs(math.log(good / bad)) > TOLERANCE:
+            middle = math.sqrt(good * bad)
+            smaller = pool.narrowed(middle, target_s)
+            if smaller is None:
+                bad = middle
+            else:
+                pool, good = smaller, middle
+        value, layout = good, pool.layout
+    return Need(
+        quantity=quantity,
+        present=present,
+        value=value,
+        reachable=layout is not None,
+        layout=layout,
+        curve=_curve(setting, quantity, (present, value or present)),
+    )
+
+
+def _present(setting: Setting, quantity: Quantity) -> float:
+    machine = machine_of(setting)
+    if quantity == "latency":
+        if setting.latency_s is not None:
+            return setting.latency_s
+        accelerator = node_group_of(setting.cluster).gpu.model
+        return float(coefficients(book(), setting.stack, accelerator, setting.precision).network_latency_s)
+    return float(machine.node_rate if quantity == "inter" else machine.link_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Layouts that meet a target at some value of a quantity, and the fastest of them there."""
+
+    setting: Setting
+    quantity: Quantity
+    grid: Grid
+    layout: Layout | None
+
+    @classmethod
+    def of(cls, setting: Setting, quantity: Quantity, value: float, target_s: float) -> "_Pool":
+        """Return the layouts that meet the target at the easiest value."""
+        grid = fitting(setting)
+        prices = price_in_chunks(setting, grid)
+        possible = in_every_order(grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
+        pool = cls(setting, quantity, possible, None)
+        return (pool.narrowed(value, target_s) if len(possible) else None) or cls(
+            setting, quantity, grid.take(np.array([], dtype=np.int64)), None
+        )
+
+    def narrowed(self, value: float, target_s: float) -> "_Pool | None":
+        """Return the layouts that meet the target at this value; None if none does."""
+        times = price_in_chunks(replace(self.setting, **{FIELDS[self.quantity]: value}), self.grid).step_time_s
+        meeting = np.flatnonzero(times <= target_s)
+        if not len(meeting):
+            return None
+        fastest = self.grid.layout(int(np.argmin(times)))
+        return _Pool(self.setting, self.quantity, self.grid.take(meeting), fastest)
+
+
+def fitting(setting: Setting) -> Grid:
+    """Return the legal layouts that fit in memory, in the default axis order."""
+    space = legal_layouts(
+        setting.architecture, ranks=setting.gpus, global_batch=setting.global_batch, seq_len=setting.seq_len
+    )
+    prices = price_in_chunks(setting, space.grid)
+    return space.grid.take(np.flatnonzero(prices.peak_memory_bytes <= machine_of(setting).memory_bytes))
+
+
+def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> tuple[Point, ...]:
+    """Return the fastest step at values below, between and above `shown`.
+
+    Over the layouts that are among the fastest at one of several values, in every axis order.
+    """
+    low = max(min(shown) / SPREAD, LEAST[quantity])
+    high = min(max(shown) * SPREAD, MOST[quantity])
+    values = np.geomspace(low, high, POINTS)
+    whole = fitting(setting)
+    kept: set[int] = set()
+    for value in np.geomspace(values[0], values[-1], ANCHORS):
+        times = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole).step_time_s
+        kept |= set(np.argsort(times)[:KEPT].tolist())
+    pool = in_every_order(whole.take(np.array(sorted(kept))))
+    points = []
+    for value in values:
+        prices = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)
+        points.append(Point(float(value), float(prices.step_time_s.min())))
+    return tuple(points)

@@ -1,0 +1,125 @@
+"""What a person asks of the planner, turned into a Setting; and the answer as a Plan."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..errors import InputError
+from ..hardware import Catalogue
+from ..hardware.arithmetic import duplex_trap
+from ..layout import Candidate, Layout, Plan
+from ..units import format_network_rate
+from ..workload.models import Model
+from .cost import Grid, Setting, price
+from .cost.price import DEFAULT_STACK
+from .explore import row_of
+from .legality import illegal, nearest_legal
+from .machines import machines, node
+from .study import Row
+
+BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `meshwright plan` that describe a model on a cluster."""
+
+    model: Model
+    cluster: str
+    gpus: int | None
+    global_batch: int
+    seq_len: int | None
+    precision: str = "bf16"
+    stack: str = DEFAULT_STACK
+    fabric: str = "flat"
+    intra_bytes_per_s: float | None = None
+    inter_bytes_per_s: float | None = None
+    latency_s: float | None = None
+
+
+def setting_of(request: Request, catalogue: Catalogue) -> Setting:
+    """Return the setting of a request; InputError for what is not known or not given."""
+    seq_len = request.seq_len or request.model.seq_len
+    if seq_len is None:
+        raise InputError(f"--seq-len: expected, since {request.model.name} does not say how long a sequence is")
+    cluster = machines(
+        catalogue,
+        request.cluster,
+        request.gpus,
+        fabric=request.fabric,
+        intra_bytes_per_s=request.intra_bytes_per_s,
+        inter_bytes_per_s=request.inter_bytes_per_s,
+        latency_s=request.latency_s,
+    )
+    return Setting(
+        architecture=request.model.architecture,
+        cluster=cluster,
+        gpus=cluster.num_gpus,
+        global_batch=request.global_batch,
+        seq_len=seq_len,
+        precision=request.precision,
+        stack=request.stack,
+        latency_s=request.latency_s,
+    )
+
+
+def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
+    """Return a warning for each rate given that is the duplex figure of the cluster's own."""
+    if request.cluster not in catalogue.nodes:
+        return []
+    own = node(machines(catalogue, request.cluster, request.gpus, fabric=request.fabric))
+    accelerator = catalogue.accelerators[own.gpu.model]
+    link = catalogue.interconnect(accelerator.link or accelerator.host_link)
+    found = []
+    if request.intra_bytes_per_s is not None:
+        trap = duplex_trap(request.intra_bytes_per_s, link)
+        found += [f"--intra: {trap}"] if trap else []
+    network = own.node_bandwidth_bytes_per_s
+    if request.inter_bytes_per_s is not None and abs(request.inter_bytes_per_s / (2 * network) - 1) < 0.03:
+        found.append(
+            f"--inter: {format_network_rate(request.inter_bytes_per_s)} is the duplex figure of a {request.cluster}; "
+            f"per direction it is {format_network_rate(network)}"
+        )
+    return found
+
+
+def priced_layout(setting: Setting, text: str) -> Row:
+    """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
+    layout = Layout.parse(text, world_size=setting.gpus)
+    broken = illegal(
+        layout,
+        setting.architecture,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        ranks=setting.gpus,
+    )
+    if broken:
+        near = nearest_legal(
+            layout,
+            setting.architecture,
+            global_batch=setting.global_batch,
+            seq_len=setting.seq_len,
+            ranks=setting.gpus,
+        )
+        hint = f"; nearest legal: {' | '.join(map(str, near))}" if near else ""
+        raise InputError(f"--layout {text}: {'; '.join(broken)}{hint}")
+    grid = Grid.of([layout])
+    return row_of(setting, grid, price(setting, grid), 0)
+
+
+def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = "") -> Plan:
+    """Return the plan that `train` reads: the layout, its prediction and the runners-up."""
+    return Plan(
+        layout=best.layout,
+        predicted=best.predicted,
+        global_batch_sequences=setting.global_batch,
+        seq_len=setting.seq_len,
+        bucket_bytes=BUCKET_BYTES,
+        alternatives=candidates(best, others),
+        reason=reason,
+    )
+
+
+def candidates(best: Row, others: Sequence[Row]) -> tuple[Candidate, ...]:
+    """Return the rows as alternatives of the best one, each layout once."""
+    unique: dict[Layout, Candidate] = {row.layout: row.candidate for row in others if row.layout != best.layout}
+    return tuple(unique.values())

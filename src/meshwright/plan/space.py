@@ -1,0 +1,167 @@
+"""Every legal layout of a model on so many ranks, as arrays; and how many ways of splitting the ranks break which rule.
+
+The rules are those of `legality.illegal`, applied to whole arrays. Layouts that are the same run under two names are
+enumerated once: a pipeline of one stage has no schedule, one rank has nothing to shard, and axes of degree 1 have no
+place in the order.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from ..layout import AXES, ORDERS, Layout
+from .cost.quantities import RECOMPUTES, SCHEDULES, Grid
+from .legality import Splittable, divisors, experts_of, most_tensor_parallel, stages_fit
+
+Ints = npt.NDArray[np.int64]
+DEFAULT_ORDER = ORDERS.index(Layout().order)
+ONE_STAGE = [(SCHEDULES.index("1f1b"), 1)]
+MOST_VIRTUAL_STAGES = 16  # beyond that a stage's transfers outweigh what the bubble gives back
+
+# rules that a factorisation of the ranks may break, in the order in which they are asked
+TP = "tp does not divide the heads, the key-value heads or the width of the network"
+PP = "more pipeline stages than layers"
+CP = "2 cp does not divide the sequence"
+DP = "dp does not divide the global batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The legal layouts, and why other ways to factor the ranks are none."""
+
+    grid: Grid
+    factorisations: int  # ways to write the ranks as tp x cp x dp x pp
+    refused: dict[str, int]  # of them, by the first rule that they break
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """One way to write the ranks as tp x cp x dp x pp."""
+
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+
+
+def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: int) -> Space:
+    """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order."""
+    refused: Counter[str] = Counter()
+    blocks = []
+    every = list(factorisations(ranks))
+    for degrees in every:
+        rule = _broken(model, degrees, global_batch, seq_len)
+        if rule:
+            refused[rule] += 1
+        else:
+            blocks.append(_block(model, degrees, global_batch, seq_len))
+    columns = np.concatenate(blocks, axis=1) if blocks else np.empty((len(fields(Grid)), 0), dtype=np.int64)
+    return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
+
+
+def factorisations(ranks: int) -> Iterator[Degrees]:
+    """Yield every way to write `ranks` as tp x cp x dp x pp."""
+    for tp in divisors(ranks):
+        for pp in divisors(ranks // tp):
+            for cp in divisors(ranks // tp // pp):
+                yield Degrees(tp=tp, pp=pp, cp=cp, dp=ranks // tp // pp // cp)
+
+
+def in_every_order(grid: Grid) -> Grid:
+    """Return each layout of a grid once for every order of its axes that differs from another in effect."""
+    if not len(grid):
+        return grid
+    sizes = np.stack([getattr(grid, axis) for axis in AXES]) > 1
+    pattern = (sizes * (1 << np.arange(len(AXES)))[:, None]).sum(axis=0)
+    parts = []
+    for active in np.unique(pattern):
+        rows = np.flatnonzero(pattern == active)
+        orders = _distinct_orders(tuple(axis for place, axis in enumerate(AXES) if active >> place & 1))
+        part = grid.take(np.repeat(rows, len(orders)))
+        parts.append(_with_orders(part, np.tile(np.array(orders), len(rows))))
+    return Grid(**{field.name: np.concatenate([getattr(p, field.name) for p in parts]) for field in fields(Grid)})
+
+
+def _distinct_orders(active: tuple[str, ...]) -> list[int]:
+    """Return one order for each permutation of the active axes; the default one where it is among them."""
+    chosen: dict[tuple[str, ...], int] = {}
+    for index in (DEFAULT_ORDER, *range(len(ORDERS))):
+        chosen.setdefault(tuple(axis for axis in ORDERS[index].split("-") if axis in active), index)
+    return sorted(chosen.values())
+
+
+def _with_orders(grid: Grid, orders: Ints) -> Grid:
+    return Grid(**{field.name: getattr(grid, field.name) for field in fields(Grid)} | {"order": orders})
+
+
+def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> str:
+    """Return the first rule that a factorisation breaks, or ""."""
+    if most_tensor_parallel(model) % degrees.tp:
+        return TP
+    if degrees.pp > model.num_hidden_layers:
+        return PP
+    if degrees.cp > 1 and seq_len % (2 * degrees.cp):
+        return CP
+    return DP if global_batch % degrees.dp else ""
+
+
+def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> Ints:
+    """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
+    share = global_batch // degrees.dp
+    batches = np.array(divisors(share))
+    schedules = np.array(_schedules(model.num_hidden_layers, degrees.pp))
+    sharded = degrees.dp * degrees.cp
+    experts = [e for e in divisors(max(1, experts_of(model))) if sharded % e == 0]
+    sequence = (0, 1) if degrees.tp > 1 and (seq_len // degrees.cp) % degrees.tp == 0 else (0,)
+    zeros = range(4) if sharded > 1 else (0,)
+    switches = np.array(list(itertools.product(experts, zeros, sequence, range(len(RECOMPUTES)))))
+    pairs = np.array([(b, s) for b in range(len(batches)) for s in range(len(schedules))])
+    schedule, vpp = schedules[pairs[:, 1]].T
+    pairs = pairs[_schedule_fits(schedule, vpp, degrees.pp, share // batches[pairs[:, 0]])]
+    count, many = len(pairs), len(switches)
+    outer, inner = np.repeat(pairs, many, axis=0), np.tile(switches, (count, 1))
+    schedule, vpp = schedules[outer[:, 1]].T
+    ones = np.ones(count * many, dtype=np.int64)
+    named = {name: ones * getattr(degrees, name) for name in ("tp", "pp", "dp", "cp")} | {
+        "ep": inner[:, 0],
+        "vpp": vpp,
+        "mbs": batches[outer[:, 0]],
+        "zero": inner[:, 1],
+        "sp": inner[:, 2],
+        "schedule": schedule,
+        "recompute": inner[:, 3],
+        "order": ones * DEFAULT_ORDER,
+    }
+    return np.stack([named[field.name] for field in fields(Grid)])
+
+
+def _schedules(layers: int, pp: int) -> list[tuple[int, int]]:
+    """Return the pairs of schedule and virtual stages that so many layers allow."""
+    if pp == 1:
+        return ONE_STAGE
+    found = [(SCHEDULES.index(name), 1) for name in ("gpipe", "1f1b", "zb")]
+    if stages_fit(layers, pp, 2):
+        found.append((SCHEDULES.index("zb"), 2))
+    virtual = [v for v in range(2, MOST_VIRTUAL_STAGES + 1) if stages_fit(layers, pp, v)]
+    return found + [(SCHEDULES.index("interleaved"), v) for v in virtual]
+
+
+def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> npt.NDArray[np.bool_]:
+    """Return where the schedule runs with so many micro-batches: `pipelines.illegal` for arrays."""
+    if pp == 1:
+        return np.ones(len(schedule), dtype=bool)
+    rounds = (schedule != SCHEDULES.index("interleaved")) | (micro_batches % pp == 0)
+    least = np.where(vpp == 2, 2 * pp - 1, pp)
+    enough = (schedule != SCHEDULES.index("zb")) | (micro_batches >= least)
+    both: npt.NDArray[np.bool_] = rounds & enough
+    return both
+
+
+def _grid(columns: Ints) -> Grid:
+    numbers = {field.name: row for field, row in zip(fields(Grid), columns, strict=True)}
+    whole = ("schedule", "recompute", "order")
+    return Grid(**{name: row if name in whole else row.astype(float) for name, row in numbers.items()})

@@ -1,0 +1,77 @@
+"""Study: everything that the search for a layout found, in one struct; the terminal, JSON and the page read it."""
+
+from typing import Literal
+
+import msgspec
+
+from ..layout import Candidate, Layout
+from ..timeline import Performance
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A layout with its price, term by term."""
+
+    layout: Layout
+    predicted: Performance
+    terms: dict[str, float]  # every term of the cost model by name: seconds (..._s) and bytes (..._bytes)
+    fits: bool
+    simulated_s: float | None = None  # the step in the event simulator, where it was refined
+    note: str = ""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The row as a plan keeps it."""
+        return Candidate(self.layout, self.predicted)
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of what was set aside."""
+
+    reason: str
+    count: int
+    of: Literal["factorisations", "layouts"]  # ways to write the ranks as tp x cp x dp x pp, or whole layouts
+
+    def __str__(self) -> str:
+        if self.of == "layouts":
+            return f"{self.count:,} layouts {self.reason}"
+        return f"{self.count:,} ways to factor the ranks: {self.reason}"
+
+
+class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one micro-batch size makes of the winner, all else kept."""
+
+    mbs: int
+    micro_batches: int
+    global_batch: int
+    step_time_s: float
+    bubble_share: float  # of the step
+    activations_bytes: float
+    memory_bytes: float
+    fits: bool
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """The best layout of a model on a cluster, and all that tells why it is the best."""
+
+    model: str
+    cluster: str
+    gpus: int
+    global_batch: int  # sequences
+    seq_len: int
+    precision: str
+    stack: str
+    memory_bytes: int  # of one GPU
+    rows: tuple[Row, ...]  # the best of each way to split the ranks, the fastest first
+    plain: Row  # data parallelism alone, whether it fits or not
+    pareto: tuple[Row, ...]  # no other layout is both faster and smaller; the smallest first
+    rejections: tuple[Rejection, ...]
+    legal: int  # layouts that break no rule, each in its default axis order
+    priced: int  # prices computed, axis orders included
+    micro_batches: tuple[MicroBatch, ...]
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Row:
+        """The fastest layout that fits."""
+        return self.rows[0]

@@ -1,0 +1,269 @@
+"""What `meshwright plan` prints: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..layout import Layout
+from ..plan.envelope import Envelope
+from ..plan.gantt import side_by_side
+from ..plan.inverse import Need, Solution
+from ..plan.study import Row, Study
+from ..plan.whatif import FIGURES, Comparison, Scaling
+from ..units import format_bytes, format_network_rate, format_rate, format_time
+from .curve import Mark
+
+WIDE = 110  # characters of a console that shows every column
+BAR = 20  # characters of the longest bar of a curve
+UNITS = {"peak": "TFLOP/s", "link rate": "GB/s", "node rate": "Gb/s", "memory rate": "GB/s", "memory bytes": "GiB"}
+SCALES = {"peak": 1e12, "link rate": 1e9, "node rate": 1e9 / 8, "memory rate": 1e9, "memory bytes": 2**30}
+QUANTITIES = {
+    "inter": "rate between nodes (all NICs of a node, per direction)",
+    "intra": "rate inside a node (one GPU to its peers, per direction)",
+    "latency": "latency of a hop between nodes",
+}
+
+
+def show_study(console: Console, study: Study) -> None:
+    """Print what a search found."""
+    console.print(
+        f"{study.model} on {study.gpus} GPUs of {study.cluster}: {study.global_batch:,} x {study.seq_len:,} tokens a "
+        f"step, {study.precision}, stack {study.stack}; {study.legal:,} legal layouts, {study.priced:,} prices",
+        highlight=False,
+    )
+    title = "the fastest of each way to split"
+    console.print(rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
+    console.print(study.reason, highlight=False)
+    if study.pareto:
+        console.print(_pareto(study.pareto))
+    console.print(_micro_batches(study))
+    for rejection in study.rejections:
+        console.print(f"set aside: {rejection}", highlight=False)
+    for warning in study.warnings:
+        console.print(f"warning: {warning}", highlight=False)
+    show_limits(console, study.best)
+
+
+def show_limits(console: Console, row: Row) -> None:
+    """Print how far a prediction is to be trusted."""
+    band = row.predicted.error_band
+    if band is not None:
+        console.print(f"step times are held to lie within {band:.0%}; calibrated with {row.predicted.calibration[0]}")
+    console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
+
+
+def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table:
+    """Return layouts with their terms, the fastest bold; `brief` leaves out forward and backward."""
+    simulated = any(row.simulated_s is not None for row in rows)
+    names = ["step", *(["simulated"] if simulated else []), "MFU", *([] if brief else ["forward", "backward"])]
+    table = _table(title)
+    table.add_column("layout", overflow="fold")
+    for name in (*names, "exposed", "bubble", "memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for place, row in enumerate(rows):
+        p = row.predicted
+        note = row.note or ("" if row.fits else "does not fit")
+        table.add_row(
+            layout_text(row.layout) + (f" ({note})" if note else ""),
+            format_time(p.step_time_s),
+            *([format_time(row.simulated_s) if row.simulated_s is not None else ""] if simulated else []),
+            "" if p.mfu is None else f"{p.mfu:.1%}",
+            *([] if brief else [format_time(p.forward_s), format_time(p.backward_s)]),
+            format_time(p.exposed_comm_s),
+            format_time(p.bubble_s),
+            format_bytes(p.peak_memory_bytes_per_gpu),
+            style="bold" if place == 0 else "",
+        )
+    return table
+
+
+def layout_text(layout: Layout) -> str:
+    """Return a layout with blanks, so that a narrow column breaks it between its keys; it parses back all the same."""
+    return str(layout).replace(",", ", ")
+
+
+def show_row(console: Console, title: str, row: Row) -> None:
+    """Print one layout with every term of its time and memory."""
+    table = _table(title)
+    table.add_column("term")
+    table.add_column("", justify="right", no_wrap=True)
+    p = row.predicted
+    for name, value in row.terms.items():
+        unit = format_bytes if name.endswith("_bytes") else format_time
+        table.add_row(name.removesuffix("_bytes").removesuffix("_s").replace("_", " "), unit(value))
+    table.add_row("MFU", "" if p.mfu is None else f"{p.mfu:.1%}")
+    table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")
+    table.add_row("tokens/s a GPU", f"{p.tokens_per_s_per_gpu:,.4g}")
+    console.print(table)
+    if not row.fits:
+        console.print("warning: it does not fit in the memory of a GPU", highlight=False)
+    show_limits(console, row)
+
+
+def show_envelope(console: Console, envelope: Envelope) -> None:
+    """Print the arithmetic line by line, and the step as bars."""
+    table = _table("back of an envelope")
+    table.add_column("what", no_wrap=True)
+    table.add_column("how", overflow="fold")
+    table.add_column("", justify="right", no_wrap=True)
+    for line in envelope.lines:
+        table.add_row(line.name, line.formula, line.text)
+    console.print(table)
+    named = {"one after another": envelope.in_sequence, "overlapped": envelope.overlapped}
+    for text in side_by_side(named, width=max(16, min(64, console.width - 30))):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print("d data, F forward, B backward, c communication")
+    console.print(envelope.verdict, highlight=False)
+    for warning in envelope.warnings:
+        console.print(f"note: {warning}", highlight=False)
+
+
+def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[Mark, ...]]) -> None:
+    """Print what a target needs, each with its curve as bars and the catalogue's fabrics on it."""
+    now, target = format_time(solution.present_step_time_s), format_time(solution.target_step_time_s)
+    console.print(
+        f"{solution.target}: a step of {target}; the cluster as it is takes {now} with {solution.present_layout}: "
+        + ("met" if solution.met else "not met"),
+        highlight=False,
+    )
+    for need in solution.needs:
+        console.print(f"\n{QUANTITIES[need.quantity]}: {need_text(need)}", highlight=False)
+        console.print(_bars(need, solution.target_step_time_s, marks.get(need.quantity, ())))
+    fewest = solution.fewest
+    console.print(
+        f"\nfewest GPUs: none of {fewest.tried} numbers that were tried meets it"
+        if fewest.gpus is None
+        else f"\nfewest GPUs: {fewest.gpus} with {fewest.layout}",
+        highlight=False,
+    )
+
+
+def need_text(need: Need) -> str:
+    """Return one sentence about what a quantity must be."""
+    now = quantity_text(need.quantity, need.present)
+    if not need.reachable:
+        return f"no value meets the target (now {now})"
+    if need.value is None:
+        return f"any value meets the target (now {now})"
+    word = "at most" if need.quantity == "latency" else "at least"
+    return f"{word} {quantity_text(need.quantity, need.value)}, with {need.layout} (now {now})"
+
+
+def quantity_text(quantity: str, value: float) -> str:
+    """Return a rate between nodes in Gb/s, inside one in GB/s, a latency in seconds."""
+    if quantity == "latency":
+        return format_time(value)
+    return format_network_rate(value) if quantity == "inter" else format_rate(value)
+
+
+def show_comparison_of_clusters(console: Console, comparison: Comparison) -> None:
+    """Print clusters side by side, and what changed."""
+    sides = comparison.sides
+    table = _table("what if")
+    table.add_column("")
+    for side in sides:
+        table.add_column(side.cluster, justify="right", overflow="fold")
+    for change in comparison.changes:
+        scale, unit = SCALES.get(change.figure, 1.0), UNITS.get(change.figure, FIGURES["domain"])
+        table.add_row(f"{change.figure} ({unit})", *(f"{value / scale:.4g}" for value in change.values))
+    table.add_row("best layout", *(layout_text(side.best.layout) for side in sides))
+    table.add_row("  its step", *(format_time(side.best.predicted.step_time_s) for side in sides))
+    table.add_row("  its MFU", *(f"{side.best.predicted.mfu or 0:.1%}" for side in sides))
+    table.add_row("the same layout", *(layout_text(side.same.layout) for side in sides))
+    table.add_row("  step", *(format_time(side.same.predicted.step_time_s) for side in sides))
+    table.add_row("  memory", *(format_bytes(side.same.predicted.peak_memory_bytes_per_gpu) for side in sides))
+    for name in sides[0].terms:
+        if any(abs(side.terms[name]) > 1e-9 for side in sides):
+            cells = (format_time(side.terms[name]) for side in sides[1:])
+            table.add_row(f"  {name}, beside the first", "", *(f"+{c}" if c[0] != "-" else c for c in cells))
+    console.print(table)
+    console.print(comparison.reason, highlight=False)
+    for side in sides:
+        if side.rule:
+            console.print(f"{side.cluster}: {side.rule}", highlight=False)
+
+
+def show_scaling(console: Console, scaling: Scaling) -> None:
+    """Print the scaling curve as a table with bars."""
+    table = _table("scaling, the batch growing with the GPUs" if scaling.grown else "scaling, the batch fixed")
+    names = ("GPUs", "batch", "step", "speedup", "of linear", "exposed", "bubble")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("layout", overflow="fold")
+    for point in scaling.points:
+        p = point.row.predicted
+        table.add_row(
+            f"{point.gpus:,}",
+            f"{point.global_batch:,}",
+            format_time(p.step_time_s),
+            f"{point.speedup:,.1f}",
+            f"{point.efficiency:.0%}",
+            f"{point.exposed_share:.1%}",
+            f"{p.bubble_s / p.step_time_s:.1%}",
+            layout_text(point.row.layout),
+        )
+    console.print(table)
+    if scaling.too_small:
+        console.print(f"nothing is legal or fits on {', '.join(map(str, scaling.too_small))} GPUs", highlight=False)
+    console.print(
+        "scaling stays within 10 % of linear up to all GPUs"
+        if scaling.breaks_at is None
+        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU before it",
+        highlight=False,
+    )
+
+
+def _pareto(rows: Sequence[Row]) -> Table:
+    table = _table("memory against time: nothing is both smaller and faster")
+    table.add_column("layout", overflow="fold")
+    for name in ("memory", "step"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        p = row.predicted
+        table.add_row(layout_text(row.layout), format_bytes(p.peak_memory_bytes_per_gpu), format_time(p.step_time_s))
+    return table
+
+
+def _micro_batches(study: Study) -> Table:
+    table = _table("the winner with other micro-batches, and with larger batches")
+    for name in ("batch", "mbs", "micro-batches", "step", "bubble", "activations", "memory", "tokens/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for trade in study.micro_batches:
+        table.add_row(
+            f"{trade.global_batch:,}",
+            str(trade.mbs),
+            f"{trade.micro_batches:,}",
+            format_time(trade.step_time_s),
+            f"{trade.bubble_share:.1%}",
+            format_bytes(trade.activations_bytes),
+            format_bytes(trade.memory_bytes) + ("" if trade.fits else " does not fit"),
+            f"{trade.global_batch * study.seq_len / trade.step_time_s:,.4g}",
+        )
+    return table
+
+
+def _bars(need: Need, target_s: float, marks: Sequence[Mark]) -> Table:
+    """Return the curve as one row a value: those of the catalogue, the present one and the answer among them."""
+    values = [(mark.value, mark.name) for mark in marks if need.curve[0].value <= mark.value <= need.curve[-1].value]
+    values.append((need.present, "<- now"))
+    if need.value is not None:
+        values.append((need.value, "<- needed"))
+    values += [(point.value, "") for point in need.curve[:: max(1, len(need.curve) // 8)]]
+    slowest = need.curve[0].step_time_s if need.quantity != "latency" else need.curve[-1].step_time_s
+    table = _table("")
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for value, name in sorted(values):
+        step_s = need.at(value)
+        length = max(1, round(BAR * step_s / slowest))
+        sign = "+" if step_s <= target_s else "-"
+        table.add_row(quantity_text(need.quantity, value), format_time(step_s), sign * length, name)
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title or None, title_justify="left", box=box.SIMPLE)

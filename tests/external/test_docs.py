@@ -1,0 +1,171 @@
+"""The documentation is true: its commands run, its generated pages are current, its site builds without a warning."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from docsite.benchmarks import benchmarks_page
+from docsite.box import box_page, output_of, samples
+from meshwright import cli
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ("meshwright", "python", "python3", "make", "torchrun", "srun", "sbatch", "kubectl")
+RUN = {"topo", "collectives", "report", "plan", "simulate", "validate", "checkpoint"}  # in seconds, writing only files
+SOURCES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def commands(path: Path) -> list[str]:
+    """Return the command lines of a page: in its code blocks, what begins with a program that we know."""
+    found, fenced, text = [], False, path.read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            words = re.sub(r"\s#\s.*$", "", line.strip().removeprefix("$ ")).strip()
+            if words.split(" ")[0] in PROGRAMS and not re.match(r"\w+ =", words):
+                found.append(words)
+    return found
+
+
+EVERY = sorted({(words, path.relative_to(ROOT).as_posix()) for path in SOURCES for words in commands(path)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("docs")
+    samples(made)
+    return made
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
+    """Return the command of ours that words call, and the words left for it."""
+    command, context = cli.group, click.Context(cli.group, info_name="meshwright")
+    while isinstance(command, click.Group) and words and command.get_command(context, words[0]):
+        command = command.get_command(context, words[0])
+        context = click.Context(command, info_name=words[0], parent=context)
+        words = words[1:]
+    return command, words, context
+
+
+@pytest.mark.parametrize(("words", "page"), EVERY, ids=lambda value: value)
+def test_a_command_of_the_documentation_is_understood(words, page, folder, monkeypatch):
+    """Options and files are those that the program has; those that take seconds are run in the next test."""
+    monkeypatch.chdir(folder)
+    parts = shlex.split(words.partition(" | ")[0].partition(" > ")[0].removeprefix("srun "))
+    if parts[0] == "meshwright":
+        command, left, _ = command_of(parts[1:])
+        command.make_context(command.name, list(left), resilient_parsing=False)
+    elif parts[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(parts[1:]) <= set(targets)
+    elif "-m" in parts:
+        name = parts[parts.index("-m") + 1]
+        assert name in {"venv", "torch"} or importlib.util.find_spec(name) is not None
+        if name == "benchmarks" and parts[-1].islower():
+            assert (ROOT / "benchmarks" / f"{parts[parts.index(name) + 1]}.py").exists()
+    else:
+        files = [part for part in parts[1:] if re.fullmatch(r"[\w/.-]+\.(?:py|sbatch|yaml|toml)", part)]
+        assert files
+        assert [file for file in files if not (folder / file).exists()] == []
+
+
+RUNNABLE = sorted({words for words, _ in EVERY if words.split()[0] == "meshwright" and words.split()[1] in RUN})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", RUNNABLE, ids=str)
+def test_a_command_of_the_documentation_runs(words, folder):
+    plain = words.partition(" | ")[0].partition(" > ")[0]
+
+    if plain == "meshwright topo --from dump.txt --gpu b200 --svg out.svg":
+        plain = plain.replace("dump.txt", "8_h100.txt")  # whose links a B200 may have
+
+    output_of(plain, folder)  # or say what it printed and its exit code
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_what_is_in_the_box_is_what_the_commands_print():
+    assert (ROOT / "docs" / "box.md").read_text() == box_page(), "run `python -m docsite`"
+
+
+def test_the_benchmarks_page_holds_the_results_as_written():
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == benchmarks_page(), "run `python -m docsite`"
+
+
+def test_the_box_names_every_mechanism_of_the_catalogues():
+    from meshwright.collectives.algorithms import names
+    from meshwright.collectives.schedule import COLLECTIVES
+    from meshwright.hardware.catalogue import shipped
+
+    page = (ROOT / "docs" / "box.md").read_text()
+    shown = [f"--collective {kind}" for kind in COLLECTIVES if kind != "all_reduce"]
+    shown += [f"show {name}" for name in names("all_reduce")]
+    shown += [f"interconnects {name}" for name in shipped().interconnects]
+    assert [text for text in shown if text not in page] == []
+    assert [name for name in shipped().networks if name not in page] == []
+
+
+def test_the_batch_script_is_one_that_bash_reads_and_slurm_knows():
+    path = ROOT / "deploy" / "slurm.sbatch"
+    text = path.read_text()
+    options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", text, re.MULTILINE))
+
+    assert subprocess.run(["bash", "-n", path], check=False).returncode == 0
+    assert text.startswith("#!/bin/bash\n")
+    assert options["ntasks-per-node"] == options["gpus-per-node"]  # a rank a GPU, and each sees all of its node
+    assert options["signal"].startswith("USR1@")
+    call = re.search(r"-m meshwright\.train (.*)$", text, re.MULTILINE)[1]
+    assert_train_understands(shlex.split(call.replace("$SLURM_JOB_ID", "7")))
+
+
+def test_the_manifest_is_yaml_whose_pods_find_each_other():
+    service, job = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    words = container["command"]
+
+    assert (service["kind"], service["apiVersion"]) == ("Service", "v1")
+    assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"]
+    assert f"--nnodes={spec['completions']}" in words
+    assert f"--nproc-per-node={container['resources']['limits']['nvidia.com/gpu']}" in words
+    assert f"--master-addr={job['metadata']['name']}-0.{pod['subdomain']}" in words
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert_train_understands(words[words.index("meshwright.train") + 1 :])
+    from torch.distributed.run import parse_args
+
+    parsed = parse_args([word.replace("$(JOB_COMPLETION_INDEX)", "1") for word in words[1:]])
+    assert (parsed.nnodes, parsed.training_script) == ("2", "meshwright.train")
+
+
+def assert_train_understands(words: list[str]) -> None:
+    from meshwright.train.__main__ import command
+
+    command.make_context("meshwright.train", words)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed (`make docs` installs it)")
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed (`make docs` installs it)")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "tutorials" / "slow.html").exists()
+    assert "http" not in re.findall(r'<script[^>]*src="([^"]*)"', (tmp_path / "site" / "index.html").read_text())

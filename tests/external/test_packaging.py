@@ -1,0 +1,69 @@
+"""Wheel and sdist: built from the tree, installed without it, and complete."""
+
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def run(*arguments: object, cwd: Path) -> str:
+    done = subprocess.run([str(a) for a in arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the sdist from what git tracks, and the wheel from the sdist, with the setuptools of this environment."""
+    folder = tmp_path_factory.mktemp("built")
+    listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).split("\n")
+    tree = folder / "tree"
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", tree, cwd=folder)
+    return folder / "dist"
+
+
+def test_the_wheel_holds_every_file_of_the_package(built):
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        held = {name for name in wheel.namelist() if name.startswith("meshwright/")}
+    tracked = run("git", "ls-files", "-co", "--exclude-standard", "src/meshwright", cwd=ROOT).split()
+
+    assert {name.removeprefix("src/") for name in tracked if (ROOT / name).exists()} - held == set()
+    assert "meshwright/py.typed" in held
+
+
+def test_the_sdist_holds_what_builds_it_and_no_more_than_the_tree(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        names = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}
+
+    assert {"pyproject.toml", "README.md", "LICENSE", "src/meshwright/py.typed"} <= names
+    assert not [name for name in names if name.startswith((".venv", "runs/", "build/"))]
+
+
+def test_the_wheel_works_where_nothing_of_the_tree_is(built, tmp_path):
+    """Install without dependencies into a fresh environment that borrows the libraries of this one."""
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    wheel = next(built.glob("*.whl"))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel,
+        cwd=tmp_path)  # fmt: skip
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    libraries = Path(pytest.__file__).parents[1]
+    (site / "borrowed.pth").write_text(f"{libraries}\n")  # after the environment's own packages
+    command = tmp_path / "env" / "bin" / "meshwright"
+
+    where = run(python, "-I", "-c", "import meshwright; print(meshwright.__file__)", cwd=tmp_path).strip()
+    assert where.startswith(str(tmp_path))
+    assert "Commands:" in run(command, "--help", cwd=tmp_path)
+    assert "NVLink" in run(command, "topo", "--catalogue", "nvlink", cwd=tmp_path)
+    assert "proved" in run(command, "collectives", "verify", "ring", "--ranks", 4, cwd=tmp_path)

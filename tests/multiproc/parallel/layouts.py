@@ -1,0 +1,83 @@
+"""The layouts whose training is held against one process, with the model that each of them splits.
+
+The fast ones run with every `make test`, the others are marked slow; `python -m tests.multiproc.parallel.table` runs
+all of them and writes docs/parity.md.
+"""
+
+from typing import Any, NamedTuple
+
+
+class Case(NamedTuple):
+    """A layout, what its model has besides the small decoder's sizes, and how it is run."""
+
+    layout: str
+    model: dict[str, Any] = {}  # noqa: RUF012  (never changed)
+    backend: str = "meshwright"
+
+    def __str__(self) -> str:
+        changes = [f"{key}={value}" for key, value in self.model.items()]
+        return " ".join([self.layout, *changes, *([self.backend] if self.backend != "meshwright" else [])])
+
+
+EXPERTS = {"num_local_experts": 4}
+UNTIED = {"tie_word_embeddings": False}
+
+FAST = (
+    Case("dp=2,mbs=2"),
+    Case("dp=2,mbs=4,zero=1"),
+    Case("dp=2,mbs=2,zero=2"),
+    Case("dp=2,mbs=4,zero=3"),
+    Case("dp=1,tp=2,mbs=8"),
+    Case("dp=1,tp=2,mbs=4,sp=1"),
+    Case("dp=1,cp=2,mbs=8"),
+    Case("dp=2,ep=2,mbs=4", EXPERTS),
+    Case("dp=1,mbs=4,recompute=full"),
+    Case("dp=1,mbs=4,recompute=selective"),
+    Case("dp=2,tp=2,mbs=2,zero=3,sp=1,recompute=selective"),
+    Case("dp=1,tp=2,cp=2,mbs=4,zero=1", UNTIED),
+)
+
+SLOW = (
+    Case("dp=4,mbs=2", backend="gloo"),
+    Case("dp=4,mbs=1,zero=1", UNTIED),
+    Case("dp=4,mbs=1,zero=2"),
+    Case("dp=4,mbs=2,zero=3", backend="gloo"),
+    Case("dp=4,mbs=1,zero=2,replicas=2"),
+    Case("dp=4,mbs=2,zero=3,replicas=2"),
+    Case("dp=1,tp=4,mbs=4"),
+    Case("dp=1,tp=4,mbs=8,sp=1", backend="gloo"),
+    Case("dp=1,cp=4,mbs=4"),
+    Case("dp=4,ep=4,mbs=2", EXPERTS),
+    Case("dp=4,ep=2,mbs=1", EXPERTS),
+    Case("dp=2,mbs=2", EXPERTS),
+    # hybrids
+    Case("dp=2,tp=2,mbs=4"),
+    Case("dp=2,tp=2,mbs=2,order=dp-tp-cp-pp"),
+    Case("dp=2,tp=2,mbs=2,sp=1,recompute=full"),
+    Case("dp=2,tp=2,mbs=1,zero=1"),
+    Case("dp=2,tp=2,mbs=2,zero=2,sp=1", UNTIED),
+    Case("dp=2,tp=2,mbs=4,zero=3", backend="gloo"),
+    Case("dp=4,tp=2,mbs=1,zero=3,replicas=2,sp=1"),
+    Case("dp=2,tp=4,mbs=4,zero=1,sp=1"),
+    Case("dp=2,cp=2,mbs=2"),
+    Case("dp=2,cp=2,mbs=4,zero=1"),
+    Case("dp=2,cp=2,mbs=2,zero=3,recompute=full"),
+    Case("dp=2,cp=2,mbs=2,zero=2,order=dp-cp-tp-pp"),
+    Case("dp=2,cp=4,mbs=4,zero=3,replicas=2"),
+    Case("dp=1,tp=2,cp=2,mbs=4,sp=1"),
+    Case("dp=1,tp=2,cp=2,mbs=8,order=cp-tp-dp-pp"),
+    Case("dp=2,tp=2,cp=2,mbs=2,sp=1", backend="gloo"),
+    Case("dp=2,tp=2,cp=2,mbs=2,zero=1,recompute=selective"),
+    Case("dp=2,tp=2,cp=2,mbs=2,zero=3,sp=1", UNTIED),
+    Case("dp=2,ep=2,mbs=2,zero=1", EXPERTS),
+    Case("dp=2,ep=2,mbs=2,zero=3", EXPERTS),
+    Case("dp=4,ep=2,mbs=1,zero=1", EXPERTS),
+    Case("dp=4,ep=2,mbs=2,zero=2", EXPERTS | UNTIED),
+    Case("dp=4,ep=2,mbs=1,zero=3,replicas=2", EXPERTS),
+    Case("dp=2,tp=2,ep=2,mbs=4", EXPERTS),
+    Case("dp=2,tp=2,ep=2,mbs=2,sp=1,zero=1", EXPERTS),
+    Case("dp=2,tp=2,ep=2,mbs=2,sp=1,zero=3,recompute=full", EXPERTS),
+    Case("dp=2,cp=2,ep=2,mbs=2", EXPERTS),
+    Case("dp=2,cp=2,ep=4,mbs=2,zero=3", EXPERTS),
+    Case("dp=2,tp=2,cp=2,ep=2,mbs=2,sp=1,zero=2", EXPERTS),
+)

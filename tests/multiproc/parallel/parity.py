@@ -1,0 +1,139 @@
+"""The parity harness: a few steps in float64 under a layout, beside the same steps in one process."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from meshwright.layout import Layout, Plan
+from meshwright.parallel.build import build_engine
+from meshwright.parallel.engine import Batch, Settings
+from meshwright.timeline import Lane
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
+from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.transformer import ModelConfig
+from tests.multiproc.train.jobs import UNMEASURED
+
+STEPS, GLOBAL_BATCH, SEQ_LEN = 10, 8, 16
+
+
+class Silent:
+    """Notes that nobody reads."""
+
+    def span(self, lane: Lane, name: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        pass
+
+
+def small_model(**changes: Any) -> ModelConfig:
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": SEQ_LEN,
+    }
+    return ModelConfig(**(sizes | changes))
+
+
+def batches(step: int, layout: Layout, data_rank: int, data_ranks: int) -> Iterator[Batch]:
+    """Yield this rank's micro-batches of a step, drawn from the whole batch as the training loop does."""
+    numbers = torch.Generator().manual_seed(1000 + step)
+    whole = torch.randint(0, 64, (GLOBAL_BATCH, SEQ_LEN + 1), generator=numbers)
+    for index in range(GLOBAL_BATCH // (data_ranks * layout.mbs)):
+        first = (index * data_ranks + data_rank) * layout.mbs
+        drawn = whole[first : first + layout.mbs]
+        yield drawn[:, :-1], drawn[:, 1:]
+
+
+def train(layout: Layout, model: ModelConfig) -> dict[str, Any]:
+    """Return losses, norms, a validation loss and the pieces of the weights after some steps of this rank."""
+    torch.manual_seed(0)
+    module = Decoder(model, recompute=layout.recompute).double()
+    config = OptimizerConfig(max_grad_norm=0.5)
+    settings = Settings(
+        device=torch.device("cpu"),
+        optimizer=lambda part: make_optimizer(part, config),
+        notes=Silent(),
+        max_grad_norm=config.max_grad_norm,
+    )
+    plan = Plan(
+        layout=layout,
+        predicted=UNMEASURED,
+        global_batch_sequences=GLOBAL_BATCH,
+        seq_len=SEQ_LEN,
+        bucket_bytes=2**14,
+    )
+    engine = build_engine(module, plan, settings)
+    losses, norms = [], []
+    for step in range(STEPS):
+        for group in engine.optimizer.param_groups:
+            group["lr"] = 1e-3 * (step + 1)
+        loss, norm = engine.step(batches(step, layout, engine.data_rank, engine.data_ranks), GLOBAL_BATCH * SEQ_LEN)
+        losses.append(_summed(loss) / (GLOBAL_BATCH * SEQ_LEN))
+        norms.append(norm)
+    validation = sum(
+        (engine.evaluate(batch) for batch in batches(99, layout, engine.data_rank, engine.data_ranks)),
+        start=torch.zeros((), dtype=torch.float64),
+    )
+    pieces = [
+        (s.name, s.shape, s.offset, s.parameter.clone(), {k: v.clone() for k, v in s.moments.items()})
+        for s in engine.shards()
+        if s.owner
+    ]
+    return {"losses": losses, "norms": norms, "validation": _summed(validation), "pieces": pieces}
+
+
+def run(rank: int, world_size: int, store: dist.Store, layout: str, changes: dict[str, Any], backend: str) -> Any:
+    """Run the steps on one rank of a pool."""
+    if world_size > 1:
+        dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
+    return train(Layout.parse(layout), small_model(**changes))
+
+
+def joined(results: list[dict[str, Any]], key: str = "") -> dict[str, Tensor]:
+    """Put the pieces of all ranks together; AssertionError unless they cover every element of a tensor just once."""
+    whole: dict[str, Tensor] = {}
+    covered: dict[str, Tensor] = {}
+    for result in results:
+        for name, shape, offset, piece, moments in result["pieces"]:
+            tensor = whole.setdefault(name, torch.zeros(shape, dtype=torch.float64))
+            count = covered.setdefault(name, torch.zeros(shape, dtype=torch.int64))
+            place = tuple(slice(o, o + n) for o, n in zip(offset, piece.shape, strict=True))
+            tensor[place] = moments[key] if key else piece
+            count[place] += 1
+    assert all(bool((count == 1).all()) for count in covered.values()), "a piece is missing or doubled"
+    return whole
+
+
+def difference(alone: list[dict[str, Any]], split: list[dict[str, Any]], key: str = "") -> float:
+    """Return the largest difference of any element of any parameter (or moment), relative to its tensor's largest."""
+    expected, found = joined(alone, key), joined(split, key)
+    assert expected.keys() == found.keys()
+    return max(
+        float((found[n] - expected[n]).abs().max() / expected[n].abs().max().clamp_min(1e-300)) for n in expected
+    )
+
+
+def loss_difference(alone: list[dict[str, Any]], split: list[dict[str, Any]]) -> float:
+    """Return the largest relative difference of a step's loss on any rank."""
+    return max(
+        abs(mine - theirs) / theirs
+        for result in split
+        for mine, theirs in zip(result["losses"], alone[0]["losses"], strict=True)
+    )
+
+
+def _summed(loss: Tensor) -> float:
+    total = loss.clone()
+    if dist.is_initialized():
+        dist.all_reduce(total)
+    return total.item()

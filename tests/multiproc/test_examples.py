@@ -1,0 +1,67 @@
+"""The examples run, and show what their first lines promise."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIBRARIES = {"two_way_ring"}  # run by the commands in their first lines, and by custom_collective
+RUN_ELSEWHERE = {"custom_collective"}  # tests/multiproc/test_executor_examples.py
+
+
+def run(name: str, *arguments: str, timeout_s: float = 100) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        capture_output=True, text=True, timeout=timeout_s, check=False,
+    )  # fmt: skip
+    if "refuses" in done.stderr + done.stdout and name in {"parameter_server", "local_sgd"}:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_every_example_is_run_by_a_test():
+    tests = Path(__file__).read_text()
+
+    names = {path.stem for path in EXAMPLES.glob("*.py")} - LIBRARIES - RUN_ELSEWHERE
+    assert [name for name in sorted(names) if f'run("{name}"' not in tests] == []
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_the_first_lines_say_how_it_is_called_and_what_is_seen(path):
+    text = path.read_text().split('"""')[1]
+
+    assert path.name in text
+    assert "You see" in re.sub(r"\s+", " ", text) or "meshwright " in text
+
+
+@pytest.mark.timeout(120)
+def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
+    losses = re.findall(r"losses ((?:[\d.]+ )+)", run("ddp_on_backend", "2"))
+
+    assert len(losses) == 2
+    assert losses[0] == losses[1]
+
+
+def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
+    out = run("dgx_a100_against_a800")
+
+    assert "1.875, the rule asks for 1.75: fine" in out
+    assert "1.250, the rule asks for 1.75: bound by NVLink" in out
+    longer, explained, difference = re.search(r"takes ([\d.]+)% longer; .* explains (\S+) ms of (\S+) ms", out).groups()
+    assert float(longer) > 1
+    assert float(explained) > 0.8 * float(difference)
+
+
+@pytest.mark.slow
+@pytest.mark.netns
+@pytest.mark.timeout(180)
+def test_the_parameter_server_grows_with_the_ranks_and_the_ring_does_not():
+    out = run("parameter_server", "2", "5")
+    times = {line.split()[0]: [float(t) for t in re.findall(r"(\d+) ms", line)] for line in out.splitlines()}
+
+    assert times["parameter_server"][1] > 2.5 * times["parameter_server"][0]  # 4 times, by the bound
+    assert times["ring"][1] < 2.2 * times["ring"][0]  # 1.6 times

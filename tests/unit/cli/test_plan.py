@@ -1,0 +1,165 @@
+"""`meshwright plan` as a user types it."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import msgspec
+import pytest
+
+from meshwright.cli import run
+from meshwright.files import read_struct
+from meshwright.layout import Layout, Plan
+from meshwright.timeline import Performance
+
+SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "32"]
+PARAMS = ["plan", "--params", "2B", "--seq-len", "2048", "--global-batch", "16", "--cluster", "dgx-a100-80g"]
+
+
+def answer(capsys, *words):
+    assert run(list(words)) == 0
+    return capsys.readouterr()
+
+
+def test_the_search_prints_the_ranked_table_with_its_reasons(capsys):
+    text = answer(capsys, *SMALL).out
+
+    assert "the fastest of each way to split" in text
+    assert "rather than" in text
+    assert "layouts need more than the 74.5 GiB of a GPU" in text
+    assert "memory against time" in text
+    assert "does not fit" in text  # plain data parallelism
+    assert "not modelled:" in text
+
+
+def test_json_is_layout_predicted_and_alternatives_and_nothing_else(capsys):
+    captured = answer(capsys, *SMALL, "--json")
+    document = json.loads(captured.out)
+
+    assert list(document) == ["layout", "predicted", "alternatives"]
+    layout = msgspec.convert(document["layout"], Layout)
+    predicted = msgspec.convert(document["predicted"], Performance)
+    assert layout.world_size == 16
+    assert predicted.error_band is not None
+    assert any(a["layout"]["dp"] == 16 and a["layout"]["zero"] == 0 for a in document["alternatives"])
+    assert captured.err == ""
+
+
+def test_one_layout_is_priced_with_every_term(capsys):
+    text = answer(capsys, *SMALL, "--layout", "tp=8,pp=2,sp=1").out
+
+    assert "tp=8,pp=2,dp=1,mbs=1,sp=1" in text
+    for term in ("forward", "tensor comm", "bubble", "activations", "MFU"):
+        assert term in text
+
+
+def test_the_best_layout_priced_alone_costs_what_the_search_said(capsys):
+    best = json.loads(answer(capsys, *SMALL, "--json").out)
+    text = str(msgspec.convert(best["layout"], Layout))
+
+    assert json.loads(answer(capsys, *SMALL, "--layout", text, "--json").out)["predicted"] == best["predicted"]
+
+
+def test_the_plan_is_written_for_train(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    document = json.loads(answer(capsys, *SMALL, "--json", "--output", str(path)).out)
+    plan = read_struct(path, Plan)
+
+    assert msgspec.to_builtins(plan.layout) == document["layout"]
+    assert (plan.global_batch_sequences, plan.seq_len) == (32, 8192)
+    assert "rather than" in plan.reason
+
+
+def test_arithmetic_from_a_parameter_count_alone(capsys):
+    text = answer(capsys, *PARAMS, "--gpus", "8", "--mfu", "0.5", "--recompute", "full", "--tokens", "13T").out
+
+    assert "65.536 TFLOP" in text
+    assert "36 GB" in text
+    assert "not a bottleneck" in text
+    assert "one after another: 467 ms" in text
+    assert "overlapped: 420 ms" in text
+
+
+def test_a_convolutional_model_is_sized_by_its_own_arithmetic(capsys):
+    words = ["plan", "--model", "resnet50", "--mfu", "0.4", "--global-batch", "256", "--cluster", "dgx-a100-80g"]
+    document = json.loads(answer(capsys, *words, "--json").out)
+
+    values = {line["name"]: line["value"] for line in document["lines"]}
+    assert values["gradients"] == 4 * 25_557_032
+    assert values["FLOPs of a step"] == pytest.approx(3 * 8.178e9 * 256, rel=1e-3)
+
+
+def test_a_target_is_solved_for_the_network_with_a_picture(capsys, tmp_path):
+    path = tmp_path / "curve.svg"
+    text = answer(capsys, *SMALL, "--target-mfu", "0.3", "--plot", str(path)).out
+
+    assert "rate between nodes (all NICs of a node, per direction): at least" in text
+    assert "8 x ndr-400" in text
+    assert "<- now" in text
+    assert "fewest GPUs" in text
+    picture = ElementTree.fromstring(path.read_text())
+    assert sum("needed" in (node.text or "") for node in picture.iter()) >= 1
+
+
+def test_days_for_a_token_budget_are_a_target_too(capsys):
+    document = json.loads(answer(capsys, *SMALL, "--target-days", "1000", "--tokens", "1T", "--json").out)
+
+    assert document["target_step_time_s"] == pytest.approx(1000 * 86400 * 32 * 8192 / 1e12)
+
+
+def test_clusters_are_compared_with_any_override(capsys):
+    words = ["plan", "--model", "megatron-22b", "--gpus", "16", "--global-batch", "64"]
+    names = "dgx-a100-80g,dgx-a800,dgx-a800:intra=300GB/s"
+    document = json.loads(
+        answer(capsys, *words, "--compare", names, "--layout", "tp=8,pp=2,mbs=4,sp=1,recompute=full", "--json").out
+    )
+    steps = [side["same"]["predicted"]["step_time_s"] for side in document["sides"]]
+
+    assert steps[1] > steps[0] == steps[2]
+
+
+def test_the_scaling_curve_is_printed(capsys):
+    text = answer(capsys, *SMALL, "--scaling", "fixed").out
+
+    assert "of linear" in text
+    assert "linear" in text.splitlines()[-1]
+
+
+def test_the_duplex_figure_is_called_out(capsys):
+    captured = answer(capsys, *SMALL, "--intra", "600GB/s", "--inter", "3200Gbps", "--json")
+
+    assert "--intra: 600 GB/s is the duplex figure" in captured.err
+    assert "--inter: 3200 Gb/s is the duplex figure of a dgx-a100-80g; per direction it is 1600 Gb/s" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plan"], "expected either --model NAME or --params COUNT"),
+        ([*SMALL, "--params", "2B"], "expected either --model NAME or --params COUNT"),
+        (["plan", "--model", "gpt2"], "--global-batch: expected"),
+        (["plan", "--model", "gpt2", "--global-batch", "8"], "--cluster: expected"),
+        ([*SMALL, "--target-mfu", "0.5", "--scaling", "fixed"], "--target-mfu and --scaling: expected one of them"),
+        ([*SMALL, "--target-mfu", "2"], "--target-mfu: expected more than 0 and at most 1"),
+        ([*SMALL, "--target-days", "3"], "--target-days: needs --tokens"),
+        ([*SMALL, "--target-step-time", "0"], "--target-step-time: expected more than 0"),
+        ([*SMALL, "--plot", "x.svg"], "--plot: needs --target"),
+        ([*SMALL, "--target-mfu", "0.3", "--plot", "x.png"], "ends in .svg"),
+        ([*SMALL, "--output", "nowhere/plan.json"], "nowhere/plan.json: No such file"),
+        ([*PARAMS, "--mfu", "1.5"], "mfu: expected more than 0 and at most 1, got 1.5"),
+        (["plan", "--params", "2B", "--global-batch", "8", "--cluster", "dgx-h100"], "--seq-len: expected"),
+        ([*PARAMS, "--compare", "a,b"], "--compare: needs --model"),
+        ([*SMALL[:3], "--global-batch", "8", "--compare", "dgx-h100"], "two or more clusters"),
+        ([*SMALL[:3], "--global-batch", "8", "--compare", "dgx-h100:speed=1,dgx-a800"], "expected KEY=VALUE"),
+        ([*SMALL, "--precision", "int3"], "precision"),
+        ([*SMALL, "--gpus", "12"], "12 GPUs are not a multiple of the 8 of a dgx-a100-80g"),
+        ([*SMALL[:3], "--cluster", "dgx-b100", "--global-batch", "8"], "did you mean dgx-"),
+        ([*SMALL, "--layout", "tp=16"], "nearest legal: tp=8,dp=2,mbs=1"),
+        ([*SMALL, "--layout", "pp=16,vpp=3,schedule=interleaved"], "pp x vpp = 48"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, words, message):
+    assert run(words) == 2
+
+    text = capsys.readouterr().err
+    assert message in text
+    assert len(text.splitlines()) == 1

@@ -1,0 +1,138 @@
+"""The search against brute force, and what it says about the winner."""
+
+import re
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.layout import Layout, micro_batches
+from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.cost.price import machine_of
+from meshwright.plan.explore import explore, price_all
+from meshwright.plan.legality import illegal
+from meshwright.plan.machines import machines
+from meshwright.plan.space import in_every_order, legal_layouts
+from meshwright.units import parse_time
+from meshwright.workload.models import load_model
+
+
+def setting(model="llama3-8b", cluster="dgx-a100-80g", gpus=16, global_batch=32, seq_len=2048, **changes):
+    return Setting(
+        architecture=load_model(model).architecture,
+        cluster=machines(load(), cluster, gpus),
+        gpus=gpus,
+        global_batch=global_batch,
+        seq_len=seq_len,
+        **changes,
+    )
+
+
+SMALL = setting()
+STUDY = explore(SMALL, model="llama3-8b")
+
+
+@pytest.mark.parametrize(
+    "case", [SMALL, setting("mixtral-8x7b", "dgx-h100"), setting(cluster="aws-p4d", gpus=24, global_batch=48)]
+)
+def test_the_rows_are_the_fastest_of_all_legal_layouts_in_every_axis_order(case):
+    space = legal_layouts(case.architecture, ranks=case.gpus, global_batch=case.global_batch, seq_len=case.seq_len)
+    everything = in_every_order(space.grid)
+    prices = price(case, everything)
+    fits = prices.peak_memory_bytes <= machine_of(case).memory_bytes
+    best: dict[tuple[float, ...], float] = {}
+    splits = np.stack([getattr(everything, name) for name in ("tp", "pp", "dp", "cp", "ep")], axis=1)[fits]
+    for split, seconds in zip(map(tuple, splits.tolist()), prices.step_time_s[fits].tolist(), strict=True):
+        best[split] = min(seconds, best.get(split, np.inf))
+
+    study = explore(case)
+
+    assert [row.predicted.step_time_s for row in study.rows] == pytest.approx(sorted(best.values())[: len(study.rows)])
+    assert all(row.fits for row in study.rows)
+
+
+def test_every_row_is_legal_and_uses_the_batch_that_was_asked_for():
+    for row in (*STUDY.rows, *STUDY.pareto):
+        assert illegal(row.layout, SMALL.architecture, global_batch=32, seq_len=2048, ranks=16) == []
+    assert STUDY.global_batch == 32
+
+
+def test_rows_split_the_ranks_in_different_ways():
+    splits = [(r.layout.tp, r.layout.pp, r.layout.dp, r.layout.cp, r.layout.ep) for r in STUDY.rows]
+
+    assert len(set(splits)) == len(splits) > 3
+
+
+def test_nothing_is_both_smaller_and_faster_than_a_row_of_the_front():
+    priced = price_all(SMALL)
+    for row in STUDY.pareto:
+        smaller = priced.prices.peak_memory_bytes < row.terms["peak_memory_bytes"] * (1 - 1e-9)
+        faster = priced.prices.step_time_s < row.terms["step_time_s"] * (1 - 1e-9)
+        assert not (smaller & faster).any()
+    assert STUDY.pareto[-1].predicted.step_time_s == STUDY.best.predicted.step_time_s
+
+
+def test_what_is_set_aside_is_counted():
+    grid = legal_layouts(SMALL.architecture, ranks=16, global_batch=32, seq_len=2048).grid
+    oversized = int((price(SMALL, grid).peak_memory_bytes > 80e9).sum())
+
+    assert str(STUDY.rejections[0]) == f"{oversized:,} layouts need more than the 74.5 GiB of a GPU"
+    assert STUDY.legal == len(grid)
+
+
+def test_plain_data_parallelism_is_always_shown_and_says_why_it_cannot_be_had():
+    large = explore(setting("llama3-70b", "dgx-h100", gpus=64, global_batch=32))
+
+    assert STUDY.plain.layout == Layout(dp=16, mbs=STUDY.plain.layout.mbs, recompute=STUDY.plain.layout.recompute)
+    assert not STUDY.plain.fits  # 8 B x 18 bytes
+    assert large.plain.layout.dp == 64
+    assert "32 sequences do not divide over 64 GPUs; priced with 64" in large.plain.note
+
+
+def test_the_paragraph_tells_the_terms_of_the_prices():
+    winner = STUDY.best
+    seconds = parse_time(re.search(r"takes ([\d.]+ m?s) a step", STUDY.reason).group(1))
+    rivals = re.findall(r"saves? ([\d.]+)%.*?\(((?:\w+=[\w-]+,?)+)\)", STUDY.reason)
+
+    assert seconds == pytest.approx(winner.predicted.step_time_s, rel=0.01)
+    assert len(rivals) >= 3
+    for share, text in rivals:
+        slower = price(SMALL, Grid.of([Layout.parse(text)])).step_time_s[0] / winner.predicted.step_time_s - 1
+        assert 100 * slower == pytest.approx(float(share), abs=0.06)
+
+
+def test_the_micro_batch_trade_keeps_the_batch_and_shows_what_a_larger_one_brings():
+    own = [trade for trade in STUDY.micro_batches if trade.global_batch == 32]
+    larger = [trade for trade in STUDY.micro_batches if trade.global_batch > 32]
+
+    assert {trade.mbs for trade in own} >= {STUDY.best.layout.mbs}
+    assert all(trade.micro_batches == 32 // STUDY.best.layout.dp // trade.mbs for trade in own)
+    assert [trade.global_batch for trade in larger] == [64, 128]
+
+
+def test_a_large_bubble_warns_of_the_batch_that_it_would_take():
+    case = setting("gpt3-175b", gpus=1024, global_batch=64, cluster="aws-p4d")
+    study = explore(case)
+    share = study.best.predicted.bubble_s / study.best.predicted.step_time_s
+
+    assert share > 0.1
+    needed = int(re.search(r"global batch of ([\d,]+) sequences", study.warnings[0]).group(1).replace(",", ""))
+    layout = study.best.layout
+    at = price(replace(case, global_batch=needed), Grid.of([layout]))
+    assert needed % (layout.dp * layout.mbs) == 0
+    assert micro_batches(layout, needed) > micro_batches(layout, 64)
+    assert at.bubble_s[0] / at.step_time_s[0] < 0.06
+
+
+def test_what_does_not_fit_names_the_smallest_layout():
+    with pytest.raises(InputError, match=r"none of [\d,]+ legal layouts fits in the 74.5 GiB.*recompute=full, needs"):
+        explore(setting("gpt3-175b", gpus=8))
+
+
+def test_an_impossible_batch_names_the_rules():
+    with pytest.raises(
+        InputError, match=r"of 80 ways to factor the ranks, .*10 because dp does not divide the global batch"
+    ):
+        explore(setting("bloom-176b", gpus=251 * 8, global_batch=1, seq_len=2047))

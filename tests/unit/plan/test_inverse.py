@@ -1,0 +1,120 @@
+"""The inverse solve against the forward search; what-if and scaling; the rule of thumb of tensor x pipeline."""
+
+import pytest
+from msgspec.structs import replace
+
+from meshwright.errors import InputError
+from meshwright.layout import Layout
+from meshwright.plan.explore import explore
+from meshwright.plan.inverse import gpu_counts, solve, step_time_for_days, step_time_for_mfu
+from meshwright.plan.whatif import compare, scaling
+from tests.unit.plan.test_explore import setting
+
+SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=32)
+SOLUTION = solve(SLOW, lambda case: 1.1 * explore(SLOW).best.predicted.step_time_s, target="10 % slower")
+
+
+@pytest.mark.parametrize(("quantity", "field"), [("inter", "inter_bytes_per_s"), ("intra", "intra_bytes_per_s")])
+def test_the_target_is_met_at_the_least_rate_and_missed_just_below(quantity, field):
+    need = next(need for need in SOLUTION.needs if need.quantity == quantity)
+
+    at = explore(replace(SLOW, **{field: need.value})).best
+    below = explore(replace(SLOW, **{field: need.value * 0.99})).best
+
+    assert at.predicted.step_time_s <= SOLUTION.target_step_time_s * (1 + 1e-9)
+    assert below.predicted.step_time_s > SOLUTION.target_step_time_s
+    assert at.predicted.step_time_s == pytest.approx(need.at(need.value), rel=0.02)
+
+
+def test_the_target_is_met_at_the_largest_latency_and_missed_just_above():
+    need = next(need for need in SOLUTION.needs if need.quantity == "latency")
+
+    assert explore(replace(SLOW, latency_s=need.value)).best.predicted.step_time_s <= SOLUTION.target_step_time_s
+    assert explore(replace(SLOW, latency_s=need.value * 1.01)).best.predicted.step_time_s > SOLUTION.target_step_time_s
+
+
+def test_curves_never_rise_with_the_rate():
+    for need in SOLUTION.needs:
+        times = [point.step_time_s for point in need.curve]
+        assert times == sorted(times, reverse=need.quantity != "latency")
+
+
+def test_a_target_that_computing_alone_misses_has_no_answer():
+    solution = solve(SLOW, lambda case: 0.1, target="0.1 s")
+
+    assert not solution.met
+    assert solution.fewest.gpus is None
+    assert [(need.value, need.reachable) for need in solution.needs] == [(None, False)] * 3
+
+
+def test_a_target_that_any_network_meets_has_no_least_rate():
+    solution = solve(SLOW, lambda case: 1e9, target="1e9 s")
+
+    assert [(need.value, need.reachable) for need in solution.needs] == [(None, True)] * 3
+
+
+def test_the_fewest_gpus_meet_the_target_and_the_next_fewer_do_not():
+    target = explore(replace(SLOW, gpus=12)).best.predicted.step_time_s * 1.0001
+    fewest = solve(SLOW, lambda case: target, target="as 12").fewest
+
+    smaller = [gpus for gpus in gpu_counts(SLOW) if gpus < fewest.gpus]
+    assert fewest.step_time_s <= target
+    for gpus in smaller:
+        try:
+            assert explore(replace(SLOW, gpus=gpus)).best.predicted.step_time_s > target
+        except InputError:
+            continue  # nothing fits
+
+
+def test_targets_are_turned_into_step_times():
+    best = explore(SLOW).best.predicted
+    tokens_per_step = 32 * 2048
+
+    assert step_time_for_mfu(SLOW, best.mfu) == pytest.approx(best.step_time_s)
+    assert step_time_for_days(SLOW, 10, 1000 * tokens_per_step) == pytest.approx(864)
+
+
+@pytest.mark.parametrize("mfu", [0, -1, 1.5])
+def test_an_mfu_beyond_one_is_refused(mfu):
+    with pytest.raises(InputError, match="--target-mfu"):
+        step_time_for_mfu(SLOW, mfu)
+
+
+TWO_SERVERS = {name: setting("megatron-22b", name, 16, 64) for name in ("dgx-a100-80g", "dgx-a800")}
+HYBRID = Layout.parse("tp=8,pp=2,dp=1,mbs=4,sp=1,recompute=full")
+
+
+def test_the_a800_pays_in_exposed_tensor_parallel_time():
+    comparison = compare(TWO_SERVERS, HYBRID)
+    a100, a800 = comparison.sides
+
+    assert [change.figure for change in comparison.changes] == ["link rate"]
+    assert comparison.changes[0].values == (300e9, 200e9)
+    assert a800.same.terms["tensor_comm_s"] > 1.3 * a100.same.terms["tensor_comm_s"]
+    extra = a800.same.predicted.step_time_s - a100.same.predicted.step_time_s
+    assert a800.terms["communication inside the layers"] > 0.8 * extra > 0
+    assert "communication inside the layers alone" in comparison.reason
+
+
+def test_the_rule_of_thumb_says_1875_and_125_and_that_it_does_not_decide():
+    a100, a800 = compare(TWO_SERVERS, HYBRID).sides
+
+    assert "need 1.75 times its network; 300 / 160 GB/s (80% of 200) = 1.875: enough" in a100.rule
+    assert "200 / 160 GB/s (80% of 200) = 1.25: bound by the links inside the node" in a800.rule
+    assert "Spec by spec it is 1.5; the exposed time decides" in a100.rule  # under 1.75: the rule's own trap
+
+
+def test_scaling_goes_to_the_whole_cluster_and_names_what_is_too_small():
+    curve = scaling(replace(setting("llama3-8b", "aws-p4d", 64, 64), inter_bytes_per_s=1e9))
+
+    assert curve.points[-1].gpus == 64
+    assert {1, 2} <= set(curve.too_small)
+    assert all(point.global_batch == 64 for point in curve.points)
+    assert curve.points[0].speedup == curve.points[0].gpus
+    assert curve.breaks_at is not None  # 8 Gb/s between nodes
+
+
+def test_a_growing_batch_is_asked_for_and_shown():
+    curve = scaling(setting("llama3-8b", "dgx-h100", 64, 128), grown=True)
+
+    assert [point.global_batch / point.gpus for point in curve.points] == [2] * len(curve.points)
