@@ -20,6 +20,10 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     check_runnable(layout)
     if layout == plain(layout):
         return DataParallel(module, plan, settings)
+    if settings.compression != "none":
+        raise InputError(
+            f"data_parallel.compression: {settings.compression} is of plain data parallelism, not of {layout}"
+        )
     return Sharded(module, Mesh(layout, device_type=settings.device.type), plan, settings)
 
 

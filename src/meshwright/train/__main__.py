@@ -40,7 +40,12 @@ def command(
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     with joined(job) as member:
         _plan(job, folder, member)
-        stopped = work(folder, member)
+        if job.data_parallel.mode == "sync":
+            stopped = work(folder, member)
+        else:
+            from .asynchronous.external import take_part
+
+            stopped = take_part(folder, member.place)
     if stopped:
         raise MeshwrightError(stopped)
     if member.place.rank == 0 and job.train.record:

@@ -46,7 +46,7 @@ class JobTask:
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
         self._settings = engine_settings(config, device, self.recorder)
         torch.manual_seed(config.train.seed)
-        self.module = Decoder(config.model, recompute=plan.layout.recompute == "full").to(device)
+        self.module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
         self.parameters: list[Tensor] = list(self.module.parameters())
         self._feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self._engine = None

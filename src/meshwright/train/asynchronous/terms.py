@@ -4,8 +4,9 @@ import torch
 from torch import nn
 
 from ...errors import InputError
-from ...layout import Plan
+from ...layout import Layout, Plan
 from ...parallel.asynchronous import coordinator, worker
+from ...parallel.build import plain
 from ...parallel.engine import OptimizerFactory
 from ..config import JobConfig
 from ..optimizer import learning_rate, make_optimizer
@@ -13,13 +14,15 @@ from ..optimizer import learning_rate, make_optimizer
 Rate = coordinator.Rate
 
 
-def check(config: JobConfig, ranks: int) -> None:
-    """Raise InputError unless so many ranks can run a job's mode."""
+def check(config: JobConfig, layout: Layout) -> None:
+    """Raise InputError unless a layout can run a job's mode."""
     settings = config.data_parallel
     if settings.mode == "sync":
         return
-    if ranks % settings.island:
-        raise InputError(f"data_parallel.island: {settings.island} does not divide the {ranks} ranks")
+    if layout != plain(layout):
+        raise InputError(f'data_parallel.mode: "{settings.mode}" splits by data alone (dp, mbs), not {layout}')
+    if layout.dp % settings.island:
+        raise InputError(f"data_parallel.island: {settings.island} does not divide the {layout.dp} ranks")
     if config.train.precision == "bf16" or torch.cuda.is_available():
         # weights travel through the memory of the hosts, and that is all that has been tried
         raise InputError(f'data_parallel.mode: "{settings.mode}" trains in float32 on CPUs; "sync" does more')
