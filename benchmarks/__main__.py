@@ -17,7 +17,9 @@ from benchmarks.result import describe_machine, print_table
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
     names = sorted(
-        m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in {"__main__", "plots", "result"}
+        m.name
+        for m in pkgutil.iter_modules(benchmarks.__path__)
+        if m.name not in {"__main__", "plots", "result", "validation_page"}
     )
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")

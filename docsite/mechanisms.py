@@ -51,6 +51,38 @@ DUMPS = {
 }
 
 
+SMALL = "--model llama3-8b --cluster dgx-h200 --gpus 8 --global-batch 64"
+MODEL = "--model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512"
+PARALLEL = {
+    "Data parallel, synchronous": (SMALL, "dp=8", "Every rank holds the model; gradients are summed."),
+    "Fully sharded, ZeRO-1": (MODEL, "tp=8,pp=2,sp=1,zero=1", "Optimiser state is sharded over data-parallel ranks."),
+    "Fully sharded, ZeRO-2": (MODEL, "tp=8,pp=2,sp=1,zero=2", "Gradients too."),
+    "Fully sharded, ZeRO-3": (MODEL, "tp=8,sp=1,zero=3", "Parameters too, gathered when needed: 3N bytes, not 2N."),
+    "Pipeline, GPipe": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=gpipe", "All forwards, then all backwards."),
+    "Pipeline, 1F1B": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=1f1b", "Bubble (p-1)/m, p micro-batches in flight."),
+    "Pipeline, interleaved": (MODEL, "tp=8,pp=4,vpp=2,sp=1,zero=1,schedule=interleaved", "Bubble (p-1)/(v m)."),
+    "Pipeline, zero-bubble": (MODEL, "tp=8,pp=4,sp=1,zero=1,schedule=zb", "The weights' gradients fill the bubble."),
+    "Tensor parallel": (MODEL, "tp=8,zero=1", "Each layer cut over the GPUs of a node."),
+    "Sequence parallel": (MODEL, "tp=8,sp=1,zero=1", "What tensor parallelism leaves whole is cut along the sequence."),
+    "Context parallel": (MODEL, "tp=8,cp=2,sp=1,zero=1", "The sequence cut over ranks, keys and values passed round."),
+    "Expert parallel": (
+        "--model mixtral-8x7b --cluster dgx-h100 --gpus 64 --global-batch 256", "tp=2,sp=1,ep=8,zero=1", "Experts over "
+        "ranks, tokens sent to them."),
+    "Hybrid": (MODEL, "tp=8,pp=4,dp=8,sp=1,zero=1", "Tensor inside a node, pipeline and data between nodes."),
+    "Recomputation": (MODEL, "tp=8,pp=4,sp=1,zero=1,recompute=full", "Forward twice: 4 passes' FLOPs instead of 3."),
+}  # fmt: skip
+SIZING = {
+    "FLOPs of a step, MFU, memory of the state, gradient traffic in a node": "--params 2B --seq-len 2048 "
+    "--global-batch 16 --gpus 8 --cluster dgx-a100-80g --recompute full",
+    "Between nodes: 200 Gb/s": "--params 2B --seq-len 2048 --global-batch 64 --gpus 32 --cluster dgx-a100-80g "
+    "--inter 200Gbps --recompute full",
+    "Between nodes: 400 Gb/s": "--params 2B --seq-len 2048 --global-batch 64 --gpus 32 --cluster dgx-a100-80g "
+    "--inter 400Gbps --recompute full",
+    "A token budget, and a layer that must be cut": "--params 1.8T --tokens 13T --layers 120 --seq-len 2048 "
+    "--global-batch 1 --gpus 1 --cluster dgx-a100-80g --mfu 1",
+}
+
+
 def _priced(ranks: int) -> str:
     return f"meshwright collectives price --ranks {ranks} --bytes 64M --rate 300GB/s --alpha 5us"
 
@@ -76,6 +108,20 @@ CHAPTERS = (
                 "Bus bandwidth, fits and verdicts of a measured table",
                 "meshwright bench --from saved.txt --node dgx-a100-80g",
             ),
+        ),
+    ),
+    Chapter(
+        "Ways to parallelise",
+        tuple(
+            Entry(name, f"meshwright plan {setting} --layout {layout}", about)
+            for name, (setting, layout, about) in PARALLEL.items()
+        ),
+    ),
+    Chapter(
+        "Sizing arithmetic",
+        (
+            *(Entry(name, f"meshwright plan {words}") for name, words in SIZING.items()),
+            Entry("2(P-1)/P: NVLink against the network, A100 and A800", "python examples/dgx_a100_against_a800.py"),
         ),
     ),
     Chapter(

@@ -122,6 +122,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     global_batch_sequences: int
     seq_len: int
     bucket_bytes: int  # gradients travel in buckets of this size
+    cut: tuple[int, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
     alternatives: tuple[Candidate, ...] = ()
     reason: str = ""
     schema: Literal["meshwright.plan/1"] = "meshwright.plan/1"

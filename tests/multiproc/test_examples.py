@@ -56,6 +56,15 @@ def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     assert float(explained) > 0.8 * float(difference)
 
 
+def test_405b_is_planned_and_its_published_layout_is_priced_beside():
+    out = run("plan_405b")
+    mfu = {line.split()[0]: float(re.search(r"MFU ([\d.]+)%", line)[1]) for line in out.splitlines() if "MFU" in line}
+
+    assert int(re.match(r"([\d,]+) legal", out)[1].replace(",", "")) > 10_000
+    assert mfu["fastest"] >= mfu["published"]
+    assert 30 < mfu["published"] < 55  # 41 % was reported
+
+
 @pytest.mark.slow
 @pytest.mark.netns
 @pytest.mark.timeout(180)

@@ -6,18 +6,15 @@ name made of everything that the result depends on.
 
 import ctypes
 import functools
-import hashlib
 import logging
 import os
-import platform
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..native import HELPER_VARIABLE, cache_folder, compiled
 from .memory import LINE
 from .reductions import Reduction
 from .waiting import CHECK_S, SLEEP_S
@@ -25,7 +22,6 @@ from .waiting import CHECK_S, SLEEP_S
 if TYPE_CHECKING:
     from .local import LocalGroup
 
-HELPER_VARIABLE = "MESHWRIGHT_HELPER"
 SOURCE = Path(__file__).with_name("helper.c")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
@@ -188,39 +184,6 @@ class Native:
         self._library.mw_sum(kind.native, out, addresses, len(inputs), count)
 
 
-def cache_folder() -> Path:
-    """Return the folder of built helpers, which only this user can write."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "meshwright"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionError(f"{folder} can be written by others")
-    return folder
-
-
 def build(folder: Path) -> Path:
     """Return the shared library for this machine in `folder`, compiling it if it is not there."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise FileNotFoundError("no C compiler on PATH")
-    parts = (SOURCE.read_text(), compiler, " ".join(FLAGS), platform.machine(), _processor())
-    path = folder / f"helper-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
-        os.close(handle)
-        try:
-            command = [compiler, *FLAGS, "-o", temporary, str(SOURCE)]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    return path
-
-
-def _processor() -> str:
-    """Return what the kernel says of the processor's model and features."""
-    with open("/proc/cpuinfo") as file:
-        keys = ("model name", "flags", "Features", "CPU part")
-        lines = file.read().split("\n\n")[0].splitlines()
-    return "|".join(line for line in lines if line.startswith(keys))
+    return compiled(SOURCE, FLAGS, folder)

@@ -15,9 +15,9 @@ import torch
 from ..collectives.schedule import Schedule
 from ..errors import InputError
 from ..files import read_struct, write_struct
+from ..native import cache_folder
 from .choice import Links
 from .executor import Executor
-from .helper import cache_folder
 from .hosts import Member
 
 PROBES = 5

@@ -54,23 +54,23 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 @click.option("--layers", metavar="N", type=click.IntRange(min=1), help="In the arithmetic: to size one.")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan (plan.json).")
 @click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw a target's curves (SVG).")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the plan's page to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**given: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
-    from rich.console import Console
-
     from ..hardware import load
+    from ..report.terminal import console
     from ..workload.models import load_model
 
     _check(given)
     catalogue = load(*given["hardware"])
-    console = Console(stderr=given["as_json"])
+    shown = console(stderr=given["as_json"])
     if given["model_name"] is not None:
         model = load_model(given["model_name"])
         if given["mfu"] is None:
-            return _plan(given, model, catalogue, console)
-        return _arithmetic(given, model, catalogue, console)
-    return _arithmetic(given, None, catalogue, console)
+            return _plan(given, model, catalogue, shown)
+        return _arithmetic(given, model, catalogue, shown)
+    return _arithmetic(given, None, catalogue, shown)
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -95,8 +95,9 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
     if given["plot"] is not None and given["plot"].suffix != ".svg":
         raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
-    if given["output"] is not None and chosen:
-        raise InputError(f"--output and {chosen[0]}: expected one of them")
+    for file in ("output", "html"):
+        if given[file] is not None and chosen:
+            raise InputError(f"--{file} and {chosen[0]}: expected one of them")
 
 
 def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
@@ -139,7 +140,7 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
 
     study = explore(setting, model=model.name)
     others = [*study.rows[1:], study.plain]
-    _write(given["output"], setting, study.best, others, study.reason)
+    _write(given, setting, study.best, others, study.reason)
     if given["as_json"]:
         _print_answer(study.best, others)
     else:
@@ -154,7 +155,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
 
     row = priced_layout(setting, given["layout"])
     others = [plain_data_parallel(setting)]
-    _write(given["output"], setting, row, others, "the layout that was asked for")
+    _write(given, setting, row, others, "the layout that was asked for")
     if given["as_json"]:
         _print_answer(row, others)
     else:
@@ -331,11 +332,19 @@ def _warn(request: "Request", catalogue: "Catalogue") -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def _write(path: Path | None, setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
+def _write(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
+    """Write the plan's file and its page, where they are asked for."""
     from ..plan.request import plan_of
 
+    plan, path, page = plan_of(setting, best, others, reason), given["output"], given["html"]
     if path is not None:
-        _guarded(path, lambda: write_struct(path, plan_of(setting, best, others, reason)))
+        _guarded(path, lambda: write_struct(path, plan))
+    if page is not None:
+        from ..report.page import write_page
+        from ..report.planned import plan_page
+
+        where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
+        write_page(page, plan_page(plan, title=where))
 
 
 def _guarded(path: Path, write: Callable[[], None]) -> None:

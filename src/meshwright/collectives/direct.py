@@ -1,22 +1,30 @@
 """Direct algorithms: data crosses one link from where it is to where it must be, all at once or in turns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from .compose import transposed
 from .schedule import Collective, Round, Schedule, Transfer, make
 
 
-def exchange(ranks: int) -> Iterator[Round]:
-    """Each rank sends chunk c to rank c, to its neighbour at distance 1 first, then 2, and so on; one round each."""
+def exchange(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
+    """Each rank sends chunk c to rank c, to its neighbour at distance 1 first, then 2, and so on; one round each.
+
+    With `senders`, only what those ranks send.
+    """
+    senders = senders or range(ranks)
     for step in range(1, ranks):
-        yield tuple(Transfer(r, (r + step) % ranks, ((r + step) % ranks,), reduce=True) for r in range(ranks))
+        yield tuple(Transfer(r, (r + step) % ranks, ((r + step) % ranks,), reduce=True) for r in senders)
 
 
-def spread(ranks: int) -> Iterator[Round]:
-    """Each rank sends its own chunk to its neighbour at distance 1, then 2, and so on; one round each."""
+def spread(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
+    """Each rank sends its own chunk to its neighbour at distance 1, then 2, and so on; one round each.
+
+    With `senders`, only what those ranks send.
+    """
+    senders = senders or range(ranks)
     for step in range(1, ranks):
-        yield tuple(Transfer(r, (r + step) % ranks, (r,)) for r in range(ranks))
+        yield tuple(Transfer(r, (r + step) % ranks, (r,)) for r in senders)
 
 
 def at_once(rounds: Iterator[Round]) -> Iterator[Round]:

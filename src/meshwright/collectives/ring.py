@@ -1,21 +1,26 @@
 """The ring: each rank talks to its right neighbour only, one chunk a round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from .schedule import Round, Schedule, Transfer, make
 
 
-def reduce_around(ranks: int) -> Iterator[Round]:
-    """Chunk c starts at rank c+1 and gathers contributions on its way round, until it is complete at rank c."""
+def reduce_around(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
+    """Chunk c starts at rank c+1 and gathers contributions on its way round, until it is complete at rank c.
+
+    With `senders`, only what those ranks send.
+    """
+    senders = senders or range(ranks)
     for step in range(1, ranks):
-        yield tuple(Transfer(r, (r + 1) % ranks, ((r - step) % ranks,), reduce=True) for r in range(ranks))
+        yield tuple(Transfer(r, (r + 1) % ranks, ((r - step) % ranks,), reduce=True) for r in senders)
 
 
-def pass_around(ranks: int) -> Iterator[Round]:
-    """Chunk c starts at rank c and is passed on until everyone has it."""
+def pass_around(ranks: int, senders: Sequence[int] | None = None) -> Iterator[Round]:
+    """Chunk c starts at rank c and is passed on until everyone has it. With `senders`, only what those ranks send."""
+    senders = senders or range(ranks)
     for step in range(ranks - 1):
-        yield tuple(Transfer(r, (r + 1) % ranks, ((r - step) % ranks,)) for r in range(ranks))
+        yield tuple(Transfer(r, (r + 1) % ranks, ((r - step) % ranks,)) for r in senders)
 
 
 def ring_all_reduce(ranks: int) -> Schedule:

@@ -11,7 +11,7 @@ With ZeRO 1 weights live in flat buffers too. The optimiser then updates `pieces
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -44,6 +44,7 @@ class _Bucket:
             start += parameter.numel()
         self.missing: set[nn.Parameter] = set(parameters)
         self.work: Any = None
+        self.not_noted: tuple[str, float] | None = None  # a collective under way, and when it started
         if scatter:
             self.share = padded // channel.size
             self.part = self.flat.new_zeros(self.share)  # of the summed gradient
@@ -82,14 +83,18 @@ class Buckets:
         self._buckets = [_Bucket(some, channel, scatter=scatter) for some in _filled(parameters, bucket_bytes)]
         self._of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
         self._next = len(self._buckets)  # bucket to start next; none while gradients only add up
+        self._armed: set[nn.Parameter] = set()
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)  # type: ignore[no-untyped-call]
 
-    def arm(self) -> None:
-        """Let gradients travel in the backward pass that follows, the last of the step."""
-        self._next = 0
-        for bucket in self._buckets:
-            bucket.missing = set(bucket.parameters)
+    def arm(self, parameters: Iterable[nn.Parameter] | None = None) -> None:
+        """Let gradients (of some parameters) travel in the backward pass that follows, their last of the step."""
+        if self._next == len(self._buckets):
+            self._next = 0
+            self._armed = set()
+            for bucket in self._buckets:
+                bucket.missing = set(bucket.parameters)
+        self._armed |= set(self._of if parameters is None else parameters)
 
     def finish(self) -> None:
         """Start what has not started, and wait until every gradient is summed."""
@@ -98,6 +103,9 @@ class Buckets:
         for bucket in self._buckets:
             bucket.work.wait()
             bucket.work = None
+            if bucket.not_noted is not None:
+                self._note(bucket.not_noted[0], bucket.flat, bucket.not_noted[1])
+                bucket.not_noted = None
 
     def pieces(self) -> list[Piece]:
         """Return the runs that this rank updates (ZeRO 1)."""
@@ -124,7 +132,8 @@ class Buckets:
             assert parameter.grad is not None
             view.copy_(parameter.grad)
             parameter.grad = view
-        bucket.missing.discard(parameter)
+        if parameter in self._armed:
+            bucket.missing.discard(parameter)
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
             self._start(self._buckets[self._next])
 
@@ -142,7 +151,10 @@ class Buckets:
         else:
             bucket.work = dist.all_reduce(bucket.flat, group=group, async_op=True)
             name = "all_reduce"
-        bucket.work.get_future().add_done_callback(lambda _: self._note(name, bucket.flat, start))
+        try:
+            bucket.work.get_future().add_done_callback(lambda _: self._note(name, bucket.flat, start))
+        except RuntimeError:  # Gloo has no future for a reduce-scatter: it is noted when it is waited for
+            bucket.not_noted = (name, start)
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
         self._notes.note("comm", name, start_s, time.monotonic(), buffer.numel() * buffer.element_size())

@@ -7,6 +7,7 @@ from ..layout import Layout, Plan
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
 from .mesh import Mesh
+from .pipeline.engine import PipelineEngine
 from .sharded import Sharded
 
 
@@ -24,7 +25,10 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
         raise InputError(
             f"data_parallel.compression: {settings.compression} is of plain data parallelism, not of {layout}"
         )
-    return Sharded(module, Mesh(layout, device_type=settings.device.type), plan, settings)
+    mesh = Mesh(layout, device_type=settings.device.type)
+    if layout.pp > 1:
+        return PipelineEngine(module, mesh, plan, settings)
+    return Sharded(module, mesh, plan, settings)
 
 
 def plain(layout: Layout) -> Layout:
@@ -34,5 +38,22 @@ def plain(layout: Layout) -> Layout:
 
 def check_runnable(layout: Layout, where: str = "--layout") -> None:
     """Raise InputError unless there is an engine for `layout`."""
-    if layout.pp > 1 or layout.mode != "sync":
-        raise InputError(f"{where} {layout}: pipelines and async layouts are not built yet")
+    if layout.mode != "sync":
+        raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
+    problem = _pipeline_problem(layout) if layout.pp > 1 else ""
+    if problem:
+        raise InputError(f"{where} {layout}: {problem}")
+
+
+def _pipeline_problem(layout: Layout) -> str:
+    """Return why a pipeline cannot be combined with the other switches, "" where it can."""
+    if layout.schedule == "zb" and layout.zero >= 2:
+        return (
+            "schedule=zb computes gradients of weights when zero=2 and 3 no longer wait for them; "
+            "use zero=0 or 1, or another schedule"
+        )
+    if layout.schedule == "zb" and layout.recompute == "selective":
+        return "schedule=zb goes through a layer's backward twice, recompute=selective only once; use none or full"
+    if layout.vpp > 1 and layout.zero >= 2:
+        return "zero=2 and 3 shard one stage a rank, vpp > 1 has several; use zero=0 or 1, or vpp=1"
+    return ""

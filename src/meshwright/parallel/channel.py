@@ -31,15 +31,15 @@ class Stopwatch:
         self._notes.note("comm", name, start_s, end_s, size_bytes)
         self._blocked.append((start_s, end_s))
 
-    def compute(self, name: str, start_s: float, end_s: float) -> None:
+    def compute(self, name: str, start_s: float, end_s: float, detail: str = "") -> None:
         """Note a span of compute, without what collectives blocked inside it."""
         now = start_s
         for start, end in self._blocked:
             if start > now:
-                self._notes.note("compute", name, now, start)
+                self._notes.note("compute", name, now, start, 0, detail)
             now = max(now, end)
         if end_s > now:
-            self._notes.note("compute", name, now, end_s)
+            self._notes.note("compute", name, now, end_s, 0, detail)
         self._blocked.clear()
 
 

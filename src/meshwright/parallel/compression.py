@@ -93,7 +93,7 @@ class Int8(_Counted):
         """Send every rank its part, sum this rank's own, send the sum to all."""
         ranks, count = self._group.ranks, bucket.numel()
         size = -(-count // (ranks * BLOCK)) * BLOCK  # of a part: whole blocks, so that all parts are alike
-        parts = torch.nn.functional.pad(bucket, (0, size * ranks - count)).split(size)
+        parts = torch.split(torch.nn.functional.pad(bucket, (0, size * ranks - count)), size)
         key = (index, count)
         feedback = self._first.setdefault(key, [Feedback("int8") for _ in parts])
         mine = self._group.all_to_all([f.encode(part) for f, part in zip(feedback, parts, strict=True)])
@@ -155,7 +155,7 @@ class PowerSGD(_Counted):
             return
         flat = torch.cat([t.reshape(-1) for t in tensors])
         self._group.all_reduce(flat)
-        for t, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        for t, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
             t.copy_(part.view_as(t))
 
 

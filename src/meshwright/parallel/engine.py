@@ -48,10 +48,10 @@ class Shard(NamedTuple):
 class Notes(Protocol):
     """Where an engine says what it did when (`train.recorder.Recorder`)."""
 
-    def span(self, lane: Lane, name: str) -> AbstractContextManager[None]:
+    def span(self, lane: Lane, name: str, detail: str = "") -> AbstractContextManager[None]:
         """Record the body of a `with` as one span."""
 
-    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
         """Record a span whose ends were read elsewhere on `time.monotonic`, from any thread."""
 
 

@@ -128,6 +128,19 @@ class Mesh:
                     self._groups[axis] = made
         return self._groups[axis]
 
+    def subgroup(self, axis: Axis, positions: Sequence[int]) -> dist.ProcessGroup | None:
+        """Return the group of the ranks at these positions along `axis`, None if this rank is at none of them.
+
+        Made anew for each call, on all ranks at once.
+        """
+        found = None
+        for places in groups(self.layout, axis):
+            ranks = [self._ranks[places[position]] for position in positions]
+            made = dist.new_group(ranks, timeout=self._timeout, sort_ranks=False, group_desc=f"{axis}{ranks}")
+            if self.rank in ranks:
+                found = made
+        return found
+
     def device_mesh(self, *axes: Axis) -> DeviceMesh:
         """Return torch's DeviceMesh along one axis, or along two of which the second is the inner one."""
         made = [self.group(axis) for axis in axes]

@@ -100,6 +100,11 @@ class SplitPart:
             for buckets in self._buckets:
                 buckets.arm()
 
+    def arm(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Say that the backward pass that follows is the last of the step for these parameters."""
+        for buckets in self._buckets:
+            buckets.arm(parameters)
+
     def reduce(self) -> None:
         """Wait until all gradients are summed."""
         for buckets in self._buckets:

@@ -43,13 +43,13 @@ class Unit:
 class Target:
     """The devices and links that the stages are put on, one entry a stage (a rank's once for each stage it holds).
 
-    `links` has an entry for each cut: seconds of latency and seconds a byte; (0, 0) between stages of one rank.
+    `links` has an entry for each cut: seconds of latency and seconds a byte; None between stages of one rank.
     `memory_bytes` is what a stage may take: a rank's memory over its number of stages; `in_flight` the micro-batches
     that it holds at once.
     """
 
     speeds: tuple[float, ...]
-    links: tuple[tuple[float, float], ...]
+    links: tuple[tuple[float, float] | None, ...]
     memory_bytes: tuple[float, ...]
     in_flight: tuple[float, ...]
 
@@ -76,8 +76,10 @@ class Target:
         )
 
 
-def _link(a: int, b: int, ranks: int, links: Sequence[tuple[float, float]] | None) -> tuple[float, float]:
-    if links is None or a == b:
+def _link(a: int, b: int, ranks: int, links: Sequence[tuple[float, float]] | None) -> tuple[float, float] | None:
+    if a == b:
+        return None
+    if links is None:
         return (0.0, 0.0)
     return links[ranks - 1 if {a, b} == {0, ranks - 1} and ranks > 2 else min(a, b)]
 
@@ -104,9 +106,10 @@ class Cut:
         return tuple(range(a, b) for a, b in itertools.pairwise(self.bounds))
 
 
-def best_cut(units: Sequence[Unit], target: Target) -> Cut:
-    """Return the cut with the fastest slowest stage, and of those the one with the least seconds on the links.
+def best_cut(units: Sequence[Unit], target: Target, *, slack: float = 0.0) -> Cut:
+    """Return the cut with the fastest slowest stage, and of those the one that sends the fewest bytes.
 
+    With `slack`, cuts whose slowest stage is slower by up to that share count as equally fast.
     Raises InputError where there are more stages than units or no cut fits into memory.
     """
     stages, count = len(target.speeds), len(units)
@@ -116,11 +119,10 @@ def best_cut(units: Sequence[Unit], target: Target) -> Cut:
     slowest = _dynamic(costs, np.maximum)[-1][count]
     if not np.isfinite(slowest):
         raise InputError(_why_nothing_fits(units, target))
-    within = [
-        np.where(cost <= slowest, transfer, np.inf)
-        for cost, transfer in zip(costs, _transfers(units, target), strict=True)
-    ]
-    return Cut(_trace(_dynamic(within, np.add), within, np.add), float(slowest))
+    limit = slowest * (1 + slack)
+    within = [np.where(cost <= limit, sent, np.inf) for cost, sent in zip(costs, _bytes(units, target), strict=True)]
+    bounds = _trace(_dynamic(within, np.add), within, np.add)
+    return Cut(bounds, cost_of(units, target, bounds))
 
 
 def equal_cut(count: int, stages: int) -> Cut:
@@ -146,8 +148,8 @@ def stage_times(units: Sequence[Unit], target: Target, bounds: Sequence[int]) ->
         )
 
     transfer_s = (
-        latency_s + per_byte_s * stage[-1].output_bytes
-        for stage, (latency_s, per_byte_s) in zip(stages, target.links, strict=False)
+        link[0] + link[1] * stage[-1].output_bytes if link else 0.0
+        for stage, link in zip(stages, target.links, strict=False)
     )
     return StageTimes(total("forward_s"), total("backward_s"), total("weight_s"), tuple(transfer_s))
 
@@ -168,13 +170,17 @@ def _stage_costs(units: Sequence[Unit], target: Target, stage: int) -> Floats:
     return cost
 
 
+def _bytes(units: Sequence[Unit], target: Target) -> list[Floats]:
+    """Return for each stage [i, any]: bytes that come from another rank for a micro-batch if it begins at unit i."""
+    crossing = np.array([0.0] + [u.output_bytes for u in units])[:, None]
+    return [np.zeros_like(crossing), *(crossing if link else np.zeros_like(crossing) for link in target.links)]
+
+
 def _transfers(units: Sequence[Unit], target: Target) -> list[Floats]:
     """Return for each stage [i, any]: seconds that its incoming link needs for a micro-batch if it begins at unit i."""
-    found = [np.zeros((1, 1))]
-    crossing = np.array([0.0] + [u.output_bytes for u in units])
-    for latency_s, per_byte_s in target.links:
-        found.append((latency_s + per_byte_s * crossing)[:, None])
-    return found
+    links = [None, *target.links]
+    found = zip(links, _bytes(units, target), strict=True)
+    return [link[0] + link[1] * sent if link else sent for link, sent in found]
 
 
 def _dynamic(costs: list[Floats], join: np.ufunc) -> list[Floats]:

@@ -96,6 +96,15 @@ class Grid:
             return (own,)
         return (own, Action(stage + 1, self._gradient_kind(stage + 1, micro_batch), micro_batch))
 
+    def consumer(self, action: Action) -> Action | None:
+        """Return the action of a neighbouring stage that waits for what `action` gives, None if nobody does."""
+        stage, kind, micro_batch = action
+        if kind == "F":
+            return Action(stage + 1, "F", micro_batch) if stage + 1 < self.stages else None
+        if kind == "W" or not stage:
+            return None
+        return Action(stage - 1, self._gradient_kind(stage - 1, micro_batch), micro_batch)
+
     def in_order(self) -> Iterator[tuple[int, Action]]:
         """Return (rank, action) in an order in which every action comes after all that it needs.
 

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..hardware import Catalogue
-from .cost.coefficients import Book, plan_of, resolve
+from .cost.coefficients import Book, gather, plan_of, resolve
+from .cost.memory import Memory, memory_bytes
 from .cost.price import PRODUCT_BYTES, peak_flops_per_s
 from .cost.quantities import Array, Grid, Machine, Model
+from .cost.step import Step, step_s
 from .runs import Run
 
 T = TypeVar("T", Machine, Model)
@@ -44,7 +46,7 @@ class Batch:
 
 def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     """Return the arrays of some runs."""
-    uses = [resolve(known, run.stack, run.accelerator, run.precision) for run in runs]
+    uses = [resolve(known, run.stack, run.accelerator, run.precision, run.traits) for run in runs]
     return Batch(
         machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
         model=_stacked([Model.of(run.architecture) for run in runs], Model),
@@ -54,6 +56,32 @@ def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
         shard=_array([run.shard for run in runs]),
         gpus=_array([run.gpus for run in runs]),
         plan=plan_of(known, uses),
+    )
+
+
+def step_of(batch: Batch, values: Array) -> Step:
+    """Return the terms of the step of each row with these values of the constants."""
+    return step_s(
+        batch.machine,
+        gather(batch.plan, np.append(values, 1.0)),
+        batch.model,
+        batch.grid,
+        seq_len=batch.seq_len,
+        global_batch=batch.global_batch,
+        shard=batch.shard,
+    )
+
+
+def memory_of(batch: Batch, values: Array) -> Memory:
+    """Return the memory of the fullest rank of each row."""
+    return memory_bytes(
+        batch.machine,
+        gather(batch.plan, np.append(values, 1.0)),
+        batch.model,
+        batch.grid,
+        seq_len=batch.seq_len,
+        global_batch=batch.global_batch,
+        shard=batch.shard,
     )
 
 

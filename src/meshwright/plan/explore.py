@@ -25,6 +25,7 @@ from .study import Rejection, Row, Study
 T = TypeVar("T")
 MAX_ROWS = 12
 MAX_PARETO = 16
+SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
 CHUNK = 16_384  # layouts priced at once: their arrays stay in the cache
 
 
@@ -210,11 +211,15 @@ class _Uncut:
 
 
 def _pareto(prices: Prices) -> list[int]:
-    """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly."""
+    """Return the layouts that no other beats in time and memory, the smallest first, thinned out evenly.
+
+    What is over ten times as slow as the fastest is left out.
+    """
     order = np.lexsort((prices.step_time_s, prices.peak_memory_bytes))
     times = prices.step_time_s[order]
     best = np.minimum.accumulate(times)
     front = order[np.concatenate([[True], times[1:] < best[:-1]])]
+    front = front[prices.step_time_s[front] <= SLOWEST * best[-1]]
     if len(front) > MAX_PARETO:
         front = front[np.linspace(0, len(front) - 1, MAX_PARETO).round().astype(int)]
     return [int(index) for index in front]

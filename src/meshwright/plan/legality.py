@@ -27,7 +27,7 @@ class Splittable(Protocol):
     """The numbers of a model that decide what may be cut, under the names of a Hugging Face config.json.
 
     `train`'s ModelConfig and `workload.architecture.Architecture` both have them. A model with experts also has
-    `experts` (of a layer) and `expert_size` (their inner width).
+    `experts` or `num_local_experts` (of a layer) and, where they are not as wide as the network, `expert_size`.
     """
 
     @property
@@ -78,7 +78,7 @@ def illegal(
 
 def experts_of(model: Splittable) -> int:
     """Return the experts of a layer, 0 for a dense model."""
-    return int(getattr(model, "experts", 0))
+    return int(getattr(model, "experts", 0) or getattr(model, "num_local_experts", 0))
 
 
 def most_tensor_parallel(model: Splittable) -> int:

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from ..hardware import Accelerator, Catalogue, NodeType
 from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from ..layout import Layout
 from ..workload.architecture import Architecture
-from .cost.coefficients import GENERIC, Book, Stack
+from .cost.coefficients import GENERIC, STRANGERS, Book, Stack
 from .cost.price import peak_flops_per_s
 
+UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
 MAX_TABLE_BYTES = 64 * 2**20
 PLACEHOLDERS = frozenset({"", "-", "na", "n/a", "nan", "none", "null", "unknown", "?"})
 
@@ -40,6 +41,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seq_len: int
     global_batch: int
     precision: str
+    traits: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
@@ -54,8 +56,19 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     measured_peak_memory_bytes: float | None = None
 
 
-def read_rows(path: str | Path, catalogue: Catalogue, known: Book, models: Mapping[str, Architecture]) -> list[Row]:
-    """Return the rows of a CSV file; InputError where it is no table with an `id` or any column of a run."""
+def read_rows(
+    path: str | Path,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    *,
+    strangers: bool = False,
+) -> list[Row]:
+    """Return the rows of a CSV file; with `strangers` as if no stack of it had been measured.
+
+    Raises InputError where it is no table of runs.
+    """
+    book = msgspec.structs.replace(known, stacks={k: known.stacks[k] for k in STRANGERS}) if strangers else known
     text = read_text(path, max_bytes=MAX_TABLE_BYTES)
     try:
         table = csv.DictReader(text.lstrip("\ufeff").splitlines(), strict=True)
@@ -65,7 +78,7 @@ def read_rows(path: str | Path, catalogue: Catalogue, known: Book, models: Mappi
         lines = list(table)
     except csv.Error as error:
         raise InputError(f"{path}: {error}") from None
-    return [_row(line, number, catalogue, known, models) for number, line in enumerate(lines, 1)]
+    return [_row(line, number, catalogue, book, models) for number, line in enumerate(lines, 1)]
 
 
 def _row(
@@ -95,7 +108,8 @@ def _list(value: Any) -> bool:
 def _run(
     name: str, family: str, cells: Mapping[str, str], catalogue: Catalogue, known: Book, models: Mapping[str, Any]
 ) -> Run:
-    stack = known.stacks.get(family, GENERIC)
+    stack_name = family if family in known.stacks else _stranger(cells)
+    stack = known.stacks.get(stack_name, GENERIC)
     key = accelerator_of(catalogue, _text(cells, "gpu"))
     accelerator = catalogue.accelerators[key]
     gpus = _count(cells, "num_gpus")
@@ -111,13 +125,14 @@ def _run(
     batch = _count(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
+    beside = "; ".join(cells.get(column, "") for column in ("model_name", "source", "notes"))
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     precision = _text(cells, "precision", "bf16").lower()
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     return Run(
         id=name,
         family=family,
-        stack=family if family in known.stacks else "",
+        stack=stack_name,
         accelerator=key,
         node=node_name,
         gpus=gpus,
@@ -131,8 +146,20 @@ def _run(
         seq_len=_count(cells, "seq_len"),
         global_batch=batch,
         precision=precision,
+        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, beside)),
         assumed=tuple(assumed),
     )
+
+
+def _stranger(cells: Mapping[str, str]) -> str:
+    """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
+
+    Training in fp16 is taken for a sign of the time before fused attention.
+    """
+    year = _count(cells, "year", 2024)
+    if year < 2023 or cells.get("precision", "").lower() == "fp16" or UNFUSED.search(cells.get("notes", "")):
+        return STRANGERS[0]
+    return STRANGERS[1] if year == 2023 else STRANGERS[2]
 
 
 def _layout(cells: Mapping[str, str], stack: Stack, gpus: int, assumed: list[str]) -> tuple[Layout, int]:
@@ -299,8 +326,3 @@ def _count(cells: Mapping[str, str], name: str, default: int | None = None, *, l
     if value != int(value) or value < least:
         raise InputError(f"{name}: expected a whole number of {least} or more, got {cells[name]!r}")
     return int(value)
-
-
-def ids(rows: Iterable[Row]) -> list[str]:
-    """Return the names of some rows."""
-    return [row.id for row in rows]

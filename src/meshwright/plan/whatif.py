@@ -70,7 +70,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
 
     points: tuple[Scale, ...]
     grown: bool  # the global batch grows with the GPUs
-    breaks_at: int | None  # the first number of GPUs with under 90 % of the best throughput a GPU of fewer
+    breaks_at: int | None  # from here on under 90 % of the best throughput a GPU of fewer
     too_small: tuple[int, ...]  # numbers on which nothing is legal or fits
 
 
@@ -132,13 +132,16 @@ def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
 
 
 def _breaks_at(points: tuple[Scale, ...]) -> int | None:
-    """Return the first number of GPUs that falls behind; fewer may be slower a GPU, where memory is scarce."""
-    best = 0.0
-    for point in points:
-        if point.efficiency < LINEAR * best:
-            return point.gpus
-        best = max(best, point.efficiency)
-    return None
+    """Return the first number of GPUs from which on all fall behind the best throughput a GPU of fewer.
+
+    Fewer may be slower a GPU, where memory is scarce; a number that divides badly may fall behind its neighbours.
+    """
+    broken = None
+    for place in range(len(points) - 1, 0, -1):
+        if points[place].efficiency >= LINEAR * max(point.efficiency for point in points[:place]):
+            break
+        broken = points[place].gpus
+    return broken
 
 
 def _priced(setting: Setting, layout: Layout) -> Row:

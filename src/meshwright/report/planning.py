@@ -9,7 +9,7 @@ from rich.table import Table
 from ..layout import Layout
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
-from ..plan.inverse import Need, Solution
+from ..plan.inverse import TOLERANCE, Need, Solution
 from ..plan.study import Row, Study
 from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
@@ -210,13 +210,13 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None
-        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU before it",
+        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there on",
         highlight=False,
     )
 
 
 def _pareto(rows: Sequence[Row]) -> Table:
-    table = _table("memory against time: nothing is both smaller and faster")
+    table = _table("memory against time: nothing is both smaller and faster (up to ten times the fastest step)")
     table.add_column("layout", overflow="fold")
     for name in ("memory", "step"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -260,7 +260,7 @@ def _bars(need: Need, target_s: float, marks: Sequence[Mark]) -> Table:
     for value, name in sorted(values):
         step_s = need.at(value)
         length = max(1, round(BAR * step_s / slowest))
-        sign = "+" if step_s <= target_s else "-"
+        sign = "+" if step_s <= target_s * (1 + TOLERANCE) else "-"
         table.add_row(quantity_text(need.quantity, value), format_time(step_s), sign * length, name)
     return table
 

@@ -4,6 +4,9 @@ Shapes: B sequences, T positions, C = hidden_size, V = vocab_size. Each line of 
 `workload.transformer.describe`.
 """
 
+import copy
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -11,8 +14,10 @@ from ..layout import Recompute
 from ..parallel.experts import Experts
 from ..parallel.recompute import recomputed
 from ..parallel.tensor import Attributes, Column, Loss, Row, Rule, Vocabulary
+from ..pipelines import Unit
+from ..workload.chain import units
 from ..workload.functional import attention, cross_entropy, rms_norm, rotary_tables, split_heads, swiglu
-from ..workload.transformer import ModelConfig
+from ..workload.transformer import ModelConfig, describe
 
 
 class RMSNorm(nn.Module):
@@ -85,14 +90,18 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A decoder-only transformer; its forward pass returns the summed loss of a batch."""
+    """A decoder-only transformer; its forward pass returns the summed loss of a batch.
+
+    `part` cuts it into pieces: the first takes tokens, the others the residual stream, and the last returns the loss.
+    """
 
     cos: Tensor
     sin: Tensor
 
     def __init__(self, model: ModelConfig, *, recompute: Recompute = "none") -> None:
         super().__init__()
-        self.recompute = recompute
+        self.config, self.recompute = model, recompute
+        self.first, self.last = True, True  # whether this piece has the embedding, and the output
         self.embedding = nn.Embedding(model.vocab_size, model.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_hidden_layers))
         self.norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
@@ -107,7 +116,8 @@ class Decoder(nn.Module):
 
     def split_rules(self) -> dict[str, Rule]:
         """Return how tensor parallelism cuts the vocabulary; the layers say their own."""
-        return {"embedding": Vocabulary(), "output": Column(), "": Loss("loss")}
+        rules: dict[str, Rule] = {"": Loss("loss")}
+        return rules | ({"embedding": Vocabulary()} if self.first else {}) | ({"output": Column()} if self.last else {})
 
     def hold_positions(self, positions: Tensor) -> None:
         """Work on these positions of each sequence only (context parallelism)."""
@@ -121,12 +131,39 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "down.weight", "bank.down"))
                 nn.init.normal_(parameter, std=residual_std if into_residual else model.initializer_range)
 
-    def forward(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Return the summed negative log-likelihood of the targets, in nats."""
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What a pipeline may cut between, in the order of the forward pass."""
+        return ("embedding", *(f"layers.{i}" for i in range(len(self.layers))), "output")
+
+    def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
+        """Return the FLOPs and bytes of each unit, FLOPs as seconds on a device that does one a second."""
+        work = describe(self.config, seq_len=seq_len, micro_batch=micro_batch)
+        return units(work, recompute=self.recompute == "full")
+
+    def part(self, kept: Collection[int]) -> "Decoder":
+        """Return the units with these numbers, which share their parameters, under the same names."""
+        part = copy.copy(self)
+        part.first, part.last = 0 in kept, len(self.layers) + 1 in kept
+        dropped = {"embedding": not part.first, "norm": not part.last, "output": not part.last}
+        part._modules = {name: None if dropped.get(name) else module for name, module in self._modules.items()}
+        part.layers = nn.ModuleList(
+            layer if i in kept else nn.Identity() for i, layer in enumerate(self.layers, start=1)
+        )
+        return part
+
+    def forward(self, tokens_BT: Tensor, targets_BT: Tensor, before_BTC: Tensor | None = None) -> Tensor:
+        """Return the summed negative log-likelihood of the targets, in nats; of a piece before the last, its output.
+
+        `before_BTC` is the output of the piece before.
+        """
         length = tokens_BT.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        x_BTC = self.embedding(tokens_BT)
+        x_BTC: Tensor = self.embedding(tokens_BT) if before_BTC is None else before_BTC
         for layer in self.layers:
-            x_BTC = recomputed(self.recompute, layer, x_BTC, cos, sin)
+            if not isinstance(layer, nn.Identity):  # which stands for a layer of another piece
+                x_BTC = recomputed(self.recompute, layer, x_BTC, cos, sin)
+        if not self.last:
+            return x_BTC
         logits_BTV = self.output(self.norm(x_BTC))
         return self.loss(logits_BTV.flatten(0, 1), targets_BT.flatten())

@@ -22,29 +22,29 @@ class Recorder:
         self.enabled = enabled
         self.parts: list[dict[str, float]] = []  # one entry a recorded step, warm-up included
         self._kept: deque[list[Span]] = deque(maxlen=keep_steps)
-        self._current: list[tuple[Lane, str, float, float, int]] = []
+        self._current: list[tuple[Lane, str, float, float, int, str]] = []
 
     @contextlib.contextmanager
-    def span(self, lane: Lane, name: str) -> Iterator[None]:
+    def span(self, lane: Lane, name: str, detail: str = "") -> Iterator[None]:
         """Record the body of a `with` as one span."""
         if not self.enabled:
             yield
             return
         start = clock()
         yield
-        self._current.append((lane, name, start, clock(), 0))
+        self._current.append((lane, name, start, clock(), 0, detail))
 
-    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
         """Record a span whose ends were read elsewhere, from any thread."""
         if self.enabled:
-            self._current.append((lane, name, start_s, end_s, size_bytes))
+            self._current.append((lane, name, start_s, end_s, size_bytes, detail))
 
     def end_step(self, step: int) -> None:
         """Close the current step."""
         if self._current:
             spans = [
-                Span(self.rank, lane, name, start, end, step=step, bytes=size)
-                for lane, name, start, end, size in self._current
+                Span(self.rank, lane, name, start, end, step=step, bytes=size, detail=detail)
+                for lane, name, start, end, size, detail in self._current
             ]
             self.parts.append(step_parts(spans))
             self._kept.append(spans)

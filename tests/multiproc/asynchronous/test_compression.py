@@ -10,7 +10,8 @@ from meshwright.parallel.encoding import BLOCK
 
 RANKS = 4
 SHAPES = [(64, 48), (7,), (33, 65), (3, 5, 4, 4)]
-COUNT = sum(torch.Size(shape).numel() for shape in SHAPES)
+SIZES = [torch.Size(shape).numel() for shape in SHAPES]
+COUNT = sum(SIZES)
 
 
 def gradient(rank, step=0, low_rank=False):
@@ -28,7 +29,7 @@ def gradient(rank, step=0, low_rank=False):
 
 
 def views(bucket):
-    return [part.view(shape) for part, shape in zip(bucket.split([torch.Size(s).numel() for s in SHAPES]), SHAPES)]
+    return [part.view(shape) for part, shape in zip(bucket.split(SIZES), SHAPES, strict=True)]
 
 
 def summed(rank, world_size, store, backend, kind, steps, changing, low_rank):

@@ -35,6 +35,10 @@ FAST = (
     Case("dp=1,mbs=4,recompute=selective"),
     Case("dp=2,tp=2,mbs=2,zero=3,sp=1,recompute=selective"),
     Case("dp=1,tp=2,cp=2,mbs=4,zero=1", UNTIED),
+    Case("dp=1,pp=2,mbs=2"),
+    Case("dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved", UNTIED),
+    Case("dp=1,pp=2,mbs=2,schedule=zb,recompute=full"),
+    Case("dp=2,pp=2,mbs=1,zero=1,vpp=2,schedule=zb"),
 )
 
 SLOW = (
@@ -80,4 +84,27 @@ SLOW = (
     Case("dp=2,cp=2,ep=2,mbs=2", EXPERTS),
     Case("dp=2,cp=2,ep=4,mbs=2,zero=3", EXPERTS),
     Case("dp=2,tp=2,cp=2,ep=2,mbs=2,sp=1,zero=2", EXPERTS),
+    # pipelines
+    Case("dp=1,pp=2,mbs=1,schedule=gpipe"),
+    Case("dp=1,pp=2,mbs=4,schedule=1f1b", UNTIED, "gloo"),
+    Case("dp=1,pp=2,mbs=2,vpp=2,schedule=zb", backend="gloo"),
+    Case("dp=1,pp=3,mbs=1"),
+    Case("dp=1,pp=4,mbs=1,recompute=full"),
+    Case("dp=1,pp=4,mbs=1,schedule=zb", UNTIED),
+    Case("dp=1,pp=4,mbs=2,schedule=gpipe,recompute=selective", backend="gloo"),
+    Case("dp=2,pp=2,mbs=1"),
+    Case("dp=2,pp=2,mbs=2,order=pp-tp-cp-dp"),
+    Case("dp=2,pp=2,mbs=1,vpp=2,schedule=interleaved"),
+    Case("dp=2,pp=2,mbs=1,zero=1,schedule=zb", UNTIED, "gloo"),
+    Case("dp=2,pp=2,mbs=1,zero=2,schedule=gpipe"),
+    Case("dp=2,pp=2,mbs=1,zero=3,recompute=full"),
+    Case("dp=4,pp=2,mbs=1,zero=3,replicas=2"),
+    Case("dp=1,tp=2,pp=2,mbs=2,sp=1"),
+    Case("dp=1,tp=2,pp=2,mbs=2,schedule=zb", backend="gloo"),
+    Case("dp=1,cp=2,pp=2,mbs=2,vpp=2,schedule=interleaved"),
+    Case("dp=2,ep=2,pp=2,mbs=1", EXPERTS),
+    Case("dp=2,tp=2,pp=2,mbs=1,zero=1,sp=1,vpp=2,schedule=interleaved"),
+    Case("dp=2,tp=2,pp=2,mbs=1,zero=3,schedule=gpipe"),
+    Case("dp=1,tp=2,cp=2,pp=2,mbs=2,schedule=zb"),
+    Case("dp=1,tp=2,pp=4,mbs=2,sp=1,recompute=full"),
 )

@@ -24,10 +24,10 @@ STEPS, GLOBAL_BATCH, SEQ_LEN = 10, 8, 16
 class Silent:
     """Notes that nobody reads."""
 
-    def span(self, lane: Lane, name: str) -> contextlib.AbstractContextManager[None]:
+    def span(self, lane: Lane, name: str, detail: str = "") -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
         pass
 
 

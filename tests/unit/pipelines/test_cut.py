@@ -97,3 +97,13 @@ def test_more_stages_than_units_are_refused():
 
 def test_a_device_twice_as_fast_gets_twice_the_units():
     assert best_cut(chain([1] * 9), Target.of(schedule("1f1b", 2, 1, 2), speeds=[2.0, 1.0])).bounds == (0, 6, 9)
+
+
+def test_slack_trades_a_little_balance_for_fewer_bytes():
+    units = [Unit(str(i), 1.0, 2.0, output_bytes=b) for i, b in enumerate([9, 9, 9, 9, 1, 9, 9, 9, 9, 9])]
+    target = Target.of(schedule("1f1b", 2, 1, 2))
+
+    assert best_cut(units, target).bounds == (0, 5, 10)
+    assert best_cut(units[1:], target).bounds == (0, 4, 9)
+    assert best_cut(units[2:], target).bounds == (0, 4, 8)
+    assert best_cut(units[2:], target, slack=0.3).bounds == (0, 3, 8)

@@ -23,8 +23,7 @@ def flash_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
     flops = 2.0 * scores * (model.head_dim + model.value_dim)
     short = 1.0 + c.attention_length * grid.cp / seq_len
-    narrow = np.maximum(1.0, 128.0 / model.head_dim) ** c.attention_narrow
-    forward = flops / (machine.peak_half * c.attention) * short * narrow
+    forward = flops / (machine.peak_half * c.attention) * short
     return forward, 2.5 * forward
 
 

@@ -5,6 +5,7 @@ of them a software stack and an accelerator use for each role, beside facts that
 """
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -36,126 +37,162 @@ class Coefficients(NamedTuple):
     product: Number  # share of the peak that a large product reaches
     product_depth: Number  # elements of K at which a product runs at half its ceiling
     product_width: Number  # likewise M and N
+    cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
-    attention_narrow: Number  # exponent of 128 / head width, for narrower heads
     softmax: Number  # multiplies the bytes of an unfused softmax
     head_ragged: Number  # slows batched products of heads that are no multiple of 8
     memory: Number  # share of the memory's rate that element-wise kernels reach
     element_wise: Number  # multiplies the bytes of norms, residuals and activation functions
     launch_s: Number  # least seconds that the host needs for the forward of one layer
-    launch_tp: Number  # multiplies it under tensor parallelism
     launch_fallback: Number  # multiplies it where the fused softmax falls back
     link: Number  # share of a GPU link's rate that a ring reaches
     network: Number  # share of the NICs' rate
-    start_s: Number  # of an all-reduce
-    link_latency_s: Number
+    small_s: Number  # least time of an all-reduce of 1 MiB over eight ranks of a node; (size / MiB)^0.2 beside it
+    fill_s: Number  # filling of its pipeline; (size / MiB)^(1/3) beside it
+    small_group: Number  # exponent of (ranks - 1) / 7 for both
     network_latency_s: Number
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
-    ep_hidden: Number
+    ep_exposed: Number  # share of the all-to-all between experts that nothing hides
+    grouped: Number  # products of experts beside one product of their rows
+    launch_moe_s: Number  # least seconds of the forward of a layer with experts
+    moe_pace: Number  # of layers with experts, in a release of the stack
+    sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
     dp_tail: Number  # share of the gradient traffic that is never hidden
     fsdp_drag: Number  # share of the shorter of compute and traffic that ZeRO-3 adds to the longer
     loss: Number  # multiplies the bytes of the loss
     optimizer: Number  # multiplies the bytes of the update
     routing: Number  # multiplies the bytes of permuting tokens for experts
-    selective_layer: Number  # share of the forward that selective recomputation repeats
+    selective_products: Number  # share of the products that selective recomputation repeats
+    selective_elements: Number  # likewise of element-wise kernels
     step_s: Number  # seconds a step beside all of this
     micro_s: Number  # seconds a micro-batch and virtual stage
     pace: Number  # of the stack as a whole
     flash: Number  # fact: 1 with a fused attention kernel
-    selective_attention: Number  # fact: selective recomputation repeats the attention core
+    selective_attention: Number  # likewise of the attention between the projections
     gradient_bytes: Number  # fact: of one gradient that travels
     scatter: Number  # fact: pipeline sends are cut over tp
 
 
 ROLES = Coefficients._fields
-Uses = Mapping[str, float | str | list[str]]  # a role's fact, its constant, or several that multiply
+Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a software stack uses for each role, and what it does where a run does not say."""
 
     title: str
-    uses: dict[str, float | str | list[str]] = {}
+    uses: dict[str, float | str | list[str | float]] = {}
     recompute: str = "none"
     sp: int = 0
     zero: int = 0
     schedule: str = "1f1b"
     order: str = "tp-cp-dp-pp"
     assumed: tuple[str, ...] = ()
-    error_band: float  # relative: nine in ten of its left-out runs are within it
+    traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
 
 
-GENERIC = Stack(title="a stack that nobody measured", error_band=0.4)
+GENERIC = Stack(title="a stack that nobody measured")
+UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
+STRANGERS = ("before-2023", "in-2023", "since-2024")  # what a run of each time is taken for, if nobody measured its own
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an accelerator uses; a key "role.precision" or "role@stack" goes before the plain role."""
 
     accelerators: tuple[str, ...]
-    uses: dict[str, float | str | list[str]] = {}
+    uses: dict[str, float | str | list[str | float]] = {}
+
+
+class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How far off the predictions of one stack were, over the runs that were fitted to and left out in turn."""
+
+    runs: int
+    fitted: float  # mean absolute error, relative
+    left_out: float
+    band: float  # nine in ten of the left-out runs are within it
 
 
 class Book(msgspec.Struct, frozen=True):
-    """All constants, and who uses which."""
+    """All constants, who uses which, and how far off they were."""
 
     constants: dict[str, Constant]
-    generic: dict[str, float | str | list[str]]
+    generic: dict[str, float | str | list[str | float]]
     stacks: dict[str, Stack]
     devices: dict[str, Device]
+    errors: dict[str, Errors] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the constants, in order."""
         return tuple(self.constants)
 
+    def band(self, stack: str) -> float:
+        """Return the relative error within which nine in ten runs of a stack were predicted."""
+        return self.errors[stack if stack in self.errors else UNSEEN].band
+
     @property
     def values(self) -> Array:
-        """Their values, in the same order, with a one at the end for the roles that use fewer constants."""
-        return np.array([*(constant.value for constant in self.constants.values()), 1.0])
+        """Their values, in the same order."""
+        return np.array([constant.value for constant in self.constants.values()])
 
 
 @functools.lru_cache(maxsize=1)
 def book() -> Book:
     """Return the constants of this package."""
-    return parse_book(_toml("constants"), _toml("stacks"))
+    return parse_book(_toml("constants"), _toml("stacks"), _toml("errors"))
 
 
-def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any]) -> Book:
-    """Return the constants that two tables describe."""
+def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: Mapping[str, Any]) -> Book:
+    """Return the constants that three tables describe."""
     return Book(
         constants={k: convert(v, Constant, where=f"constants.toml: {k}") for k, v in constants.items()},
         generic=dict(stacks["generic"]),
         stacks={k: convert(v, Stack, where=f"stacks.toml: {k}") for k, v in stacks["stacks"].items()},
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
+        errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
     )
 
 
-def resolve(known: Book, stack: str, accelerator: str, precision: str) -> list[float | list[str]]:
+def resolve(
+    known: Book, stack: str, accelerator: str, precision: str, traits: Sequence[str] = ()
+) -> list[float | list[str | float]]:
     """Return, for each role, its fact or the constants whose product it is.
 
-    Of several entries for a role the most particular is taken: the device's for this stack, the device's for this
-    precision, the stack's, the device's, the generic one.
+    Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
+    device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
+    generic one. A stack's "role*trait" names a constant that multiplies what was found.
     """
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    found: list[float | list[str]] = []
+    found: list[float | list[str | float]] = []
     for role in ROLES:
-        keys = [(of_device, f"{role}@{stack}"), (of_device, f"{role}.{precision}"), (of_stack, role)]
+        keys = [(of_stack, f"{role}+{trait}") for trait in traits]
+        keys += [
+            (of_device, f"{role}.{precision}@{stack}"),
+            (of_device, f"{role}@{stack}"),
+            (of_device, f"{role}.{precision}"),
+            (of_stack, role),
+        ]
         keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
         entry = next(table[key] for table, key in keys if key in table)
-        found.append([entry] if isinstance(entry, str) else entry)
+        more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
+        found.append(
+            [entry, *more] if isinstance(entry, str) else [*entry, *more] if isinstance(entry, list) else entry
+        )
     return found
 
 
 def coefficients(known: Book, stack: str, accelerator: str, precision: str) -> Coefficients:
     """Return the value of each role for a stack on an accelerator; an unknown stack or accelerator is generic."""
-    return gather(plan_of(known, [resolve(known, stack, accelerator, precision)]), known.values, scalar=True)
+    return gather(
+        plan_of(known, [resolve(known, stack, accelerator, precision)]), np.append(known.values, 1.0), scalar=True
+    )
 
 
-def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[Any, Array]:
+def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:
     """Return, over rows and roles, the indices of the constants that multiply and the facts that they multiply."""
     place = {name: index for index, name in enumerate(known.names)}
     one = len(place)
@@ -165,7 +202,9 @@ def plan_of(known: Book, rows: Sequence[Sequence[float | list[str]]]) -> tuple[A
     for i, row in enumerate(rows):
         for j, entry in enumerate(row):
             if isinstance(entry, list):
-                indices[i, j, : len(entry)] = [place[name] for name in entry]
+                names = [item for item in entry if isinstance(item, str)]
+                indices[i, j, : len(names)] = [place[name] for name in names]
+                facts[i, j] = math.prod(item for item in entry if not isinstance(item, str))
             else:
                 facts[i, j] = entry
     return indices, facts

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...cluster.curve import ONE_MIB, SHARE_OF_SIZE
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number, stride
+
+SMALL_POWER = 0.2  # of the size, for messages that the start dominates
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Span:
     ranks: Number
     inside: Number  # ranks of one group that sit in one node
     rate: Number  # bytes per second of the slowest link of a ring
-    latency_s: Number  # of one hop
+    latency_s: Number  # of one step that leaves a node
 
     @property
     def crosses(self) -> Number:
@@ -38,7 +41,7 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span
         ranks=ranks,
         inside=inside,
         rate=np.where(crosses, np.minimum(shared, links), links),
-        latency_s=np.where(crosses, c.network_latency_s, c.link_latency_s),
+        latency_s=np.where(crosses, c.network_latency_s, 0.0),
     )
 
 
@@ -50,11 +53,17 @@ def axis_span(machine: Machine, c: Coefficients, grid: Grid, axis: str) -> Span:
 def gather_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
     """Return seconds of an all-gather or reduce-scatter of `size_bytes` in all; zero for one rank.
 
-    A start (the fill of NCCL's channels, `start_s`) and a latency for each of the P-1 steps of the ring.
+    Half of an all-reduce's curve over links (`cluster.curve`): max(small s^0.2, bytes / rate + fill s^(1/3)) with
+    s = size / 1 MiB, and a latency for each of the P-1 steps that leave a node.
     """
     steps = over.ranks - 1.0
     moved = size_bytes * steps / over.ranks / over.rate
-    return np.where(steps > 0, moved + (c.start_s + steps * over.latency_s) / 2.0, 0.0)
+    mib = size_bytes / ONE_MIB
+    group = (steps / 7.0) ** c.small_group / 2.0
+    small = c.small_s * group * mib**SMALL_POWER
+    return np.where(
+        steps > 0, np.maximum(small, moved + c.fill_s * group * mib**SHARE_OF_SIZE) + steps * over.latency_s, 0.0
+    )
 
 
 def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
@@ -68,4 +77,4 @@ def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Numb
     local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.link_rate * c.link)
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
     remote = size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
-    return np.where(steps > 0, np.maximum(local, remote) + c.start_s / 2.0 + over.latency_s, 0.0)
+    return np.where(steps > 0, np.maximum(local, remote) + c.small_s / 2.0 + over.latency_s, 0.0)

@@ -58,12 +58,14 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     forward_gpu = projections[0] + network[0] + attention[0] + moved
     backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
     exposed_tp = comm * (1.0 - c.tp_hidden)
-    floor = c.launch_s * np.where(grid.tp > 1, c.launch_tp, 1.0) * _fallback(c, model, grid)
+    floor = c.launch_s * _fallback(c, model, grid)
+    floor = np.where(share > 0, share * np.maximum(floor, c.launch_moe_s * c.moe_pace) + (1.0 - share) * floor, floor)
     forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm - exposed_tp, floor)
     backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor)
     full = grid.recompute == 2
     selective = grid.recompute == 1
-    part = c.selective_layer * forward.compute_s + c.selective_attention * attention[0]
+    products = projections[0] + network[0]
+    part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
     again = Pass(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
         exposed_s=np.where(full, forward.exposed_s, 0.0),
@@ -109,7 +111,7 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     shared = _mlp(machine, c, model, tokens, np.maximum(model.shared_ffn, 1.0) / grid.tp)
     permuted = 6.0 * HALF_BYTES * tokens * model.experts_per_token * model.hidden / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
-    moe = tuple(held * each[i] + shared[i] * (model.shared_ffn > 0) + routed for i in (0, 1))
+    moe = tuple((held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1))
     return tuple(np.where(share > 0, share * moe[i] + (1.0 - share) * dense[i], dense[i]) for i in (0, 1))
 
 
@@ -160,4 +162,4 @@ def _expert_parallel(machine: Machine, c: Coefficients, model: Model, grid: Grid
         * model.hidden
         / np.where(grid.sp > 0, grid.tp, 1.0)
     )
-    return 2.0 * all_to_all_s(machine, c, over, size) * (1.0 - c.ep_hidden)
+    return 2.0 * all_to_all_s(machine, c, over, size) * c.ep_exposed * c.moe_pace

@@ -60,8 +60,8 @@ def memory_bytes(
     expert_ranks = np.maximum(ranks / grid.ep, 1.0)
     dense = held - experts
     once = dense / ranks + experts / expert_ranks
-    unit = held / layers  # ZeRO-3 gathers one layer while it computes another
-    parameters = weight * np.where(grid.zero == 3, once + 2.0 * unit * (ranks > 1), held)
+    unit = held / layers  # ZeRO-3 gathers one layer while it computes another, and keeps all in a pipeline
+    parameters = weight * np.where((grid.zero == 3) & (grid.pp <= 1), once + 2.0 * unit * (ranks > 1), held)
     gradients = gradient * np.where(grid.zero >= 2, once, held)
     states = optimizer * np.where(grid.zero >= 1, once, held)
     tokens = grid.mbs * seq_len / grid.cp

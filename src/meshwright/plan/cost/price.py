@@ -131,7 +131,7 @@ def performance(setting: Setting, prices: Prices, index: int) -> Performance:
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / machine_of(setting).peak,
         peak_memory_bytes_per_gpu=round(float(prices.peak_memory_bytes[index])),
-        error_band=stack.error_band,
+        error_band=known.band(setting.stack),
         not_modelled=NOT_MODELLED,
         calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),
     )

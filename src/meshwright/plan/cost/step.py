@@ -62,7 +62,7 @@ def step_s(
     per_stage = model.layers / grid.pp
     most = np.where(grid.vpp > 1, per_stage, np.ceil(per_stage))
     micro = global_batch / (grid.dp * grid.mbs)
-    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1)
+    send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
     sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp
@@ -114,7 +114,7 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     crosses = step * grid.pp > machine.domain
     rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node, machine.link_rate * c.link)
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
-    latency = np.where(crosses, c.network_latency_s, c.link_latency_s)
+    latency = np.where(crosses, c.network_latency_s, c.small_s / 10.0)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency
 
 
@@ -146,7 +146,8 @@ def _data_parallel(
 
     Plain and ZeRO-1, -2: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and,
     for the gather, forward. ZeRO-3: parameters gathered for the forward and again for the backward of every
-    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277).
+    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277); once a step in a
+    pipeline, whose stages keep what they gathered (torchtitan's default).
     """
     ranks = grid.dp * grid.cp
     group = np.minimum(ranks, shard)
@@ -163,7 +164,8 @@ def _data_parallel(
     exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
     gathers = gather_s(c, inner, HALF_BYTES * held)
     scatter = gather_s(c, inner, c.gradient_bytes * held)
-    sharded = micro * (2.0 * gathers + scatter) + np.where(group < ranks, replicas, 0.0)
+    often = np.where(grid.pp > 1, gathers + scatter, micro * (2.0 * gathers + scatter))
+    sharded = often + np.where(group < ranks, replicas, 0.0)
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
     total = np.where(grid.zero == 3, sharded, plain)

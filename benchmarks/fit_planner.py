@@ -1,0 +1,262 @@
+"""Fit the planner's constants to the published runs; print errors by family, fitted and with layout clusters left out.
+
+`--write` stores the constants and error bands in the package and docs/validation.md; `--gains` measures first what
+each constant brings on left-out rows (minutes).
+"""
+
+import argparse
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.result import Result
+from benchmarks.validation_page import page
+from meshwright.hardware import load
+from meshwright.plan.batch import Batch, batch_of
+from meshwright.plan.cost.coefficients import UNSEEN, Book, Errors, book
+from meshwright.plan.cost.quantities import Array
+from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
+from meshwright.plan.runs import Row, read_rows
+from meshwright.plan.validate import known_models
+
+PUBLISHED = Path("tests/external/published")
+DATA = Path("src/meshwright/plan/cost/data")
+FOLDS, GAIN_FOLDS = 10, 4
+LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
+EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
+SWEEP_LAYOUTS = 4
+
+
+@dataclass(frozen=True)
+class Study:
+    """The runs that are fitted to, as arrays, with how much each counts."""
+
+    rows: list[Row]
+    batch: Batch
+    measured_s: Array
+    weights: Array
+    trusted: Array
+    everything: list[Row]
+    reasons: dict[str, str]
+
+    @property
+    def families(self) -> list[str]:
+        """Family of each row; runs of experts apart."""
+        return [row.family + (" (experts)" if _experts(row) else "") for row in self.rows]
+
+
+def study(known: Book) -> Study:
+    """Return the published runs with full inputs."""
+    catalogue = load()
+    everything = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models())
+    doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
+    rows = [
+        row
+        for row in everything
+        if row.run and row.measured_step_time_s and row.family not in doubts["families"] and not _partial(row)
+    ]
+    trusted = np.array([row.id not in doubts["rows"] for row in rows])
+    counts = Counter(row.family for row in rows)
+    share = np.array([(LIKE / max(counts[row.family], LIKE / 3)) ** 0.5 for row in rows])
+    experts = np.array([EXPERTS_WEIGHT if _experts(row) else 1.0 for row in rows])
+    return Study(
+        rows=rows,
+        batch=batch_of([row.run for row in rows if row.run], catalogue, known),
+        measured_s=np.array([row.measured_step_time_s for row in rows]),
+        weights=share * experts * trusted,
+        trusted=trusted,
+        everything=everything,
+        reasons={**doubts["rows"], **{f: f"family {f}: {why}" for f, why in doubts["families"].items()}},
+    )
+
+
+def left_out(known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = ()) -> Array:
+    """Return the log error of each row, predicted by constants that never saw its layout cluster."""
+    errors = np.zeros(len(data.rows))
+    dealt = folds(data.rows, count)
+    for fold in range(count):
+        out = dealt == fold
+        found = _fit(known, data, ~out, start=start, fixed=fixed)
+        errors[out] = np.log(predicted_s(data.batch.take(out), found.values) / data.measured_s[out])
+    return errors
+
+
+def unseen(known: Book, data: Study, start: Array) -> Array:
+    """Return the log error of each row, its whole family left out and priced as a stack that nobody measured."""
+    errors = np.zeros(len(data.rows))
+    families = np.array([row.family for row in data.rows])
+    catalogue = load()
+    strange = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models(), strangers=True)
+    runs = {row.id: row.run for row in strange if row.run}
+    batch = batch_of([runs[row.id] for row in data.rows], catalogue, known)
+    for family in dict.fromkeys(families):
+        out = families == family
+        found = _fit(known, data, ~out, start=start)
+        errors[out] = np.log(predicted_s(batch.take(out), found.values) / data.measured_s[out])
+    return errors
+
+
+def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
+    """Return, for each constant, the points of left-out error that it saves beside its prior."""
+    dense = np.array([not _experts(row) for row in data.rows])
+    base = left_out(known, data, start, GAIN_FOLDS)
+    found = {}
+    for name in known.names:
+        errors = left_out(known, data, start, GAIN_FOLDS, fixed=[name])
+        rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606"} else ~dense
+        touched = rows & data.trusted & _uses(known, data, name)
+        found[name] = 100.0 * float(_share(errors[touched]).mean() - _share(base[touched]).mean())
+        print(f"  {name}: {found[name]:+.2f} points over {touched.sum()} runs")
+    return found
+
+
+def regrets(data: Study, errors: Array) -> list[tuple[str, int, float]]:
+    """Return, for each sweep of layouts of one model, its size and how much slower the predicted best is."""
+    sweeps: dict[str, list[int]] = {}
+    for index, row in enumerate(data.rows):
+        assert row.run is not None
+        run = row.run
+        name = (
+            f"{row.family} {run.architecture.name} {run.gpus} GPUs, batch {run.global_batch} x {run.seq_len}, "
+            f"{run.accelerator} {run.precision} {run.architecture.num_hidden_layers}x{run.architecture.hidden_size}"
+            f"x{run.architecture.num_attention_heads}"
+        )
+        sweeps.setdefault(name, []).append(index)
+    found = []
+    for name, members in sweeps.items():
+        layouts = {str(row.run.layout) for row in (data.rows[i] for i in members) if row.run}
+        if len(layouts) >= SWEEP_LAYOUTS:
+            measured = data.measured_s[members]
+            best = int(np.argmin(measured * np.exp(errors[members])))
+            found.append((name, len(layouts), float(measured[best] / measured.min() - 1.0)))
+    return found
+
+
+def run(arguments: list[str]) -> Result:
+    """Fit, print the errors by family, and write what `--write` asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks fit_planner", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="store constants, bands and docs/validation.md")
+    parser.add_argument("--gains", action="store_true", help="measure what each constant brings on left-out rows")
+    options = parser.parse_args(arguments)
+    known = book()
+    data = study(known)
+    best = fit(known, data.batch, data.measured_s, data.weights)
+    out = left_out(known, data, best.values, FOLDS)
+    strange = unseen(known, data, best.values)
+    saved = gains(known, data, best.values) if options.gains else {}
+    rows = table(data, best.errors, out, strange)
+    sweeps = regrets(data, best.errors)
+    notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps)]
+    if options.write:
+        _write_constants(known, best, saved)
+        _write_errors(data, best.errors, out, strange)
+        text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
+        Path("docs/validation.md").write_text(text)
+        notes.append("written: constants.toml, errors.toml, docs/validation.md")
+    return Result("error of the predicted step time on published runs, in %", rows, notes)
+
+
+def table(data: Study, fitted: Array, out: Array, strange: Array) -> list[dict[str, object]]:
+    """Return the errors by family and over all dense runs, with and without the distrusted rows."""
+    families = np.array(data.families)
+    dense = np.array([not _experts(row) for row in data.rows])
+    groups = [(name, families == name) for name in dict.fromkeys(families)]
+    groups += [("all dense", dense), ("all dense, trusted", dense & data.trusted)]
+    rows: list[dict[str, object]] = []
+    for name, members in groups:
+        a, b, c = (_share(errors[members]) for errors in (fitted, out, strange))
+        kept = _share(out[members & data.trusted])
+        rows.append(
+            {
+                "family": name,
+                "runs": int(members.sum()),
+                "fitted": _percent(a.mean()),
+                "left out": _percent(b.mean()),
+                "left out, trusted": _percent(kept.mean()),
+                "median": _percent(np.median(b)),
+                "nine in ten": _percent(np.quantile(b, 0.9)),
+                "worst": _percent(b.max()),
+                "stack unseen": _percent(c.mean()),
+            }
+        )
+    return rows
+
+
+def _sweep_notes(sweeps: list[tuple[str, int, float]]) -> list[str]:
+    values = [regret for _, _, regret in sweeps]
+    return [f"{len(values)} layout sweeps: mean regret {100 * np.mean(values):.1f} %, worst {100 * max(values):.1f} %"]
+
+
+def _fit(known: Book, data: Study, rows: Array, *, start: Array, fixed: Sequence[str] = ()) -> Fitted:
+    batch, measured, weights = data.batch.take(rows), data.measured_s[rows], data.weights[rows]
+    return fit(known, batch, measured, weights, start=start, fixed=fixed, iterations=20)
+
+
+def _uses(known: Book, data: Study, name: str) -> Array:
+    return np.asarray((data.batch.plan[0] == known.names.index(name)).any(axis=(1, 2)))
+
+
+def _experts(row: Row) -> bool:
+    return row.run is not None and row.run.architecture.experts > 0
+
+
+def _partial(row: Row) -> bool:
+    return row.run is not None and "micro-batch 1" in row.run.assumed
+
+
+def _share(errors: Array) -> Array:
+    return np.abs(np.exp(errors) - 1.0)
+
+
+def _percent(value: float) -> float:
+    return round(100.0 * float(value), 1)
+
+
+def _reread(known: Book, best: Fitted, saved: dict[str, float]) -> Book:
+    values = dict(zip(known.names, best.values, strict=True))
+    return msgspec.structs.replace(
+        known,
+        constants={
+            name: msgspec.structs.replace(c, value=float(f"{values[name]:.4g}"), gain=saved.get(name, c.gain))
+            for name, c in known.constants.items()
+        },
+    )
+
+
+def _write_constants(known: Book, best: Fitted, saved: dict[str, float]) -> None:
+    """Rewrite constants.toml with the values fitted and the gains measured."""
+    lines = [
+        "# The fitted constants of the cost model, written by `python -m benchmarks fit_planner --gains --write`.",
+        "# prior: expected before any run is seen, with its spread as a logarithm; low, high: bounds from physics;",
+        "# gain: points of mean error on left-out runs that use it, beside the constant held at its prior.",
+    ]
+    for name, constant in _reread(known, best, saved).constants.items():
+        lines += ["", f"[{name}]", f'meaning = "{constant.meaning}"', f'unit = "{constant.unit}"']
+        numbers = ("value", "prior", "spread", "low", "high")
+        lines += [f"{key} = {getattr(constant, key)!r}" for key in numbers]
+        lines += [f"gain = {constant.gain:.2f}"] if constant.gain is not None else []
+    (DATA / "constants.toml").write_text("\n".join(lines) + "\n")
+
+
+def _write_errors(data: Study, fitted: Array, out: Array, strange: Array) -> None:
+    lines = ["# How far off each stack was: `python -m benchmarks fit_planner --write` writes this file. Shares."]
+    stacks = np.array([row.family for row in data.rows])
+    for name in [*dict.fromkeys(stacks), UNSEEN]:
+        members = data.trusted if name == UNSEEN else (stacks == name)
+        held = strange if name == UNSEEN else out
+        found = Errors(
+            runs=int(members.sum()),
+            fitted=round(float(_share(fitted[members]).mean()), 4),
+            left_out=round(float(_share(held[members]).mean()), 4),
+            band=round(float(np.quantile(_share(held[members]), 0.9)), 3),
+        )
+        lines += ["", f"[{name}]"] + [f"{key} = {getattr(found, key)!r}" for key in found.__struct_fields__]
+    (DATA / "errors.toml").write_text("\n".join(lines) + "\n")
+
+
+__all__ = ["Study", "cluster", "run"]

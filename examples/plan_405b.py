@@ -1,0 +1,39 @@
+"""Planning Llama 3 405B on 16,384 H100: all legal layouts priced, the fastest beside the published one.
+
+    python examples/plan_405b.py
+
+You see how many layouts were priced in how many seconds, the fastest one and what it spends its step on, and the layout
+that Meta published for this stage of the training (tp=8, pp=16, dp=128, 8,192 tokens), priced by the same model beside
+the 41 % MFU that was reported for it.
+"""
+
+import time
+
+from meshwright.hardware import load
+from meshwright.plan.explore import explore
+from meshwright.plan.request import Request, priced_layout, setting_of
+from meshwright.units import format_bytes, format_time
+from meshwright.workload.models import load_model
+
+PUBLISHED = "tp=8,pp=16,dp=128,vpp=8,mbs=1,zero=2,sp=1,schedule=interleaved"  # Grattafiori et al. 2024, 3.3.2, table 4
+
+
+def main() -> None:
+    model = load_model("llama3-405b")
+    request = Request(model=model, cluster="dgx-h100", gpus=16384, global_batch=2048, seq_len=8192)
+    setting = setting_of(request, load())
+    begun = time.perf_counter()
+    study = explore(setting, model=model.name)
+    print(f"{study.legal:,} legal layouts priced in {time.perf_counter() - begun:.1f} s")
+    for name, row in {"fastest": study.best, "published": priced_layout(setting, PUBLISHED)}.items():
+        p = row.predicted
+        print(
+            f"{name:<10} {row.layout}: step {format_time(p.step_time_s)}, MFU {p.mfu:.1%}, exposed communication "
+            f"{format_time(p.exposed_comm_s)}, bubble {format_time(p.bubble_s)}, "
+            f"{format_bytes(p.peak_memory_bytes_per_gpu)} a GPU"
+        )
+    print(study.reason)
+
+
+if __name__ == "__main__":
+    main()

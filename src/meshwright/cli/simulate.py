@@ -1,0 +1,294 @@
+"""`meshwright simulate`: a collective or a training step on every link of a cluster."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..cluster.graph import Cluster
+from ..collectives.schedule import COLLECTIVES
+from ..errors import InputError
+from ..files import read_struct, to_json, write_atomic
+from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+
+if TYPE_CHECKING:
+    from ..simulate.problem import Disturbance
+    from ..simulate.topology import Topology
+    from ..timeline import Timeline
+
+MOST_ARROWS = 500_000  # spans of a trace; browsers do not open larger ones
+
+
+@click.command(
+    "simulate",
+    epilog="Example: meshwright simulate --collective all_reduce --algorithm ring --ranks 64 --bytes 1GiB"
+    " --cluster dgx-h100",
+)
+@click.option("--collective", metavar="NAME", type=click.Choice(COLLECTIVES), help="Simulate this collective.")
+@click.option("--algorithm", metavar="NAME", help="ring, hierarchical:ring/ring, FILE.py:FUNCTION.")
+@click.option("--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule: text, .json, MSCCL .xml.")
+@click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Default: all of the cluster.")
+@click.option("--bytes", "size", metavar="SIZE", help="Payload (25MiB).")
+@click.option("--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="Of hierarchical algorithms.")
+@click.option("--root", metavar="RANK", type=int, default=0, help="Root, or sender.")
+@click.option("--model", metavar="NAME", help="Simulate a training step of this model.")
+@click.option("--layout", metavar="LAYOUT", help='How it is split: "tp=8,pp=4,dp=16".')
+@click.option(
+    "--plan", "plan_file", metavar="FILE", type=click.Path(path_type=Path), help="Layout and batch of a plan."
+)
+@click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs of the step.")
+@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
+@click.option("--stack", metavar="NAME", help="Software of the step. Default: our own.")
+@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
+@click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat.")
+@click.option("--nodes-per-leaf", metavar="N", type=click.IntRange(min=1), help="On one leaf switch or router.")
+@click.option("--leaves-per-group", metavar="N", type=click.IntRange(min=1), help="In a pod (3 levels) or group.")
+@click.option("--oversubscription", metavar="X", type=click.FloatRange(min=1), help="Rate below a leaf over above.")
+@click.option("--hop-latency", metavar="TIME", help="Of a link between switches (300ns).")
+@click.option("--routing", metavar="NAME", help="ideal, ecmp, adaptive, minimal, valiant.")
+@click.option("--alpha", metavar="TIME", help="Latency of every message of a collective.")
+@click.option("--reduce-rate", metavar="RATE", help="At which a rank reduces. Default: no cost.")
+@click.option("--slow", multiple=True, metavar="LINK=SHARE", help="A>B (or A-B both ways) keeps this share.")
+@click.option("--slow-share", metavar="SHARE", type=click.FloatRange(0, 1), default=0.0, help="Of all links are slow.")
+@click.option("--slow-to", metavar="SHARE", type=click.FloatRange(0, 1), default=0.5, help="They keep it. Default 0.5.")
+@click.option("--cut", multiple=True, metavar="LINK", help="A link that is cut.")
+@click.option("--late", multiple=True, metavar="RANK=TIME", help="Begins a collective later.")
+@click.option("--straggler", multiple=True, metavar="RANK=FACTOR", help="Computes a step slower.")
+@click.option("--jitter", metavar="X", type=click.FloatRange(0, 10), default=0.0, help="Deviation of log times.")
+@click.option("--seed", metavar="N", type=int, default=0, help="Of everything random.")
+@click.option("--method", metavar="NAME", type=click.Choice(["auto", "exact", "bounded"]), default="auto",
+    help="auto, exact (events) or bounded.")  # fmt: skip
+@click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="For Perfetto, with arrows.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(**options: Any) -> int:
+    """Simulate a collective or a training step, link by link, on up to 100,000 devices."""
+    step = options["model"] is not None or options["plan_file"] is not None
+    if step == (options["collective"] is not None or options["file"] is not None):
+        raise InputError("expected one of --collective NAME (or --file) and --model NAME --layout L (or --plan)")
+    for name in ("late",) if step else ("straggler", "layout", "global_batch", "seq_len"):
+        if options[name]:
+            raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
+    return _step(options) if step else _collective(options)
+
+
+def _collective(options: Mapping[str, Any]) -> int:
+    from ..simulate.collective import Method, simulate_collective, timeline
+    from ..simulate.problem import Costs
+
+    if options["size"] is None:
+        raise InputError("--bytes: how much? expected a payload such as 25MiB")
+    size_bytes = parse_bytes(options["size"])
+    topology, per_node = _topology(options)
+    traffic = _traffic(options, topology.ranks, per_node)
+    costs = Costs(
+        latency_s=None if options["alpha"] is None else parse_time(options["alpha"]),
+        reduce_bytes_per_s=None if options["reduce_rate"] is None else parse_rate(options["reduce_rate"]),
+    )
+    method: Method = "exact" if options["trace"] else options["method"]
+    run = simulate_collective(
+        traffic,
+        topology,
+        size_bytes,
+        costs=costs,
+        disturbance=_disturbance(options),
+        method=method,
+        folding=options["trace"] is None,
+    )
+    if options["trace"]:
+        _write_trace(options["trace"], timeline(run))
+    if options["as_json"]:
+        click.echo(to_json(run.result))
+        return 0
+    r = run.result
+    click.echo(
+        f"{r.collective} {r.algorithm}, {r.ranks} ranks, {format_bytes(r.bytes)}: {format_time(r.time_s)}, "
+        f"{format_rate(r.busbw_bytes_per_s)} busbw"
+    )
+    click.echo(f"method     {r.method}" + (f", at most {100 * r.error_bound:.2g} % too long" if r.error_bound else ""))
+    click.echo(f"folded     {r.ranks} ranks to {r.classes} classes, {r.transfers} transfers to {r.simulated_transfers}")
+    for line in r.not_modelled:
+        click.echo(f"not known  {line}")
+    return 0
+
+
+def _step(options: Mapping[str, Any]) -> int:
+    from ..layout import Layout
+    from ..plan.cost import Setting
+    from ..plan.simulated import simulate_plan
+    from ..workload.architecture import Architecture
+    from ..workload.models import load_model
+
+    batch, seq_len, layout = options["global_batch"], options["seq_len"], None
+    if options["plan_file"] is not None:
+        from ..layout import Plan
+
+        plan = read_struct(options["plan_file"], Plan)
+        layout, batch, seq_len = plan.layout, batch or plan.global_batch_sequences, seq_len or plan.seq_len
+    if options["layout"] is not None:
+        layout = Layout.parse(options["layout"], world_size=options["gpus"])
+    for value, name, what in (
+        (options["model"], "--model", "a model of the catalogue or a config.json"),
+        (layout, "--layout", 'a split such as "tp=8,dp=4"'),
+        (batch, "--global-batch", "the sequences of a step"),
+        (seq_len, "--seq-len", "the tokens of a sequence"),
+        (options["cluster"], "--cluster", "a node type of the catalogue or a file"),
+    ):
+        if value is None:
+            raise InputError(f"{name}: expected {what}")
+    assert layout is not None
+    architecture = load_model(options["model"]).architecture
+    if not isinstance(architecture, Architecture):
+        raise InputError(f"--model {options['model']}: is no transformer; a step is simulated for transformers")
+    stack = {} if options["stack"] is None else {"stack": options["stack"]}
+    setting = Setting(
+        architecture=architecture,
+        cluster=_cluster(options, layout.world_size),
+        gpus=layout.world_size,
+        global_batch=batch,
+        seq_len=seq_len,
+        precision=options["precision"],
+        **stack,
+    )
+    timeline = simulate_plan(
+        setting,
+        layout,
+        routing=options["routing"],
+        disturbance=_disturbance(options),
+        stragglers={rank: _number(text, "--straggler") for rank, text in _by_rank(options["straggler"], "--straggler")},
+    )
+    if options["trace"]:
+        _write_trace(options["trace"], timeline)
+    return _print_step(timeline, layout, options["as_json"])
+
+
+def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
+    from ..timeline import step_parts
+
+    ranks = sorted({span.rank for span in timeline.spans})
+    end_s = max(span.end_s for span in timeline.spans)
+    rows = []
+    for rank in ranks:
+        parts = step_parts([span for span in timeline.spans if span.rank == rank])
+        busy = sum(parts[name] for name in ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "data_s"))
+        rows.append({"rank": rank, **parts, "step_time_s": end_s, "bubble_s": max(0.0, end_s - busy)})
+    if as_json:
+        slowest = max(rows, key=lambda row: row["forward_s"] + row["backward_s"])
+        summary = {key: value for key, value in slowest.items() if key != "rank"}
+        click.echo(json.dumps({"time_s": end_s, "layout": str(layout), **summary, "ranks": rows}))
+        return 0
+    click.echo(f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks; {len(ranks)} of them differ:")
+    click.echo(
+        f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
+    )
+    names = ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "hidden_comm_s", "bubble_s")
+    for row in rows:
+        click.echo(f"{row['rank']:>7}" + "".join(f"{format_time(row[name]):>10}" for name in names))
+    return 0
+
+
+def _cluster(options: Mapping[str, Any], gpus: int | None) -> Cluster:
+    """Return the cluster of --cluster: a file, or nodes of the catalogue on a fabric, as many as `gpus` need."""
+    from ..cluster.builders import catalogue_cluster
+    from ..hardware import load
+
+    name = options["cluster"]
+    if name is None:
+        raise InputError("--cluster: expected a node type of the catalogue (see `topo --catalogue`) or a file")
+    changes = {key: options[key] for key in ("nodes_per_leaf", "leaves_per_group", "oversubscription")}
+    if options["hop_latency"] is not None:
+        changes["hop_latency_s"] = parse_time(options["hop_latency"])
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if Path(name).suffix in {".json", ".toml"}:
+        if changes or options["fabric"] != "flat":
+            raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
+        return read_struct(name, Cluster)
+    catalogue = load()
+    node = catalogue.node(name)
+    per_node = round(node.gpus.number)
+    rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
+    return catalogue_cluster(catalogue, name, gpus=rounded, fabric=options["fabric"], **changes)
+
+
+def _topology(options: Mapping[str, Any]) -> "tuple[Topology, int | None]":
+    """Return the topology of the cluster, and the ranks of one node."""
+    from ..collectives.network import network_of
+    from ..simulate.nodes import NodesTopology
+    from ..simulate.topology import PricedNetwork
+
+    cluster = _cluster(options, options["ranks"])
+    if cluster.groups:
+        ranks = options["ranks"] or cluster.num_gpus
+        return NodesTopology(cluster, ranks, routing=options["routing"], seed=options["seed"]), cluster.groups[0].gpus
+    if options["routing"] is not None:
+        raise InputError(f"--routing: {cluster.name} lists its links; messages take the way with the fewest")
+    places = cluster.of_kind("gpu") or cluster.of_kind("cpu")
+    alpha = None if options["alpha"] is None else parse_time(options["alpha"])
+    network = network_of(cluster, options["ranks"] or len(places), latency_s=alpha)
+    return PricedNetwork(network), max(1, len(places) // max(1, cluster.num_nodes))
+
+
+def _traffic(options: Mapping[str, Any], ranks: int, per_node: int | None) -> Any:
+    from ..collectives.sources import named_schedule, read_schedule
+    from ..simulate.traffic import named_traffic, traffic_of
+
+    if options["file"] is not None:
+        return traffic_of(read_schedule(options["file"]))
+    name, collective = options["algorithm"], options["collective"]
+    if name is None:
+        raise InputError(f"--algorithm: expected one of {collective}'s (see `collectives list`), or a --file")
+    if ".py:" in name:
+        return traffic_of(named_schedule(name, ranks))
+    per_node = options["ranks_per_node"] or (per_node if per_node and ranks % per_node == 0 else None)
+    return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options["root"])
+
+
+def _disturbance(options: Mapping[str, Any]) -> "Disturbance":
+    from ..simulate.problem import Disturbance
+
+    slow = {}
+    for text in options["slow"]:
+        link, equals, share = text.rpartition("=")
+        if not equals:
+            raise InputError(f"--slow {text!r}: expected LINK=SHARE, such as 'node0/NIC0>fabric=0.5'")
+        slow[link] = _number(share, "--slow")
+    return Disturbance(
+        slow=slow,
+        cut=options["cut"],
+        slow_share=options["slow_share"],
+        slow_to=options["slow_to"],
+        late_s={rank: parse_time(text) for rank, text in _by_rank(options["late"], "--late")},
+        jitter=options["jitter"],
+        seed=options["seed"],
+    )
+
+
+def _by_rank(words: tuple[str, ...], flag: str) -> list[tuple[int, str]]:
+    found = []
+    for word in words:
+        rank, equals, value = word.partition("=")
+        if not equals or not rank.isdecimal():
+            raise InputError(f"{flag} {word!r}: expected RANK=VALUE")
+        found.append((int(rank), value))
+    return found
+
+
+def _number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{flag}: {text!r}: expected a number") from None
+
+
+def _write_trace(path: Path, timeline: "Timeline") -> None:
+    from ..timeline import chrome_trace
+
+    if len(timeline.spans) > MOST_ARROWS:
+        raise InputError(f"--trace: {len(timeline.spans)} spans; expected at most {MOST_ARROWS}: take fewer ranks")
+    try:
+        write_atomic(path, json.dumps(chrome_trace(timeline)).encode())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,65 @@
+"""`meshwright validate`: the planner against a table of measured runs, published or your own."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ..files import to_json
+from ..hardware import load
+from ..plan.cost import book
+from ..plan.runs import read_rows
+from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
+
+EPILOG = """\b
+Example:
+  meshwright validate runs.csv              errors by family, and the worst rows
+  meshwright validate runs.csv --json       one object a row; the summary goes to standard error
+
+\b
+The table has a line a run, with the columns of the published one (tests/external/published/README.md): gpu, num_gpus,
+model_name or layers, hidden, heads, ...; seq_len, global_batch_sequences, micro_batch, tp, pp, dp, cp, ep, vpp,
+zero_stage_fsdp, recompute, precision, family. What was measured (step_time_s) may be empty: it never enters.
+"""
+WORST_SHOWN = 10
+
+
+@click.command(epilog=EPILOG, short_help="The planner against a table of measured runs.")
+@click.argument("runs", type=click.Path(path_type=Path))
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
+@click.option("--hardware", multiple=True, type=click.Path(), help="A TOML file with hardware of your own.")
+def command(runs: Path, as_objects: bool, hardware: tuple[str, ...]) -> int:
+    """Predict the step time of every run of a table, and say how far off the predictions are."""
+    catalogue, known = load(*hardware), book()
+    rows = read_rows(runs, catalogue, known, known_models())
+    outcomes = predict(rows, catalogue, known)
+    summaries = summarise(rows, outcomes, known)
+    if as_objects:
+        for outcome in outcomes:
+            click.echo(to_json(as_json(outcome)))
+    console = Console(stderr=as_objects)
+    console.print(_table(summaries))
+    for text, count in sorted(warnings(rows, catalogue, known).items(), key=lambda item: -item[1]):
+        click.echo(f"{count} rows: {text}", err=True)
+    if not as_objects:
+        measured = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
+        for outcome in sorted(measured, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
+            click.echo(
+                f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
+                f"{100 * (outcome.error or 0.0):+.1f} %"
+            )
+        for row in (o for o in outcomes if isinstance(o, Unpriced)):
+            click.echo(f"{row.id}: not priced: {row.reason}")
+    return 0
+
+
+def _table(summaries: list[Summary]) -> Table:
+    table = Table(title="error of the predicted step time, in %", title_justify="left")
+    for name in ("family", "rows", "priced", "measured", "mean", "median", "worst", "band"):
+        table.add_column(name, justify="left" if name == "family" else "right")
+    for row in summaries:
+        shares = (row.mean, row.median, row.worst, row.band)
+        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
+        table.add_row(row.family or "(none)", str(row.rows), str(row.priced), str(row.measured), *cells)
+    return table

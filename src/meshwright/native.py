@@ -1,0 +1,53 @@
+"""Compile a C file of this package for the processor at hand, once, into the user's cache folder."""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
+
+
+def cache_folder() -> Path:
+    """Return the folder of built helpers, which only this user can write."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "meshwright"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by others")
+    return folder
+
+
+def compiled(source: Path, flags: Sequence[str], folder: Path) -> Path:
+    """Return the shared library of `source` for this machine in `folder`, compiling it if it is not there.
+
+    OSError without a compiler or a place to write, CalledProcessError where the compiler refuses.
+    """
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("no C compiler on PATH")
+    parts = (source.read_text(), compiler, " ".join(flags), platform.machine(), _processor())
+    path = folder / f"{source.stem}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
+        os.close(handle)
+        try:
+            command = [compiler, *flags, "-o", temporary, str(source), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _processor() -> str:
+    """Return what the kernel says of the processor's model and features."""
+    with open("/proc/cpuinfo") as file:
+        keys = ("model name", "flags", "Features", "CPU part")
+        lines = file.read().split("\n\n")[0].splitlines()
+    return "|".join(line for line in lines if line.startswith(keys))

@@ -1,0 +1,36 @@
+"""What makes a prediction less certain than its stack's error band says, in words for the answer."""
+
+from ...layout import Layout
+from ...workload.architecture import Architecture
+from .attention import ALIGNED, FUSED_BATCH
+from .coefficients import STRANGERS, Book
+
+HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times were fitted
+
+
+def cautions(
+    architecture: Architecture, layout: Layout, *, stack: str, accelerator: str, known: Book
+) -> tuple[str, ...]:
+    """Return one sentence for each doubt; empty where there is none."""
+    found = []
+    if stack not in known.stacks or stack in STRANGERS:
+        found.append("software stack: none of the measured ones; generic constants")
+    elif stack not in known.errors:
+        found.append(f"software stack {stack}: no run of it was measured; generic constants")
+    if not any(accelerator in device.accelerators for device in known.devices.values()):
+        found.append(f"accelerator {accelerator}: no run on it was measured; constants of the H100")
+    if stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
+        found.append("host: its launch times were not measured, and they bound narrow layers")
+    unfused = stack in known.stacks and known.stacks[stack].uses.get("flash") == 0.0
+    if unfused and architecture.head_dim % ALIGNED:
+        found.append(
+            f"head width {architecture.head_dim} is no multiple of {ALIGNED}: batched products leave the tensor cores"
+        )
+    if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
+        found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
+    return tuple(found)
+
+
+def widened(band: float, doubts: tuple[str, ...]) -> float:
+    """Return the error band with a tenth more for every doubt but the stack's, which its band holds already."""
+    return band + 0.1 * sum(not doubt.startswith("software stack") for doubt in doubts)

@@ -1,0 +1,129 @@
+"""The planner against a table of measured runs: a prediction a row, its error, and a summary by family."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..hardware import Catalogue
+from ..workload.architecture import Architecture
+from ..workload.models import load_model, names
+from .batch import batch_of, memory_of, step_of
+from .cost.cautions import cautions
+from .cost.coefficients import Book
+from .runs import Row
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What was predicted for one row; `error` is predicted over measured, less one."""
+
+    id: str
+    family: str
+    step_time_s: float
+    peak_memory_bytes_per_gpu: int
+    measured_step_time_s: float | None = None
+    error: float | None = None
+
+
+class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that cannot be priced, and why."""
+
+    id: str
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Errors of the rows of one family that were measured; shares, None where none was."""
+
+    family: str
+    rows: int
+    priced: int
+    measured: int
+    mean: float | None
+    median: float | None
+    worst: float | None
+    band: float  # nine in ten rows of this family were within it when they were left out of the fit
+
+
+def known_models() -> dict[str, Architecture]:
+    """Return the transformers of the catalogue by name, for rows that give a model's name alone."""
+    found = {name: load_model(name).description for name in names()}
+    return {name: model for name, model in found.items() if isinstance(model, Architecture)}
+
+
+def predict(rows: Sequence[Row], catalogue: Catalogue, known: Book) -> list[Outcome | Unpriced]:
+    """Return a prediction or a reason for each row, in order; nothing that was measured enters it."""
+    runs = [row.run for row in rows if row.run is not None]
+    if not runs:
+        return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
+    batch = batch_of(runs, catalogue, known)
+    times_s = np.asarray(step_of(batch, known.values).total_s, dtype=float)
+    sizes = np.asarray(memory_of(batch, known.values).total_bytes, dtype=float)
+    predicted = iter(zip(times_s, sizes, strict=True))
+    return [_outcome(row, *map(float, next(predicted))) if row.run else _unpriced(row) for row in rows]
+
+
+def summarise(rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known: Book) -> list[Summary]:
+    """Return the errors by family, in the order of the table, and of all rows together at the end."""
+    by_family: dict[str, list[Outcome | Unpriced]] = {}
+    for outcome in outcomes:
+        by_family.setdefault(outcome.family, []).append(outcome)
+    stacks = {row.family: row.run.stack for row in rows if row.run}
+    found = [_summary(name, group, known.band(stacks.get(name, ""))) for name, group in by_family.items()]
+    everything = [outcome for group in by_family.values() for outcome in group]
+    bands = [summary.band for summary in found]
+    return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
+
+
+def warnings(rows: Iterable[Row], catalogue: Catalogue, known: Book) -> dict[str, int]:
+    """Return what makes predictions of these rows less certain, with the number of rows that it concerns."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row.run is not None:
+            run = row.run
+            found = cautions(run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known)
+            for text in (*found, *(f"assumed: {item}" for item in run.assumed)):
+                counts[text] = counts.get(text, 0) + 1
+    return counts
+
+
+def as_json(outcome: Outcome | Unpriced) -> dict[str, Any]:
+    """Return the object that `validate --json` prints for one row."""
+    built: dict[str, Any] = msgspec.to_builtins(outcome)
+    return built
+
+
+def _unpriced(row: Row) -> Unpriced:
+    return Unpriced(id=row.id, family=row.family, reason=row.reason or "")
+
+
+def _outcome(row: Row, step_time_s: float, memory_bytes: float) -> Outcome:
+    measured = row.measured_step_time_s
+    return Outcome(
+        id=row.id,
+        family=row.family,
+        step_time_s=step_time_s,
+        peak_memory_bytes_per_gpu=round(memory_bytes),
+        measured_step_time_s=measured,
+        error=step_time_s / measured - 1.0 if measured else None,
+    )
+
+
+def _summary(family: str, group: Sequence[Outcome | Unpriced], band: float) -> Summary:
+    priced = [outcome for outcome in group if isinstance(outcome, Outcome)]
+    errors = np.abs([outcome.error for outcome in priced if outcome.error is not None])
+    some = len(errors) > 0
+    return Summary(
+        family=family,
+        rows=len(group),
+        priced=len(priced),
+        measured=len(errors),
+        mean=float(errors.mean()) if some else None,
+        median=float(np.median(errors)) if some else None,
+        worst=float(errors.max()) if some else None,
+        band=band,
+    )

@@ -1,0 +1,124 @@
+"""What the communication of a training step takes on a topology: collectives along the axes of a layout, and sends.
+
+All groups of an axis communicate at once, as they do in training, so that they share what they share of the network.
+"""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+from ..layout import Layout
+from .arrays import Floats, Ints, ints
+from .collective import simulate_collective
+from .problem import Costs, Disturbance
+from .topology import Topology
+from .traffic import Pattern, Traffic, named_traffic, placed
+
+Axis = Literal["tp", "cp", "dp", "ep", "replicas"]  # replicas: dp and cp together, which share gradients
+FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
+JOINT = frozenset({"dp", "ep", "replicas"})  # axes that join replicas
+
+
+class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One collective of every group of an axis; `bytes` is its payload, as collectives.figures defines it."""
+
+    axis: Axis
+    collective: str
+    bytes: int
+    algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
+
+
+def coordinates(layout: Layout) -> dict[str, Ints]:
+    """Return the place of every rank on each axis of the mesh."""
+    rank, found = np.arange(layout.world_size), {}
+    for axis in layout.order.split("-"):
+        size = getattr(layout, axis)
+        found[axis] = rank % size
+        rank = rank // size
+    return found
+
+
+def groups(layout: Layout, axis: Axis) -> Ints:
+    """Return (groups, ranks): the ranks that communicate along an axis, in the order of their places on it.
+
+    Experts are spread over the cp and dp axes together, in runs of ep ranks.
+    """
+    place = coordinates(layout)
+    meant = ("cp", "dp") if axis in ("ep", "replicas") else (axis,)
+    inner = [name for name in layout.order.split("-") if name in meant]
+    others = [name for name in layout.order.split("-") if name not in inner]
+    keys = [*(place[name] for name in inner), *(place[name] for name in others)]
+    width = {"ep": layout.ep, "replicas": layout.cp * layout.dp}.get(axis) or getattr(layout, axis)
+    return np.lexsort(keys).reshape(-1, width).astype(np.int64)
+
+
+class Prices:
+    """Seconds of communication on a topology; each is simulated once."""
+
+    def __init__(self, layout: Layout, topology: Topology, costs: Costs, disturbance: Disturbance) -> None:
+        if layout.world_size > topology.ranks:
+            raise InputError(f"layout {layout}: needs {layout.world_size} ranks, the cluster has {topology.ranks}")
+        self._layout, self._topology = layout, topology
+        self._costs = costs
+        self._disturbance = Disturbance(
+            slow=disturbance.slow, cut=disturbance.cut, slow_share=disturbance.slow_share,
+            slow_to=disturbance.slow_to, seed=disturbance.seed,
+        )  # fmt: skip
+        self._known: dict[Comm | tuple[int, int, int], float] = {}
+
+    def comm_s(self, comm: Comm) -> float:
+        """Return the seconds of a collective along an axis, all groups at once."""
+        if comm not in self._known:
+            table = groups(self._layout, comm.axis)
+            if table.shape[1] == 1:
+                return 0.0
+            one = named_traffic(comm.collective, self._algorithm(comm, table), table.shape[1])
+            self._known[comm] = self._seconds(placed(one, list(table)), comm.bytes)
+        return self._known[comm]
+
+    def _algorithm(self, comm: Comm, table: Ints) -> str:
+        """Return the algorithm of a collective: hierarchical where a group has several ranks in each of its nodes.
+
+        That is what libraries do there, so that every rank's NIC carries its share.
+        """
+        first = self._topology.domain_of[table[0]]
+        inside = int((first == first[0]).sum())
+        regular = table.shape[1] % inside == 0 and bool((first == np.repeat(first[::inside], inside)).all())
+        if comm.algorithm != "auto":
+            return comm.algorithm
+        if comm.collective == "all_to_all":
+            return "pairwise"
+        return f"hierarchical:ring/ring:{inside}" if 1 < inside < table.shape[1] and regular else "ring"
+
+    def send_s(self, src: int, dst: int, size_bytes: int) -> float:
+        """Return the seconds until all ranks of one pipeline rank have sent so much to those of another."""
+        key = (src, dst, size_bytes)
+        if key not in self._known:
+            place = coordinates(self._layout)["pp"]
+            a, b = np.flatnonzero(place == src), np.flatnonzero(place == dst)
+            ones: Floats = np.ones(len(a))
+            pattern = Pattern(src=a, dst=b, share=ones, reduces=np.zeros(len(a), dtype=np.bool_))
+            traffic = Traffic("send", "direct", self._layout.world_size, (pattern,), ints([0]))
+            self._known[key] = self._seconds(traffic, size_bytes)
+        return self._known[key]
+
+    def crosses(self, axis: Axis) -> bool:
+        """Return whether the groups of an axis leave the nodes."""
+        table = groups(self._layout, axis)
+        if table.shape[1] == 1:
+            return False
+        return self.between_nodes(table[:, :-1].ravel(), table[:, 1:].ravel())
+
+    def between_nodes(self, src: Ints, dst: Ints) -> bool:
+        """Return whether any of these messages leaves its node."""
+        domain_of = self._topology.domain_of
+        return bool((domain_of[src] != domain_of[dst]).any())
+
+    def _seconds(self, traffic: Traffic, size_bytes: int) -> float:
+        run = simulate_collective(
+            traffic, self._topology, size_bytes, costs=self._costs, disturbance=self._disturbance,
+            folding=traffic.transfers > FOLD_ABOVE,
+        )  # fmt: skip
+        return run.result.time_s

@@ -1,0 +1,85 @@
+"""The event engine in NumPy: the reference for the one in C, and what runs where there is no compiler.
+
+Each step of the loop goes to the next moment at which something ends or begins, handles all that happens at that
+moment at once, and shares the resources anew. Times closer than 1e-12 of themselves are one moment.
+"""
+
+import heapq
+
+import numpy as np
+
+from .arrays import Ints
+from .maxmin import fair_rates
+from .program import Outcome, Program, check_reached
+
+SAME = 1e-12
+
+
+def run_numpy(program: Program) -> Outcome:
+    """Return when each activity starts and ends; InputError if some never do."""
+    n = program.activities
+    uses, weight, capacity = program.uses, program.weight, program.capacity
+    missing = np.bincount(program.signals.items, minlength=program.gates)  # signals that a gate still waits for
+    waiting = np.bincount(program.releases.items, minlength=n)  # gates that an activity still waits for
+    start_s, end_s = np.full(n, np.inf), np.full(n, np.inf)
+    wakes: list[tuple[float, int, Ints]] = []  # moments at which activities begin to take their share
+    count = 0
+    active = np.zeros(0, dtype=np.int64)
+    left = np.zeros(0)
+    rate = np.zeros(0)
+    now = 0.0
+
+    def release(ids: Ints) -> None:
+        nonlocal count
+        begin = np.full(len(ids), now) if program.ready_s is None else np.maximum(now, program.ready_s[ids])
+        start_s[ids] = begin
+        wake = begin + program.delay_s[ids]
+        moments, which = np.unique(wake, return_inverse=True)
+        for i, moment in enumerate(moments):
+            heapq.heappush(wakes, (float(moment), count, ids[which == i]))
+            count += 1
+
+    def finish(ids: Ints) -> None:
+        end_s[ids] = now
+        items, _ = program.signals.of(ids)
+        gates = program.signals.items[items]
+        np.subtract.at(missing, gates, 1)
+        open_gates = np.unique(gates[missing[gates] == 0])
+        items, _ = program.releases.of(open_gates)
+        released = program.releases.items[items]
+        np.subtract.at(waiting, released, 1)
+        ready = np.unique(released[waiting[released] == 0])
+        if len(ready):
+            release(ready)
+
+    closed = np.flatnonzero(missing == 0)
+    if len(closed):  # gates that nothing signals are open from the start
+        items, _ = program.releases.of(closed)
+        np.subtract.at(waiting, program.releases.items[items], 1)
+    release(np.flatnonzero(waiting == 0))
+    while len(active) or wakes:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = now + np.where(left > 0, left / rate, 0.0)
+        next_end = ends.min(initial=np.inf)
+        next_wake = wakes[0][0] if wakes else np.inf
+        moment = min(next_end, next_wake)
+        if not np.isfinite(moment):
+            break
+        with np.errstate(invalid="ignore"):
+            left = np.where(ends <= moment, 0.0, left - rate * (moment - now))
+        done = ends <= moment * (1 + SAME)
+        now = max(now, float(moment))
+        finished, active, left = active[done], active[~done], left[~done]
+        if len(finished):
+            finish(finished)
+        while wakes and wakes[0][0] <= now * (1 + SAME):
+            ids = heapq.heappop(wakes)[2]
+            at_once = program.work[ids] <= 0
+            active = np.concatenate([active, ids[~at_once]])
+            left = np.concatenate([left, program.work[ids[~at_once]]])
+            if at_once.any():
+                finish(ids[at_once])
+        items, place = uses.of(active)
+        rate = fair_rates(len(active), place, uses.items[items], weight[items], capacity)
+    check_reached(program, end_s)
+    return Outcome(start_s, end_s)

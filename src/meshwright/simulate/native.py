@@ -1,0 +1,63 @@
+"""The event engine in C where there is a compiler, else the one in NumPy; both give the same times."""
+
+import ctypes
+import functools
+import logging
+import os
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..errors import MeshwrightError
+from ..native import HELPER_VARIABLE, cache_folder, compiled
+from .engine import run_numpy
+from .program import Outcome, Program, check_reached
+
+SOURCE = Path(__file__).with_name("engine.c")
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
+_log = logging.getLogger(__name__)
+
+
+def run(program: Program) -> Outcome:
+    """Return when each activity starts and ends; InputError if some never do."""
+    library = load()
+    return run_numpy(program) if library is None else run_native(library, program)
+
+
+def engine_name() -> Literal["C", "NumPy"]:
+    """Return which engine `run` takes here."""
+    return "NumPy" if load() is None else "C"
+
+
+def load() -> ctypes.CDLL | None:
+    """Return the engine in C, built if need be; None where it is switched off or cannot be built."""
+    return None if os.environ.get(HELPER_VARIABLE) == "0" else _load()
+
+
+def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
+    """Run a program in C."""
+    n = program.activities
+    start_s, end_s = np.full(n, np.inf), np.full(n, np.inf)
+    floats = [program.work, program.delay_s, program.weight, program.capacity]
+    work, delay, weight, capacity = (np.ascontiguousarray(values, dtype=np.float64) for values in floats)
+    ready = None if program.ready_s is None else np.ascontiguousarray(program.ready_s, dtype=np.float64)
+    pairs = (program.uses, program.releases, program.signals)
+    rows = [np.ascontiguousarray(values, dtype=np.int64) for pair in pairs for values in pair]
+    arrays = [work, delay, ready, *rows[:2], weight, capacity, *rows[2:], start_s, end_s]
+    pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    sizes = [ctypes.c_int64(count) for count in (n, len(capacity), program.gates)]
+    if library.mw_simulate(*sizes, *pointers):
+        raise MeshwrightError(f"simulation: not enough memory for {n} activities")
+    check_reached(program, end_s)
+    return Outcome(start_s, end_s)
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(str(compiled(SOURCE, FLAGS, cache_folder())))
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("the simulator's engine in C is not used: %s", error)
+        return None

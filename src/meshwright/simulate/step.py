@@ -1,0 +1,299 @@
+"""Simulate one training step: a pipeline schedule over stages, each with its layers' computation and collectives.
+
+`StepProgram` says what a step does, in seconds of computation and bytes of communication; whoever knows the model (the
+planner's cost model) fills it in. Ranks that differ only by their place on the tp and cp axes go in lockstep and are
+one; data-parallel replicas are one too, unless one of them straggles or jitter tells them apart. So the work grows
+with pipeline ranks x micro-batches x layers, not with GPUs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+from ..layout import Layout
+from ..pipelines import Action, Grid, schedule
+from ..timeline import Span, Timeline
+from .axes import JOINT, Axis, Comm, Prices, coordinates
+from .native import run
+from .problem import Costs, Disturbance
+from .program import Builder
+from .topology import Topology
+
+
+class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One micro-batch through one stage in one direction: `layers` times computation, and then `comms` in turn.
+
+    `ahead`: collectives that a layer waits for, and that may run while the layer before it computes (the parameters
+    that ZeRO-3 gathers). `behind`: collectives that start after a layer, and that only the update waits for (the
+    gradients that ZeRO-3 scatters).
+    """
+
+    compute_s: float  # of all layers
+    layers: int = 1
+    comms: tuple[Comm, ...] = ()  # of each layer
+    ahead: tuple[Comm, ...] = ()  # of each layer
+    behind: tuple[Comm, ...] = ()  # of each layer
+
+    def __post_init__(self) -> None:
+        if self.layers < 1 or not self.compute_s >= 0:
+            raise ValueError("expected layers of 1 or more and compute_s of 0 or more")
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The work of one (virtual) stage on one rank of it."""
+
+    forward: Pass
+    backward: Pass
+    output_bytes: int = 0  # that each rank sends to the next stage, and its gradient back
+    weight_share: float = 0.5  # of backward's computation that a zero-bubble schedule puts off (W)
+    gradients: tuple[Comm, ...] = ()  # in the order in which the last backward fills them, evenly over it
+    parameters: tuple[Comm, ...] = ()  # after the update: what ZeRO-1 and 2 gather
+
+
+class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One training step: stages 0 .. pp x vpp - 1, stage s on pipeline rank s mod pp."""
+
+    layout: Layout
+    micro_batches: int  # of each replica
+    stages: tuple[Stage, ...]
+    optimizer_s: float = 0.0
+    data_s: float = 0.0  # to draw a micro-batch, before each forward of the first stage
+    cores: float | None = None  # cores that all ranks share, one busy core a rank; None: each rank has its own
+    comm_cores: float = 0.0  # of a rank, busy while it communicates
+
+    def __post_init__(self) -> None:
+        if len(self.stages) != self.layout.pp * self.layout.vpp:
+            raise ValueError(f"stages: expected pp x vpp = {self.layout.pp * self.layout.vpp}, got {len(self.stages)}")
+        if self.micro_batches < 1:
+            raise ValueError(f"micro_batches: expected 1 or more, got {self.micro_batches}")
+
+
+def simulate_step(
+    program: StepProgram, topology: Topology, *, costs: Costs | None = None, disturbance: Disturbance | None = None,
+    stragglers: Mapping[int, float] | None = None,
+) -> Timeline:  # fmt: skip
+    """Return the timeline of one step: one rank of each pipeline rank, and of each replica that differs.
+
+    `stragglers`: rank to how many times longer it computes. Raises InputError for a layout that the topology cannot
+    hold, a pipeline schedule that does not fit, and a cut link on the way.
+    """
+    return _Step(program, topology, costs or Costs(), disturbance or Disturbance(), dict(stragglers or {})).timeline()
+
+
+@dataclass
+class _Lane:
+    """One rank that stands for its tensor-parallel group (and for all replicas that are like it)."""
+
+    rank: int
+    slowness: float
+    members: int
+    device: int = -1
+    ports: dict[str, int] = field(default_factory=dict)
+    last: int | None = None  # what it did last, in order
+    starts_after: int | None = None  # what ended when its last computation began
+    last_comm: dict[str, int] = field(default_factory=dict)
+
+
+class _Step:
+    def __init__(
+        self, program: StepProgram, topology: Topology, costs: Costs, disturbance: Disturbance,
+        stragglers: dict[int, float],
+    ) -> None:  # fmt: skip
+        layout = program.layout
+        for rank, factor in stragglers.items():
+            if not 0 <= rank < layout.world_size or not factor >= 1:
+                raise InputError(
+                    f"straggler {rank}={factor:g}: expected a rank below {layout.world_size} and a factor of 1 or more"
+                )
+        self._program, self._layout = program, layout
+        self._prices = Prices(layout, topology, costs, disturbance)
+        self._builder = Builder()
+        self._rng = np.random.default_rng(disturbance.seed)
+        self._jitter = disturbance.jitter
+        self._spans: list[tuple[int, int, str, str, int, str]] = []  # activity, rank, lane, name, bytes, detail
+        self._cores = None if program.cores is None else self._builder.resource(program.cores)
+        self._lanes = self._replicas(stragglers)
+        self._crosses = {axis: self._prices.crosses(axis) for axis in get_args(Axis)}
+        self._fills_gradients: dict[int, Action] = {}  # of each stage, the last of its actions that does
+        self._output: dict[Action, list[int]] = {}  # of each action and replica: what it ended with
+
+    def timeline(self) -> Timeline:
+        """Run the step."""
+        layout, program = self._layout, self._program
+        grid = schedule(layout.schedule, layout.pp, layout.vpp, program.micro_batches)
+        for row in grid.rows:
+            self._fills_gradients |= {action.stage: action for action in row if action.kind in "BW"}
+        for rank, action in grid.in_order():
+            self._action(grid, rank, action)
+        for rank in range(layout.pp):
+            self._update(grid, rank)
+        outcome = run(self._builder.build())
+        spans = tuple(
+            Span(rank, lane, name, float(outcome.start_s[i]), float(outcome.end_s[i]), bytes=size, detail=detail)  # type: ignore[arg-type]
+            for i, rank, lane, name, size, detail in self._spans
+            if outcome.end_s[i] > outcome.start_s[i]
+        )
+        return Timeline(spans=spans, source="simulated")
+
+    def _replicas(self, stragglers: dict[int, float]) -> list[list[_Lane]]:
+        """Return the lanes of each replica that differs from the others, by pipeline rank."""
+        layout = self._layout
+        place = coordinates(layout)
+        slowness = np.ones(layout.world_size)
+        for rank, factor in stragglers.items():
+            slowness[rank] = factor
+        table = np.ones((layout.dp, layout.pp))
+        np.maximum.at(table, (place["dp"], place["pp"]), slowness)
+        if self._jitter:
+            kinds, members = table, np.ones(layout.dp, dtype=np.int64)
+            first = np.arange(layout.dp)
+        else:
+            kinds, first, members = np.unique(table, axis=0, return_index=True, return_counts=True)
+        lanes = []
+        for kind, replica, count in zip(kinds, first, members, strict=True):
+            ranks = [
+                int(np.flatnonzero((place["dp"] == replica) & (place["pp"] == stage))[0]) for stage in range(layout.pp)
+            ]
+            width = int(count) * layout.tp * layout.cp
+            lanes.append([self._lane(rank, float(kind[s]), width) for s, rank in enumerate(ranks)])
+        return lanes
+
+    def _lane(self, rank: int, slowness: float, members: int) -> _Lane:
+        lane = _Lane(rank=rank, slowness=slowness, members=members, device=self._builder.resource(1.0))
+        lane.ports = {
+            kind: self._builder.resource(1.0) for kind in ("inside out", "inside in", "between out", "between in")
+        }
+        return lane
+
+    def _action(self, grid: Grid, rank: int, action: Action) -> None:
+        stage = self._program.stages[action.stage]
+        before = self._arrivals(grid, rank, action)
+        if action.kind == "F":
+            work, share, name = stage.forward, 1.0, "forward"
+            if action.stage == 0 and self._program.data_s:
+                before = [
+                    [*others, self._busy(lane[rank], self._program.data_s, others, "data", "data", str(action))]
+                    for lane, others in zip(self._lanes, before, strict=True)
+                ]
+        else:
+            share = {"B": 1.0, "I": 1 - stage.weight_share, "W": stage.weight_share}[action.kind]
+            work, name = stage.backward, "backward"
+        last = action == self._fills_gradients.get(action.stage)
+        comms = work.comms if action.kind != "W" else ()
+        self._pass(rank, action, work, share, comms, before, name, stage.gradients if last else ())
+
+    def _arrivals(self, grid: Grid, rank: int, action: Action) -> list[list[int]]:
+        """Return, for each replica, what the action must wait for: its inputs, sent where they come from elsewhere."""
+        found: list[list[int]] = [[] for _ in self._lanes]
+        for need in grid.needs(action):
+            source = grid.rank_of_stage[need.stage]
+            forward = need.stage < action.stage
+            size = self._program.stages[need.stage if forward else action.stage].output_bytes
+            for number, lanes in enumerate(self._lanes):
+                end = self._output[need][number]
+                if source != rank:
+                    end = self._send(lanes[source], lanes[rank], source, rank, size, end, str(need))
+                found[number].append(end)
+        return found
+
+    def _send(self, src: _Lane, dst: _Lane, a: int, b: int, size: int, after: int, detail: str) -> int:
+        if not size:
+            return after
+        far = self._prices.between_nodes(np.array([src.rank]), np.array([dst.rank]))
+        kind = "between" if far else "inside"
+        uses = {src.ports[f"{kind} out"]: 1.0, dst.ports[f"{kind} in"]: 1.0, **self._busy_cores(src)}
+        end = self._builder.activity(self._prices.send_s(a, b, size), uses, after=(after,))
+        self._spans.append((end, src.rank, "comm", "send", size, f"{detail} to {dst.rank}"))
+        self._spans.append((end, dst.rank, "comm", "recv", size, f"{detail} from {src.rank}"))
+        return end
+
+    def _pass(
+        self, rank: int, action: Action, work: Pass, share: float, comms: tuple[Comm, ...], before: list[list[int]],
+        name: str, gradients: tuple[Comm, ...],
+    ) -> None:  # fmt: skip
+        waits = before
+        sent = 0
+        gathered: list[list[int]] = [[] for _ in self._lanes]
+        for layer in range(work.layers):
+            for comm in work.ahead if action.kind != "W" else ():
+                begun = [lanes[rank].starts_after for lanes in self._lanes]
+                ends = self._joined(rank, comm, [[] if x is None else [x] for x in begun], str(action))
+                gathered = [[*others, end] for others, end in zip(gathered, ends, strict=True)]
+            seconds = work.compute_s * share / work.layers
+            ends = [
+                self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
+                for lanes, others, more in zip(self._lanes, waits, gathered, strict=True)
+            ]
+            waits, gathered = [[end] for end in ends], [[] for _ in self._lanes]
+            for comm in comms:
+                ends = self._joined(rank, comm, waits, str(action))
+                waits = [[end] for end in ends]
+            for comm in work.behind if action.kind != "I" else ():
+                self._joined(rank, comm, waits, str(action))
+            while sent < len(gradients) and (sent + 1) * work.layers <= (layer + 1) * len(gradients):
+                self._joined(rank, gradients[sent], waits, "gradients")
+                sent += 1
+        self._output[action] = [others[0] for others in waits]
+        for lanes, others in zip(self._lanes, waits, strict=True):
+            lanes[rank].last = others[0]
+
+    def _busy(self, lane: _Lane, seconds: float, after: list[int], kind: str, name: str, detail: str) -> int:
+        """Add a computation of a lane, after what it computed before."""
+        if self._jitter:
+            seconds *= float(np.exp(self._jitter * self._rng.standard_normal()))
+        uses = {lane.device: 1.0}
+        if self._cores is not None:
+            uses[self._cores] = float(lane.members)
+        first = [] if lane.last is None else [lane.last]
+        lane.starts_after = lane.last
+        end = self._builder.activity(seconds * lane.slowness, uses, after=[*after, *first])
+        self._spans.append((end, lane.rank, kind, name, 0, detail))
+        lane.last = end
+        return end
+
+    def _joined(self, rank: int, comm: Comm, after: list[list[int]], detail: str) -> list[int]:
+        """Add a collective: of each replica for itself along tp and cp, of all of them together along axes of replicas.
+
+        Collectives of one axis follow each other, as those of one communicator do.
+        """
+        seconds = self._prices.comm_s(comm)
+        kind = "between" if self._crosses[comm.axis] else "inside"
+        lanes = [replica[rank] for replica in self._lanes]
+        parts = [lanes] if comm.axis in JOINT else [[lane] for lane in lanes]
+        ends = []
+        for number, part in enumerate(parts):
+            uses: dict[int, float] = {}
+            waits: list[int] = []
+            for lane in part:
+                uses |= {lane.ports[f"{kind} out"]: 1.0, lane.ports[f"{kind} in"]: 1.0}
+                for resource, weight in self._busy_cores(lane).items():
+                    uses[resource] = uses.get(resource, 0.0) + weight
+                waits += [lane.last_comm[comm.axis]] if comm.axis in lane.last_comm else []
+            waits += [end for others in (after if len(part) > 1 else [after[number]]) for end in others]
+            end = self._builder.activity(seconds, uses, after=waits)
+            for lane in part:
+                lane.last_comm[comm.axis] = end
+                self._spans.append((end, lane.rank, "comm", comm.collective, comm.bytes, f"{comm.axis} {detail}"))
+            ends += [end] * len(part)
+        return ends
+
+    def _busy_cores(self, lane: _Lane) -> dict[int, float]:
+        if self._cores is None or not self._program.comm_cores:
+            return {}
+        return {self._cores: self._program.comm_cores * lane.members}
+
+    def _update(self, grid: Grid, rank: int) -> None:
+        """Add the update of a rank after its gradients have come, and what it gathers then."""
+        stages = [self._program.stages[stage] for stage in grid.stages_of(rank)]
+        waits = [list(lanes[rank].last_comm.values()) for lanes in self._lanes]
+        ends = [
+            self._busy(lanes[rank], self._program.optimizer_s, others, "compute", "optimizer", "")
+            for lanes, others in zip(self._lanes, waits, strict=True)
+        ]
+        for stage in stages:
+            for comm in stage.parameters:
+                self._joined(rank, comm, [[end] for end in ends], "parameters")

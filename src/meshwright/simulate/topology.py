@@ -1,0 +1,161 @@
+"""Topology: the directed links of a network with their rates, and the way of each message through them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..collectives.network import Network
+from ..errors import InputError, nearest
+from .arrays import Floats, Ints, Lists, ints, starts
+
+NOWHERE = -1  # fills up the rows of a table of ways
+
+
+class Ways(NamedTuple):
+    """The way of each of some messages: its links in their order, and the seconds before its first byte arrives."""
+
+    links: Lists
+    latency_s: Floats
+
+
+class Topology(Protocol):
+    """`ranks` ranks, and links that each carry one direction."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def capacity_bytes_per_s(self) -> Floats:
+        """Rate of each link; 0 for one that is cut."""
+
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+        """Return the way of each message between two different ranks; those of one call are under way together.
+
+        capacity: (links,) what is left of each link; routing goes round one that is cut where it can.
+        """
+
+    def name(self, link: int) -> str:
+        """Return a link as "A>B"."""
+
+    @property
+    def domain_of(self) -> Ints:
+        """Of each rank, the domain (node, or several that one switch joins) whose ranks meet on links of their own."""
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """What a figure is missing for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Blocks of directed links, numbered through: what fabrics are put together from."""
+
+    capacity: list[Floats] = field(default_factory=list)
+    latency: list[Floats] = field(default_factory=list)
+    blocks: list[tuple[int, Callable[[int], str]]] = field(default_factory=list)  # end of the block, name of its i-th
+
+    @property
+    def count(self) -> int:
+        """Links so far."""
+        return self.blocks[-1][0] if self.blocks else 0
+
+    def add(self, capacity: Floats, latency_s: float | None, name: Callable[[int], str]) -> int:
+        """Add a block of links; return the number of its first. A latency of None counts as 0."""
+        first = self.count
+        self.capacity.append(np.asarray(capacity, dtype=np.float64))
+        self.latency.append(np.full(len(capacity), latency_s or 0.0))
+        self.blocks.append((first + len(capacity), name))
+        return first
+
+    def name(self, link: int) -> str:
+        """Return the name of a link, "A>B"."""
+        first = 0
+        for end, name in self.blocks:
+            if link < end:
+                return name(link - first)
+            first = end
+        raise IndexError(link)
+
+
+def packed(table: Ints, latency_s: Floats) -> Ways:
+    """Return the ways that are the rows of a table, padded with NOWHERE; latency_s: of each link."""
+    there = table != NOWHERE
+    row = np.nonzero(there)[0]
+    items = table[there]
+    return Ways(
+        Lists(starts(row, len(table)), items), np.bincount(row, latency_s[items], minlength=len(table)).astype(float)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PricedNetwork:
+    """A Network as prices see it, as a topology: its resources are the links."""
+
+    network: Network
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.network.ranks
+
+    @property
+    def capacity_bytes_per_s(self) -> Floats:
+        """Rate of each resource."""
+        return np.array(self.network.capacities, dtype=np.float64)
+
+    def ways(self, src: Ints, dst: Ints, capacity: Floats) -> Ways:
+        """Return the routes of the network."""
+        routes = [self.network.route(a, b) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
+        count = ints([len(route.resources) for route in routes])
+        items = ints([resource for route in routes for resource in route.resources])
+        return Ways(
+            Lists(np.concatenate([[0], np.cumsum(count)]).astype(np.int64), items),
+            np.array([route.latency_s for route in routes], dtype=np.float64),
+        )
+
+    def name(self, link: int) -> str:
+        """Return the ends of a link, where the network has them."""
+        links = getattr(self.network, "links", None)
+        if links is None:
+            return f"resource{link}"
+        edge = links[link // 2]
+        return f"{edge.b}>{edge.a}" if link % 2 else f"{edge.a}>{edge.b}"
+
+    @property
+    def domain_of(self) -> Ints:
+        """The hosts of a HostsNetwork; elsewhere each rank is one."""
+        return np.arange(self.ranks) // int(getattr(self.network, "ranks_per_host", 1))
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """Nothing: a network without a figure is refused."""
+        return ()
+
+
+def find_links(topology: Topology, names: Sequence[str]) -> dict[str, Ints]:
+    """Return the links that each name means: "A>B" one direction, "A-B" both; InputError for one that is not there."""
+    known = {topology.name(link): link for link in range(len(topology.capacity_bytes_per_s))}
+    found = {}
+    for name in names:
+        links = [known[way] for way in _directions(name) if way in known]
+        if not links:
+            raise InputError(f"link {name!r}: no such link ({_near(name, known)})")
+        found[name] = ints(links)
+    return found
+
+
+def _directions(name: str) -> list[str]:
+    if ">" in name:
+        return [name]
+    parts = name.split("-")
+    halves = [("-".join(parts[:i]), "-".join(parts[i:])) for i in range(1, len(parts))]
+    return [way for a, b in halves for way in (f"{a}>{b}", f"{b}>{a}")]
+
+
+def _near(name: str, known: dict[str, int]) -> str:
+    """Return a hint that stays short on large networks."""
+    start = [other for other in known if other.split(">")[0] == name.split(">")[0].split("-")[0]]
+    return nearest(name.replace("-", ">"), (start or list(known))[:50])

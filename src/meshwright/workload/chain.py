@@ -1,0 +1,52 @@
+"""A workload as the chain of units that a pipeline is cut from: one for each layer, with its time and bytes."""
+
+from collections.abc import Callable
+
+from ..pipelines import Unit
+from .graph import Layer, Operator, Workload
+
+STATE_BYTES = 16  # of a parameter in float32: weight, gradient, two moments of AdamW
+FLOAT32_BYTES = 4
+
+Seconds = Callable[[Operator], tuple[float, float]]  # of forward and backward of an operator
+
+
+def counted(operator: Operator) -> tuple[float, float]:
+    """Return the seconds of an operator at 1 FLOP/s: backward computes two products for each one of forward."""
+    return float(operator.forward_flops), 2.0 * operator.forward_flops
+
+
+def units(workload: Workload, seconds: Seconds = counted, *, recompute: bool = False) -> list[Unit]:
+    """Return the units of a workload, in the order of the forward pass.
+
+    The weights' part of backward is the half of the matrix products'. With `recompute`, recomputable layers run
+    forward again in backward and hold only their input.
+    """
+    rows, hidden = workload.tokens, workload.layers[0].operators[0].shape[-1]
+    activation_bytes = FLOAT32_BYTES * rows * hidden
+    names = [
+        f"{layer.name} {index}" if layer.count > 1 else layer.name
+        for layer in workload.layers
+        for index in range(layer.count)
+    ]
+    each = [layer for layer in workload.layers for _ in range(layer.count)]
+    return [
+        _unit(name, layer, seconds, activation_bytes if behind else 0, recompute)
+        for name, layer, behind in zip(names, each, range(len(each) - 1, -1, -1), strict=True)
+    ]
+
+
+def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: bool) -> Unit:
+    times = [seconds(operator) for operator in layer.operators]
+    forward_s = sum(time[0] for time in times)
+    linear_s = sum(t[1] for t, op in zip(times, layer.operators, strict=True) if op.kind in {"linear", "embedding"})
+    again = recompute and layer.recomputable
+    return Unit(
+        name,
+        forward_s,
+        sum(time[1] for time in times) + (forward_s if again else 0.0),
+        weight_s=linear_s / 2,
+        state_bytes=STATE_BYTES * layer.parameters,
+        held_bytes=output_bytes if again else layer.saved_bytes,
+        output_bytes=output_bytes,
+    )

@@ -1,0 +1,98 @@
+"""`meshwright simulate` as a user types it."""
+
+import json
+
+import pytest
+
+from meshwright.cli import run
+
+RING = ["simulate", "--collective", "all_reduce", "--algorithm", "ring", "--ranks", "16", "--bytes", "1GiB"]
+STEP = ["simulate", "--model", "llama3-8b", "--layout", "tp=8,pp=2,dp=2", "--global-batch", "16", "--seq-len", "2048"]
+TREE = ["--cluster", "dgx-h100", "--fabric", "fat-tree"]
+
+
+def printed(capsys, *words):
+    assert run([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_ring_takes_what_its_slowest_link_takes(capsys):
+    result = printed(capsys, *RING, *TREE, "--alpha", "5us")
+
+    assert result["time_s"] == pytest.approx(30 * (5e-6 + 2**30 / 16 / 50e9), rel=1e-9)
+    assert (result["ranks"], result["error_bound"], result["not_modelled"]) == (16, 0.0, [])
+
+
+def test_what_the_catalogue_does_not_know_is_said(capsys):
+    assert "latency of the NICs" in printed(capsys, *RING, *TREE)["not_modelled"][0]
+
+
+def test_the_text_says_how_it_was_done(capsys):
+    assert run([*RING, *TREE]) == 0
+
+    text = capsys.readouterr().out
+    assert "all_reduce ring, 16 ranks, 1 GiB: 40.3 ms" in text
+    assert "480 transfers to 240" in text
+
+
+def test_a_trace_shows_every_rank(tmp_path, capsys):
+    assert run([*RING, *TREE, "--trace", str(tmp_path / "trace.json")]) == 0
+
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == set(range(16))
+    assert sum(event["ph"] == "s" for event in events) == 480
+
+
+def test_a_slow_link_and_a_late_rank_take_longer(capsys):
+    plain = printed(capsys, *RING, *TREE)["time_s"]
+
+    late = printed(capsys, *RING, *TREE, "--late", "3=20ms")["time_s"]
+
+    assert plain + 0.01 < late <= plain + 0.02  # links inside the node catch up on some of it
+    assert printed(capsys, *RING, *TREE, "--slow", "node0/NIC7-fabric=0.5")["time_s"] == pytest.approx(
+        2 * plain, rel=0.01
+    )
+
+
+def test_a_step_is_priced_by_parts_and_traced(tmp_path, capsys):
+    result = printed(capsys, *STEP, *TREE, "--trace", str(tmp_path / "step.json"))
+
+    assert result["time_s"] == result["step_time_s"] > result["forward_s"] + result["backward_s"]
+    assert result["bubble_s"] > 0
+    assert [row["rank"] for row in result["ranks"]] == [0, 16]
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+
+
+def test_a_straggler_makes_the_step_longer(capsys):
+    plain, slow = (printed(capsys, *STEP, *TREE, *words)["time_s"] for words in ([], ["--straggler", "9=1.5"]))
+
+    assert 1.1 < slow / plain < 1.5
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["simulate"], "expected one of --collective NAME"),
+    (["simulate", "--collective", "all_reduce", "--bytes", "1GiB"], "--cluster: expected"),
+    ([*RING[:-2], *TREE], "--bytes: how much?"),
+    ([*RING, "--cluster", "dgx-h1000"], "did you mean dgx-h100?"),
+    ([*RING, "--cluster", "missing.json"], "missing.json: no such file"),
+    ([*RING, *TREE, "--routing", "valiant"], "expected ideal or ecmp or adaptive"),
+    ([*RING, *TREE, "--slow", "node0"], "expected LINK=SHARE"),
+    ([*RING, *TREE, "--slow", "x>y=0.5"], "no such link"),
+    ([*RING, *TREE, "--slow", "node0/NIC0>fabric=half"], "expected a number"),
+    ([*RING, *TREE, "--slow", "node0/NIC0>fabric=0"], "above 0 and up to 1"),
+    ([*RING, *TREE, "--cut", "node0/NIC7>fabric"], "is cut, and the routing has no other way"),
+    ([*RING, *TREE, "--late", "99=1s"], "no such rank"),
+    ([*RING, *TREE, "--straggler", "1=2"], "is for a step"),
+    ([*STEP, *TREE, "--late", "1=1s"], "is for a collective"),
+    ([*STEP, *TREE, "--straggler", "77=2"], "expected a rank below 32"),
+    ([*STEP[:3], *TREE], "--layout: expected"),
+    ([*STEP, *TREE, "--gpus", "8"], "but there are 8 ranks"),
+    (["simulate", "--collective", "all_reduce", "--algorithm", "halving_doubling", "--ranks", "8000", "--bytes", "1GB",
+      "--cluster", "dgx-h100"], "too many transfers"),
+])  # fmt: skip
+def test_bad_input_is_one_line_and_exit_code_2(words, says, capsys):
+    assert run(words) == 2
+
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1

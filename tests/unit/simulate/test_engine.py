@@ -1,0 +1,103 @@
+"""The event engine: max-min shares beside their definition, both engines beside each other, and closed cases."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.errors import InputError
+from meshwright.simulate.engine import run_numpy
+from meshwright.simulate.maxmin import fair_rates
+from meshwright.simulate.native import load, run, run_native
+from meshwright.simulate.program import Builder
+
+from .fair_oracle import fair_rates_exactly
+
+links_of_flows = st.integers(1, 6).flatmap(
+    lambda links: st.tuples(
+        st.lists(st.lists(st.integers(0, links - 1), min_size=1, max_size=4), min_size=1, max_size=12),
+        st.lists(st.integers(1, 20), min_size=links, max_size=links),
+    )
+)
+
+
+@settings(deadline=None)
+@given(links_of_flows)
+def test_shares_are_max_min_fair_by_definition(network):
+    ways, capacity = network
+    owner = np.array([f for f, way in enumerate(ways) for _ in way])
+    used = np.array([link for way in ways for link in way])
+
+    rates = fair_rates(len(ways), owner, used, np.ones(len(used)), np.array(capacity, dtype=float))
+
+    np.testing.assert_allclose(rates, [float(r) for r in fair_rates_exactly(ways, capacity)], rtol=1e-9)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**31))
+def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
+    library = load()
+    if library is None:
+        pytest.skip("no C compiler here")
+    rng = np.random.default_rng(seed)
+    builder = Builder()
+    resources = [
+        builder.resource(float(rng.integers(0 if seed % 9 == 0 else 1, 20))) for _ in range(rng.integers(1, 9))
+    ]
+    for number in range(int(rng.integers(1, 40))):
+        chosen = rng.choice(len(resources), min(len(resources), int(rng.integers(0, 4))), replace=False)
+        uses = {int(r): float(rng.integers(1, 3)) for r in chosen}
+        after = rng.choice(number, min(number, int(rng.integers(0, 3))), replace=False).tolist() if number else []
+        builder.activity(float(rng.integers(0, 50)), uses, after=after, delay_s=float(rng.choice([0, 0.5, 1.7])))
+    program = builder.build()
+
+    try:
+        expected = run_numpy(program)
+    except InputError as error:
+        with pytest.raises(InputError, match=str(error)[:20]):
+            run_native(library, program)
+        return
+    found = run_native(library, program)
+
+    np.testing.assert_allclose(found.end_s, expected.end_s, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.start_s, expected.start_s, rtol=1e-9, atol=1e-12)
+
+
+def test_ranks_on_the_same_cores_share_them_as_flows_share_a_link():
+    builder = Builder()
+    cores = builder.resource(2.0)
+    work = [builder.activity(1.0, {cores: 1.0, builder.resource(1.0): 1.0}) for _ in range(5)]
+
+    outcome = run(builder.build())
+
+    np.testing.assert_allclose(outcome.end_s[work], 5 / 2)
+
+
+def test_a_late_flow_takes_its_share_only_from_when_it_begins():
+    builder = Builder()
+    link = builder.resource(10.0)
+    first = builder.activity(100.0, {link: 1.0})
+    second = builder.activity(30.0, {link: 1.0}, delay_s=4.0)
+
+    outcome = run(builder.build())
+
+    assert outcome.end_s[second] == pytest.approx(4 + 30 / 5)
+    assert outcome.end_s[first] == pytest.approx(4 + 6 + (100 - 40 - 30) / 10)
+
+
+def test_what_can_never_end_is_an_error():
+    builder = Builder()
+    builder.activity(1.0, {builder.resource(0.0): 1.0})
+    program = builder.build()
+
+    for engine in (run_numpy, run):
+        with pytest.raises(InputError, match="never end"):
+            engine(program)
+
+
+def test_the_engine_runs_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("MESHWRIGHT_HELPER", "0")
+    builder = Builder()
+    builder.activity(3.0, {builder.resource(1.5): 1.0})
+
+    assert run(builder.build()).time_s == 2.0
