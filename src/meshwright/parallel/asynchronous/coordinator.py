@@ -8,6 +8,7 @@ all shares of step t - s - 1 are in the weights (bounded delay, Li et al. 2014):
 Since shares go to whoever asks, one slow worker does fewer of them and need not hold up the others.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -93,7 +94,7 @@ class Coordinator:
         self._gathered = False  # all workers have come, or those who had could not wait any longer
         self._first_join_s: float | None = None
         self._open: dict[int, Contribute] = {}  # by member: contributions to the exchange that is open
-        self._quota: tuple[int, int] = (-1, 0)  # exchange, shares that a lease of it has at most
+        self._budget: tuple[int, int] = (-1, 0)  # exchange, shares of it that nobody has leased yet
         self._to_validate: list[int] = []  # steps whose rows are held
         self._last_step: int | None = None  # held too, until nothing can change the weights any more
         self._parts: list[int] = []  # of the first of them, not given out yet
@@ -260,15 +261,21 @@ class Coordinator:
         return Lease(run.first, run.count, member.leased - 1, read=missed)
 
     def _lease_size(self, member: Member) -> int:
-        """Return how many shares a member gets: fewer at the end of the data, fewer for a slow one."""
-        terms = self.terms
-        if self._quota[0] != member.leased:
-            even = -(-self.leases.left // terms.workers)
-            self._quota = (member.leased, min(terms.shares_per_lease, max(1, even)))
-        size = self._quota[1]
-        if terms.adapt and member.shares_per_s:
-            fastest = max(other.shares_per_s for other in self.members)
-            size = max(1, round(size * member.shares_per_s / fastest))
+        """Return how many shares a member gets: in local SGD, by its pace, a part of those of an exchange."""
+        if self.terms.gradients:
+            return 1
+        position = member.leased
+        if self._budget[0] != position:  # exchanges are as long as was asked for, or a little longer at the end
+            whole = len(self.members) * self.terms.shares_per_lease
+            exchanges = max(1, round(self.leases.left / whole))
+            self._budget = (position, -(-self.leases.left // exchanges))
+        budget = self._budget[1]
+        known = [other.shares_per_s for other in self.members if other.shares_per_s]
+        usual = sum(known) / len(known) if known else 1.0
+        waiting = [other for other in self.members if other.leased <= position and not other.finished]
+        paces = [(other.shares_per_s or usual) if self.terms.adapt else 1.0 for other in waiting]
+        size = max(1, math.ceil(budget * paces[waiting.index(member)] / sum(paces) - 1e-9))
+        self._budget = (position, budget - size)
         return size
 
     def _contribute(self, member: Member, message: Contribute) -> Message:
