@@ -78,7 +78,7 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     if resume:
         click.echo(f"resuming {path}", err=True)
     if config.data_parallel.mode == "sync":
-        stopped = launch(str(path), ranks=plan.layout.world_size, port=config.launch.port)
+        stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
     else:
         from ..train.asynchronous.supervisor import supervise
 

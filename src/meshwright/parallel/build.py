@@ -19,7 +19,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     """
     layout = plan.layout
     check_runnable(layout)
-    if layout == plain(layout):
+    if layout.is_plain:
         return DataParallel(module, plan, settings)
     if settings.compression != "none":
         raise InputError(
@@ -29,11 +29,6 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
     return Sharded(module, mesh, plan, settings)
-
-
-def plain(layout: Layout) -> Layout:
-    """Return the plain data-parallel layout with the same dp, mbs and recomputation."""
-    return Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
 
 
 def check_runnable(layout: Layout, where: str = "--layout") -> None:

@@ -77,7 +77,7 @@ class Supervisor:
     def __init__(self, folder: RunFolder, stores: Path) -> None:
         self.folder, self._stores = folder, stores
         self.config, self.plan = folder.config(), folder.plan()
-        self.events = EventLog(folder.events, self.plan.layout.dp)  # a file of its own, behind the ranks'
+        self.events = EventLog(folder.events, None)
         self.servers: list[Child] = []
         self.workers: dict[int, Child] = {}  # by rank
         self._restarts: dict[int, int] = {}  # by island

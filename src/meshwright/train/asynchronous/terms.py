@@ -6,7 +6,6 @@ from torch import nn
 from ...errors import InputError
 from ...layout import Layout, Plan
 from ...parallel.asynchronous import coordinator, worker
-from ...parallel.build import plain
 from ...parallel.engine import OptimizerFactory
 from ..config import JobConfig
 from ..optimizer import learning_rate, make_optimizer
@@ -19,7 +18,7 @@ def check(config: JobConfig, layout: Layout) -> None:
     settings = config.data_parallel
     if settings.mode == "sync":
         return
-    if layout != plain(layout):
+    if not layout.is_plain:
         raise InputError(f'data_parallel.mode: "{settings.mode}" splits by data alone (dp, mbs), not {layout}')
     if layout.dp % settings.island:
         raise InputError(f"data_parallel.island: {settings.island} does not divide the {layout.dp} ranks")
