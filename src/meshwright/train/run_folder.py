@@ -35,6 +35,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.ranks = path / "ranks"
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
+        self.servers = path / "servers"  # of asynchronous modes: where they listen
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
