@@ -14,13 +14,15 @@ from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, s
 
 EPILOG = """\b
 Example:
-  meshwright validate runs.csv              errors by family, and the worst rows
-  meshwright validate runs.csv --json       one object a row; the summary goes to standard error
+  meshwright validate runs.csv          errors by family, and the worst rows
+  meshwright validate runs.csv --json   one object a row; summary on stderr
 
 \b
-The table has a line a run, with the columns of the published one (tests/external/published/README.md): gpu, num_gpus,
-model_name or layers, hidden, heads, ...; seq_len, global_batch_sequences, micro_batch, tp, pp, dp, cp, ep, vpp,
-zero_stage_fsdp, recompute, precision, family. What was measured (step_time_s) may be empty: it never enters.
+A line a run, with the columns of tests/external/published/training_runs.csv:
+gpu, num_gpus, model_name or layers, hidden, heads, ...; seq_len, micro_batch,
+global_batch_sequences, tp, pp, dp, cp, ep, vpp, zero_stage_fsdp, recompute,
+precision, family. Measured columns (step_time_s) may be empty: they never
+enter a prediction.
 """
 WORST_SHOWN = 10
 
@@ -28,7 +30,7 @@ WORST_SHOWN = 10
 @click.command(epilog=EPILOG, short_help="The planner against a table of measured runs.")
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
-@click.option("--hardware", multiple=True, type=click.Path(), help="A TOML file with hardware of your own.")
+@click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
 def command(runs: Path, as_objects: bool, hardware: tuple[str, ...]) -> int:
     """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load(*hardware), book()

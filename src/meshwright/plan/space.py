@@ -135,6 +135,7 @@ def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int)
         "schedule": schedule,
         "recompute": inner[:, 3],
         "order": ones * DEFAULT_ORDER,
+        "replicas": ones,
     }
     return np.stack([named[field.name] for field in fields(Grid)])
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from ...cluster.graph import Cluster, NodeGroup
 from ...errors import InputError
+from ...layout import Layout
 from ...timeline import Performance
 from ...workload.architecture import Architecture
+from .cautions import cautions, widened
 from .coefficients import GENERIC, book, coefficients
 from .memory import memory_bytes
 from .quantities import Array, Grid, Machine, Model
@@ -40,7 +42,6 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     intra_bytes_per_s: float | None = None  # of one GPU to its peers, in place of the cluster's
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
-    shard: int | None = None  # ranks over which ZeRO-3 shards; None for all data-parallel ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def price(setting: Setting, grid: Grid) -> Prices:
     if setting.latency_s is not None:
         c = c._replace(network_latency_s=setting.latency_s)
     model = Model.of(setting.architecture)
-    shard = float(setting.shard or 2**31)
+    shard = grid.dp * grid.cp / grid.replicas
     batch, seq_len = float(setting.global_batch), float(setting.seq_len)
     step = step_s(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
     memory = memory_bytes(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
@@ -110,9 +111,16 @@ def price(setting: Setting, grid: Grid) -> Prices:
     )
 
 
-def performance(setting: Setting, prices: Prices, index: int) -> Performance:
-    """Return the prediction of one layout as the struct that measurements use too."""
+def performance(setting: Setting, prices: Prices, index: int, layout: Layout | None = None) -> Performance:
+    """Return the prediction of one layout as the struct that measurements use too; doubts are said and widen the band.
+
+    Without `layout` nothing is said of doubts that depend on it.
+    """
     known = book()
+    group = node_group_of(setting.cluster)
+    doubts = cautions(
+        setting.architecture, layout or Layout(), stack=setting.stack, accelerator=group.gpu.model, known=known
+    )
     stack = known.stacks.get(setting.stack, GENERIC)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
@@ -131,8 +139,8 @@ def performance(setting: Setting, prices: Prices, index: int) -> Performance:
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / machine_of(setting).peak,
         peak_memory_bytes_per_gpu=round(float(prices.peak_memory_bytes[index])),
-        error_band=known.band(setting.stack),
-        not_modelled=NOT_MODELLED,
+        error_band=widened(known.band(setting.stack), doubts),
+        not_modelled=(*NOT_MODELLED, *doubts),
         calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),
     )
 

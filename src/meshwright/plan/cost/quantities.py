@@ -99,6 +99,7 @@ class Grid:
     schedule: Number
     recompute: Number
     order: Number
+    replicas: Number = 1.0  # copies of a model that ZeRO-2 or -3 shards
 
     def __len__(self) -> int:
         return len(np.atleast_1d(self.tp))
@@ -112,6 +113,7 @@ class Grid:
             schedule=np.array([SCHEDULES.index(layout.schedule) for layout in layouts]),
             recompute=np.array([RECOMPUTES.index(layout.recompute) for layout in layouts]),
             order=np.array([ORDERS.index(layout.order) for layout in layouts]),
+            replicas=np.array([layout.replicas for layout in layouts], dtype=float),
         )
 
     def layout(self, index: int) -> Layout:
@@ -121,11 +123,13 @@ class Grid:
             schedule=SCHEDULES[int(self.schedule[index])],  # type: ignore[arg-type]
             recompute=RECOMPUTES[int(self.recompute[index])],  # type: ignore[arg-type]
             order=ORDERS[int(self.order[index])],
+            replicas=int(np.broadcast_to(self.replicas, len(self))[index]),
         )
 
     def take(self, indices: Any) -> "Grid":
         """Return some of the layouts, by index or by mask."""
-        return Grid(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Grid(**{name: value[indices] if np.ndim(value) else value for name, value in columns.items()})
 
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "zero", "sp")

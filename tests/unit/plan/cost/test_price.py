@@ -1,0 +1,215 @@
+"""The cost model: golden numbers of memory, bubbles and traffic, and how terms answer to what changes them."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from meshwright.cluster.builders import catalogue_cluster
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.pipelines import in_flight as passes_in_flight
+from meshwright.plan.cost import Grid, Setting, performance, price
+from meshwright.plan.cost.memory import in_flight
+from meshwright.plan.cost.quantities import stride
+from meshwright.workload.architecture import Architecture
+from meshwright.workload.models import load_model
+
+TWO_BILLION = Architecture(
+    name="2B",
+    vocab_size=51200,
+    hidden_size=2560,
+    intermediate_size=10240,
+    num_hidden_layers=24,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    head_dim=80,
+    gated=False,
+    tied=True,
+)
+
+
+def setting(model: Architecture = TWO_BILLION, node: str = "dgx-a100-80g", gpus: int = 8, **changes) -> Setting:
+    cluster = catalogue_cluster(load(), node, gpus=gpus)
+    batch = changes.pop("global_batch", 64)
+    return Setting(architecture=model, cluster=cluster, gpus=gpus, global_batch=batch, seq_len=2048, **changes)
+
+
+def priced(given: Setting, *layouts: Layout):
+    return price(given, Grid.of(layouts))
+
+
+def test_adam_in_half_precision_needs_18_bytes_a_parameter():
+    prices = priced(setting(), Layout(dp=8))
+    held = TWO_BILLION.parameters
+
+    states = prices.parameters_bytes + prices.gradients_bytes + prices.optimizer_bytes
+    assert states[0] == pytest.approx(18 * held, rel=1e-3)
+    assert 18 * 2e9 == 36e9  # the reference's 2 B parameters
+
+
+@pytest.mark.parametrize(("zero", "divided"), [(1, 12), (2, 16), (3, 18)])
+def test_zero_divides_what_its_stage_says(zero, divided):
+    plain, sharded = (priced(setting(), Layout(dp=8, zero=z)) for z in (0, zero))
+    held = TWO_BILLION.parameters
+    layer = 2 * 2 * held / TWO_BILLION.num_hidden_layers if zero == 3 else 0  # two gathered layers
+
+    saved = sum(
+        float(getattr(plain, name)[0] - getattr(sharded, name)[0])
+        for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+    )
+    assert saved == pytest.approx(divided * held * 7 / 8 - layer, rel=0.01)
+
+
+def test_a_layer_of_a_model_of_1_8_t_parameters_and_120_layers_is_60_gb_in_single_precision():
+    wide = Architecture(
+        vocab_size=2,
+        hidden_size=35355,
+        intermediate_size=4 * 35355,
+        num_hidden_layers=120,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=35355,
+        gated=False,
+    )
+
+    assert wide.parameters == pytest.approx(1.8e12, rel=1e-3)
+    assert 4 * wide.dense_layer_parameters == pytest.approx(60e9, rel=1e-3)  # more than a GPU of 80 GB trains
+
+
+@pytest.mark.parametrize(("stages", "micro", "virtual"), [(2, 8, 1), (4, 8, 1), (8, 8, 1), (4, 16, 2), (4, 16, 3)])
+def test_the_bubble_is_stages_less_one_over_micro_batches_and_virtual_stages(stages, micro, virtual):
+    deep = replace(TWO_BILLION, vocab_size=8)  # no loss to speak of: equal stages
+    schedule = "interleaved" if virtual > 1 else "1f1b"
+    layout = Layout(pp=stages, vpp=virtual, schedule=schedule)
+    prices = priced(setting(deep, gpus=stages, global_batch=micro, stack="sc21t1"), layout)
+
+    work = prices.forward_s + prices.backward_s + prices.tensor_comm_s + prices.pipeline_comm_s
+    assert float(prices.bubble_s[0] / work[0]) == pytest.approx((stages - 1) / (virtual * micro), rel=0.03)
+
+
+def test_full_recomputation_makes_four_passes_of_three():
+    given = setting(load_model("llama3-8b").architecture, gpus=8)
+    kept, again = (priced(given, Layout(dp=8, recompute=mode)) for mode in ("none", "full"))
+
+    three = kept.forward_s + kept.backward_s
+    four = again.forward_s + again.backward_s
+    assert float(four[0] / three[0]) == pytest.approx(4 / 3, rel=0.04)  # the loss is not computed again
+
+
+def test_the_terms_add_up_to_the_step():
+    grid = Grid.of([Layout(tp=2, pp=2, dp=2), Layout(tp=8, sp=1), Layout(dp=8, zero=3), Layout(pp=8, recompute="full")])
+    prices = price(setting(), grid)
+
+    parts = ("forward_s", "backward_s", "exposed_comm_s", "bubble_s", "optimizer_s", "other_s")
+    assert sum(getattr(prices, part) for part in parts) == pytest.approx(prices.step_time_s)
+    assert prices.tensor_comm_s + prices.pipeline_comm_s + prices.data_comm_s == pytest.approx(prices.exposed_comm_s)
+    assert all((getattr(prices, part) >= 0).all() for part in parts)
+
+
+def test_one_layout_costs_the_same_alone_and_among_many():
+    layouts = [Layout(tp=tp, pp=pp, dp=8 // tp // pp) for tp in (1, 2, 4) for pp in (1, 2)]
+    together = priced(setting(), *layouts)
+
+    for index, layout in enumerate(layouts):
+        assert priced(setting(), layout).terms(0) == pytest.approx(together.terms(index))
+
+
+def test_zero_3_moves_half_as_much_again_as_plain_data_parallelism():
+    slow = setting(gpus=16, inter_bytes_per_s=1e7, global_batch=16, stack="mpt")  # nothing but the network counts
+    plain, sharded = (priced(slow, Layout(dp=16, zero=z)) for z in (0, 3))
+
+    traffic = [float((p.data_comm_s + p.hidden_comm_s)[0]) for p in (plain, sharded)]
+    # weights travel in 2 bytes, gradients in 4: two gathers and a scatter against an all-reduce of gradients
+    assert traffic[1] / traffic[0] == pytest.approx((2 * 2 + 4) / (2 * 4), rel=0.02)
+
+
+def test_an_all_reduce_inside_a_node_never_touches_its_nics():
+    fast, slow = (setting(gpus=16, inter_bytes_per_s=rate) for rate in (1e12, 1e9))
+    inside = Layout(tp=2, dp=8, order="dp-tp-cp-pp")
+
+    across = [float(priced(given, Layout(tp=2, dp=8)).data_comm_s[0]) for given in (fast, slow)]
+    within = [float(priced(given, inside).data_comm_s[0]) for given in (fast, slow)]
+    assert across[1] > 10 * across[0]
+    assert within[0] == within[1]
+
+
+def test_strides_follow_the_order_of_the_axes():
+    grid = Grid.of([Layout(tp=2, cp=3, dp=5, pp=7, order=order) for order in ("tp-cp-dp-pp", "pp-dp-cp-tp")])
+
+    assert stride(grid, "tp").tolist() == [1, 105]
+    assert stride(grid, "dp").tolist() == [6, 7]
+    assert stride(grid, "pp").tolist() == [30, 1]
+
+
+def test_a_slower_link_of_the_a800_costs_exposed_tensor_parallel_time():
+    # reference: tensor 8 x pipeline 2 needs NVLink at 2(P-1)/P = 1.75 of the network; A100 300/160, A800 200/160
+    model = load_model("megatron-22b").architecture
+    layout = Layout(tp=8, pp=2, recompute="full")
+    a100, a800 = (priced(setting(model, node, 16, stack="korth"), layout) for node in ("dgx-a100-80g", "dgx-a800"))
+
+    assert 2 * 7 / 8 == 1.75
+    assert 300 / 160 == 1.875
+    assert 200 / 160 == 1.25
+    extra = float((a800.tensor_comm_s - a100.tensor_comm_s)[0])
+    assert float((a800.step_time_s - a100.step_time_s)[0]) == pytest.approx(extra, rel=0.2)  # and the bubble's share
+    assert float(a800.tensor_comm_s[0] / a100.tensor_comm_s[0]) > 1.25
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb"])
+@pytest.mark.parametrize(("stages", "micro"), [(2, 1), (4, 2), (4, 16)])
+def test_micro_batches_in_flight_are_those_of_the_schedule(schedule, stages, micro):
+    grid = Grid.of([Layout(pp=stages, schedule=schedule)])
+
+    assert float(in_flight(grid, micro)[0]) == passes_in_flight(schedule, stages, 1, micro, 0)
+
+
+def test_an_interleaved_schedule_holds_more_in_flight():
+    grid = Grid.of([Layout(pp=4, vpp=3, schedule="interleaved")])
+
+    assert float(in_flight(grid, 16)[0]) == pytest.approx(passes_in_flight("interleaved", 4, 3, 16, 0) / 3)
+
+
+def test_recomputation_trades_memory_for_time():
+    given = setting(load_model("llama3-8b").architecture)
+    prices = priced(given, *(Layout(dp=8, zero=3, recompute=mode) for mode in ("none", "selective", "full")))
+
+    assert prices.activations_bytes[0] >= prices.activations_bytes[1] > prices.activations_bytes[2]
+    assert (np.diff(prices.step_time_s) > 0).all()
+
+
+def test_the_prediction_says_how_far_off_it_may_be_and_what_it_leaves_out():
+    given = setting(stack="mpt")
+    known = performance(given, priced(given, Layout(dp=8)), 0)
+    strange = replace(given, stack="somebody-elses")
+    unknown = performance(strange, priced(strange, Layout(dp=8)), 0)
+
+    assert 0 < known.error_band < unknown.error_band
+    assert any("stragglers" in item for item in known.not_modelled)
+    assert any("software stack" in item for item in unknown.not_modelled)
+    assert known.mfu == pytest.approx(known.model_tflops_per_gpu / 312)
+
+
+def test_a_head_off_the_tensor_cores_and_a_fallback_are_said():
+    odd = replace(TWO_BILLION, num_attention_heads=20, num_key_value_heads=20, head_dim=108)
+    given = setting(odd, stack="bloom")
+    layout = Layout(tp=8)
+    found = performance(given, priced(given, layout), 0, layout).not_modelled
+
+    assert any("no multiple of 8" in item for item in found)
+    assert any("softmax falls back" in item for item in found)
+
+
+def test_a_cluster_without_accelerators_and_a_precision_it_lacks_are_refused():
+    given = setting()
+    with pytest.raises(InputError, match="accelerators"):
+        price(replace(given, cluster=replace(given.cluster, groups=())), Grid.of([Layout(dp=8)]))
+    with pytest.raises(InputError, match="fp8"):
+        price(replace(given, precision="fp8"), Grid.of([Layout(dp=8)]))
+
+
+def test_eight_gpus_of_one_node_and_of_two_give_other_prices():
+    one = setting(gpus=8)
+    two = replace(one, cluster=catalogue_cluster(load(), "dgx-a100-80g", nodes=2), gpus=16, global_batch=128)
+
+    assert priced(two, Layout(dp=16)).step_time_s[0] > priced(one, Layout(dp=8)).step_time_s[0]
