@@ -33,6 +33,20 @@ LossFunction = Callable[[Any, Tensor], Tensor]
 ROUNDS = 3  # of each measurement; the fastest counts
 SMALL_BYTES = 2**12
 NOT_MODELLED = ("collectives inside layers", "memory of activations", "the optimiser's update")
+UNPRICED = Performance(
+    step_time_s=0.0,
+    forward_s=0.0,
+    backward_s=0.0,
+    optimizer_s=0.0,
+    data_s=0.0,
+    tokens_per_s_per_gpu=0.0,
+    exposed_comm_s=0.0,
+    hidden_comm_s=0.0,
+    bubble_s=0.0,
+    model_tflops_per_gpu=0.0,
+    mfu=None,
+    peak_memory_bytes_per_gpu=0,
+)  # of a plan that was given, not chosen
 
 
 class WithLoss(nn.Module):
@@ -58,7 +72,7 @@ class Trained(NamedTuple):
 class Silent:
     """Notes that nobody keeps."""
 
-    def span(self, lane: Lane, name: str) -> AbstractContextManager[None]:
+    def span(self, lane: Lane, name: str, detail: str = "") -> AbstractContextManager[None]:
         """Do nothing."""
         return nullcontext()
 
@@ -98,18 +112,13 @@ def plan(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunction, 
     exposed = exposed_s(bucket_bytes) if chosen.dp > 1 else 0.0
     held = parameter_bytes * (2 + ADAM_MOMENTS) // (chosen.dp if chosen.zero == 3 else 1)
     step_s = forward_s + backward_s + exposed
-    predicted = Performance(
+    predicted = msgspec.structs.replace(
+        UNPRICED,
         step_time_s=step_s,
         forward_s=forward_s,
         backward_s=backward_s,
-        optimizer_s=0.0,
         exposed_comm_s=exposed,
-        hidden_comm_s=0.0,
-        bubble_s=0.0,
-        data_s=0.0,
         tokens_per_s_per_gpu=targets.numel() / ranks / step_s,
-        model_tflops_per_gpu=0.0,
-        mfu=None,
         peak_memory_bytes_per_gpu=held,
         not_modelled=NOT_MODELLED,
     )

@@ -14,7 +14,6 @@ from torch import Tensor, fx, nn
 from ..errors import InputError
 from .tensor import Attributes, Column, Row, Rule
 
-aten = torch.ops.aten
 _SPLITS = {"split", "split_with_sizes", "chunk"}
 _FEATUREWISE = _SPLITS | {
     *("view", "reshape", "_unsafe_view", "transpose", "permute", "contiguous", "clone", "flatten", "unflatten", "t"),
@@ -115,7 +114,7 @@ def _sections(node: fx.Node) -> tuple[int, ...]:
         for user in waiting.pop().users:
             value = user.meta.get("val")
             if _name(user) in _SPLITS:
-                sizes = tuple(part.shape[-1] for part in value)
+                sizes = tuple(part.shape[-1] for part in user.meta["val"])
                 if sum(sizes) == width:
                     return sizes
             elif isinstance(value, Tensor) and value.shape[-1:] == (width,):
@@ -140,7 +139,7 @@ def _name(node: fx.Node) -> str:
     target: Any = node.target
     if node.op != "call_function":
         return ""
-    return target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+    return str(target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__)
 
 
 def _is_size(node: fx.Node) -> bool:
