@@ -21,8 +21,7 @@ from typing import Any
 from benchmarks.result import Result
 
 RANKS = 4
-SLEEP_S, SLOWNESS = 0.1, 3.0
-ACCELERATOR = ",".join(f"{rank}:{SLEEP_S * (SLOWNESS if rank == RANKS - 1 else 1):g}" for rank in range(RANKS))
+SLOWNESS = 3.0
 SYNC = {"mode": "sync"}
 PATIENT = {"silence_s": 30.0}  # where no fault is tried, a late heartbeat is the machine's
 MODES: dict[str, dict[str, Any]] = {
@@ -90,6 +89,7 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--steps", type=int, default=0, help="of each run; default: the part's own")
     parser.add_argument("--modes", default="", help="contestants to run, separated by commas; others' last runs count")
     parser.add_argument("--runs", type=Path, default=Path("runs/async"))
+    parser.add_argument("--sleep", type=float, default=0.1, help="seconds of each share that stand for an accelerator")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args(arguments)
     runner = Runner(options.runs)
@@ -137,7 +137,8 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
     chosen = options.modes.split(",") if options.modes else list(MODES)
     found = []
     planned: dict[str, float] = {}
-    sleeps = tuple(float(part.split(":")[1]) for part in ACCELERATOR.split(","))
+    sleeps = tuple(options.sleep * (SLOWNESS if rank == RANKS - 1 else 1) for rank in range(RANKS))
+    pauses = ",".join(f"{rank}:{sleep:g}" for rank, sleep in enumerate(sleeps))
     around = Surroundings(parameters=0, compute_s=sleeps, bandwidth_bytes_per_s=1e9)
     for name, settings in MODES.items():
         known = set(AsynchronousMode.__struct_fields__)
@@ -148,9 +149,9 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
         label = f"straggler-{name.replace(' ', '')}"
         if name in chosen:
             path = runner.config(label, settings, {"steps": steps, "validate_every": 50})
-            runner.run(label, path, pauses=ACCELERATOR)
+            runner.run(label, path, pauses=pauses)
         rows = runner.rows(label)
-        if not rows:
+        if not rows or not runner.rows("straggler-sync"):
             continue
         found.append(
             {

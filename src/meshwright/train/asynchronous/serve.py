@@ -154,7 +154,7 @@ def _coordinate(
             raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
     finally:
         log.close()
-    if coordinator.records and config.train.record:
+    if config.train.record:
         _write_measured(config, plan, folder, [parse_record(text) for text in coordinator.records])
     if coordinator.stopped:
         return f"stopped after step {coordinator.ledger.step}; --resume {folder.path} goes on"
@@ -176,6 +176,8 @@ def _write_measured(config: JobConfig, plan: Plan, folder: RunFolder, records: l
     """Write what was measured: the parts of a step by the workers' records, its time by the rows of the run."""
     records = sorted((record for record in records if record.parts), key=lambda record: record.rank)
     rows = folder.metric_rows()
+    if not records or not rows:  # stopped before the first step was done
+        return
     measured_rows = rows[len(rows) // 10 :]
     step_time_s = sum(row["step_time_s"] for row in measured_rows) / len(measured_rows)
     workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
