@@ -1,5 +1,6 @@
 """The examples run, and show what their first lines promise."""
 
+import json
 import re
 import subprocess
 import sys
@@ -46,6 +47,16 @@ def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
     assert losses[0] == losses[1]
 
 
+@pytest.mark.timeout(120)
+def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
+    pytest.importorskip("transformers")
+    lines = run("parallelize", "dp=2,zero=3", "dp=1,tp=2").splitlines()
+
+    losses = [[float(loss) for loss in line.split()[-5:]] for line in lines if "." in line]
+    assert len(losses) == 3
+    assert all(row == pytest.approx(losses[0], rel=1e-5) for row in losses)
+
+
 def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     out = run("dgx_a100_against_a800")
 
@@ -54,6 +65,17 @@ def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     longer, explained, difference = re.search(r"takes ([\d.]+)% longer; .* explains (\S+) ms of (\S+) ms", out).groups()
     assert float(longer) > 1
     assert float(explained) > 0.8 * float(difference)
+
+
+@pytest.mark.timeout(120)
+def test_a_loop_of_ones_own_is_explained_by_its_traces(tmp_path):
+    out = run("own_loop", str(tmp_path / "made"))
+
+    assert "step time" in out
+    assert re.search(r"on 2 ranks \(4 steps traced\): \d+% computing", out)
+    page = json.loads((tmp_path / "made" / "report.json").read_text())
+    assert "Communication" in [section["heading"] for section in page["sections"]]
+    assert "all_reduce" in json.dumps(page)
 
 
 def test_405b_is_planned_and_its_published_layout_is_priced_beside():
