@@ -122,7 +122,7 @@ class Rank:
         found: dict[int, list[CollectiveFit]] = {}
         places: dict[int, tuple[tuple[int, ...], ...]] = {}
         largest = largest_bytes(layout, self._describe(layout))
-        for axis in ("tp", "cp", "data"):
+        for axis in ("tp", "cp", "data", "pp"):
             ranks = mesh.ranks(axis)  # type: ignore[arg-type]
             groups = self._everybody(ranks)
             if len(ranks) == 1 or len(ranks) not in largest:
@@ -133,6 +133,9 @@ class Rank:
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:
             found[self.ranks] = self._fit(whole, None, largest[self.ranks])
+        missing = sorted(set(largest) - set(found))
+        if missing:
+            raise ValueError(f"{layout}: no axis has {missing[0]} ranks, as its price asks for")
         return [fit for fits in found.values() for fit in fits]
 
     def _fit(
