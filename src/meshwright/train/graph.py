@@ -7,12 +7,10 @@ from ..layout import Plan
 from ..parallel.graph_view import graph_svg, unit_bounds
 from ..parallel.pipeline.capture import capture
 from ..parallel.split import rules_of
-from ..pipelines import Target, best_cut, schedule
+from ..pipelines import SLACK, Target, best_cut, schedule
 from ..workload.architecture import Architecture
 from ..workload.transformer import ModelConfig
 from .decoder import Decoder
-
-SLACK = 0.02  # as the engine cuts
 
 
 def decoder_graph(architecture: Architecture, plan: Plan) -> str:
