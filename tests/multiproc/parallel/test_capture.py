@@ -14,9 +14,9 @@ from tests.multiproc.parallel.captured import Skips, batch, train
 
 
 def check(name, text, rank_pool):
-    losses, weights = rank_pool(1).run(train, name, "dp=1,mbs=8", timeout_s=90)[0]
+    losses, weights = rank_pool(1).run(train, name, "dp=1,mbs=8", timeout_s=240)[0]
 
-    found = rank_pool(Layout.parse(text).world_size).run(train, name, text, timeout_s=90)
+    found = rank_pool(Layout.parse(text).world_size).run(train, name, text, timeout_s=240)
 
     assert found[0][0] == pytest.approx(losses, rel=1e-12)
     split = {key: value for _, owned in found for key, value in owned.items()}
@@ -31,6 +31,7 @@ def test_a_captured_module_trains_as_in_one_process(text, rank_pool):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(500)  # each rank imports transformers
 @pytest.mark.parametrize("name", ["llama", "gpt2", "resnet"])
 @pytest.mark.parametrize("text", ["dp=1,pp=3,mbs=2", "dp=2,pp=2,mbs=1,schedule=zb"])
 def test_models_of_transformers_train_as_in_one_process(name, text, rank_pool):
