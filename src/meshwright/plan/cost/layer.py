@@ -136,8 +136,9 @@ def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
 
 
 def _tensor_parallel(c: Coefficients, machine: Machine, model: Model, grid: Grid, tokens: Number) -> Number:
-    """Return seconds of the collectives of one direction: two all-reduces of T x h (a gather and a scatter with sp)."""
-    return 2.0 * all_reduce_s(c, axis_span(machine, c, grid, "tp"), HALF_BYTES * tokens * model.hidden)
+    """Return seconds of the collectives of one direction: two all-reduces of T x h; with sp gathers and scatters."""
+    over, size = axis_span(machine, c, grid, "tp"), HALF_BYTES * tokens * model.hidden
+    return np.where(grid.sp > 0, 4.0 * gather_s(c, over, size), 2.0 * all_reduce_s(c, over, size))
 
 
 def _context_parallel(
