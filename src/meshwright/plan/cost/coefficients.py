@@ -77,6 +77,7 @@ class Coefficients(NamedTuple):
     micro_s: Number  # seconds a micro-batch and virtual stage
     pace: Number  # of the stack as a whole
     flash: Number  # fact: 1 with a fused attention kernel
+    selective_comm: Number  # likewise of the collectives of the forward: gathers whose result is not kept
     selective_attention: Number  # likewise of the attention between the projections
     gradient_bytes: Number  # fact: of one gradient that travels
     scatter: Number  # fact: pipeline sends are cut over tp

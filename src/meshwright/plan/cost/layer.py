@@ -66,10 +66,11 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     selective = grid.recompute == 1
     products = projections[0] + network[0]
     part = c.selective_products * products + c.selective_elements * moved + c.selective_attention * attention[0]
+    repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
     again = Pass(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
-        exposed_s=np.where(full, forward.exposed_s, 0.0),
-        hidden_s=np.where(full, forward.hidden_s, 0.0),
+        exposed_s=repeated * forward.exposed_s,
+        hidden_s=repeated * forward.hidden_s,
     )
     return Layer(forward, backward, again)
 
