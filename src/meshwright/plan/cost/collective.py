@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cluster.curve import ONE_MIB, SHARE_OF_SIZE
+from ...cluster.curve import ONE_MIB
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number, stride
 
@@ -90,7 +90,7 @@ def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> 
     inside = np.maximum(c.start_s, c.small_s * mib**c.small_power) * group
     across = np.maximum(c.network_start_s, c.network_small_s * mib**c.network_power)
     fill = np.where(over.crosses, c.network_fill_s, c.fill_s * group)
-    return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * mib**SHARE_OF_SIZE)
+    return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * np.cbrt(mib))
 
 
 def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Number) -> Number:
