@@ -62,6 +62,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Number of ranks."""
         return self.tp * self.cp * self.dp * self.pp
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is plain synchronous data parallelism, where every rank holds the whole model."""
+        return self == Layout(dp=self.dp, mbs=self.mbs, recompute=self.recompute, order=self.order)
+
     def __str__(self) -> str:
         """Return the text form: every key that is not at its default, and always dp and mbs."""
         fixed = {"dp", "mbs"}

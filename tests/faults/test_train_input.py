@@ -49,7 +49,7 @@ def test_a_corpus_shorter_than_a_sequence(refused, tmp_path):
 def test_a_batch_that_does_not_divide(refused, tmp_path):
     corpus = f"data.paths=['{write_corpus(tmp_path)}']"
 
-    assert "not a multiple of dp x mbs" in refused("--set", corpus, "--layout", "dp=3,mbs=1")
+    assert "dp x mbs = 3" in refused("--set", corpus, "--layout", "dp=3,mbs=1")
     assert "does not divide the global batch" in refused("--set", corpus, "--layout", "dp=3")
     assert "do not divide over 3 ranks" in refused("--set", corpus, "--ranks", "3")
 
@@ -71,8 +71,11 @@ def test_more_than_the_disk_can_hold(refused, monkeypatch):
     assert "1 MiB are free" in refused()
 
 
-def test_a_layout_that_is_not_built(refused, tmp_path):
-    assert "data parallelism" in refused("--set", f"data.paths=['{write_corpus(tmp_path)}']", "--layout", "tp=2")
+def test_an_illegal_layout_says_the_rule_and_the_nearest_legal_ones(refused, tmp_path):
+    said = refused("--set", f"data.paths=['{write_corpus(tmp_path)}']", "--layout", "tp=2")
+
+    assert "tp: 2 does not divide num_key_value_heads = 1" in said
+    assert "the nearest legal: dp=1,cp=2" in said
 
 
 def test_a_port_in_use(refused):

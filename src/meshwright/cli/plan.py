@@ -37,6 +37,7 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
+@click.option("--refine", metavar="N", type=click.IntRange(min=1), help="Simulate the N fastest, rank by that.")
 @click.option("--intra", metavar="RATE", help="Of a GPU to its peers, per direction (450GB/s).")
 @click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
 @click.option("--latency", metavar="TIME", help="Of a hop between nodes (10us).")
@@ -95,6 +96,8 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
     if given["plot"] is not None and given["plot"].suffix != ".svg":
         raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
+    if given["refine"] is not None and (chosen or given["layout"] is not None or given["params"] is not None):
+        raise InputError("--refine: only with a search")
     for file in ("output", "html"):
         if given[file] is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
@@ -135,10 +138,14 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
 
 
 def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: "Console") -> int:
-    from ..plan.explore import explore
+    from ..plan.explore import price_all, study_of
+    from ..plan.refine import refined
     from ..report.planning import show_study
 
-    study = explore(setting, model=model.name)
+    priced = price_all(setting)
+    study = study_of(setting, priced, model=model.name)
+    if given["refine"] is not None:
+        study = refined(study, setting, priced, given["refine"])
     others = [*study.rows[1:], study.plain]
     _write(given, setting, study.best, others, study.reason)
     if given["as_json"]:

@@ -19,17 +19,12 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     """
     layout = plan.layout
     check_runnable(layout)
-    if layout == plain(layout):
+    if layout.is_plain:
         return DataParallel(module, plan, settings)
     mesh = Mesh(layout, device_type=settings.device.type)
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
     return Sharded(module, mesh, plan, settings)
-
-
-def plain(layout: Layout) -> Layout:
-    """Return the plain data-parallel layout with the same dp, mbs and recomputation."""
-    return Layout(dp=layout.dp, mbs=layout.mbs, recompute=layout.recompute)
 
 
 def check_runnable(layout: Layout, where: str = "--layout") -> None:

@@ -77,7 +77,11 @@ def price_all(setting: Setting) -> Priced:
 
 def explore(setting: Setting, *, model: str = "") -> Study:
     """Return what the search found; InputError if no layout is legal or none fits in memory."""
-    priced = price_all(setting)
+    return study_of(setting, price_all(setting), model=model)
+
+
+def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
+    """Return what priced layouts amount to; InputError if none fits in memory."""
     if not len(priced.grid):
         raise InputError(_does_not_fit(priced))
     order = np.argsort(priced.prices.step_time_s, kind="stable")

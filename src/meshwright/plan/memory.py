@@ -1,45 +1,99 @@
-"""Peak bytes of live tensors on one rank under data parallelism."""
+"""Peak bytes of live tensors on one rank, in float32 with AdamW, under every split but pipelines.
+
+`workload` is what one rank computes (`workload.transformer.describe` with the layout): tensor, context and expert
+parallelism have made its operators and parameters smaller. ZeRO cuts what is left of weights, gradients and moments.
+"""
 
 import math
+from typing import NamedTuple
 
 from ..layout import Layout
 from ..workload.graph import Layer, Workload
 
 FLOAT32_BYTES = 4
 ADAM_MOMENTS = 2
+GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
 
 
-def peak_memory_bytes(workload: Workload, layout: Layout) -> int:
-    """Return the peak bytes of live tensors of a rank, in float32 with AdamW.
+class _States(NamedTuple):
+    """Bytes of weights, gradients and moments: throughout a step, and what comes on top in parts of it."""
 
-    Weights, their two moments and (with more than one rank, where they are kept in buckets) gradients live throughout.
-    On top comes the highest of three moments of a micro-batch: the loss's backward, with all activations kept and two
-    tensors of the logits' size; the last layer's backward; and, on one rank, that of the first layer, when the
-    gradients of all others are there.
+    throughout: int
+    at_loss: int  # when the loss's backward begins
+    in_layers: int  # while a layer's backward runs
+    at_end: int  # in the first layer's backward, when the gradients of all others are there
+
+
+def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1) -> int:
+    """Return the peak bytes of live tensors of a rank.
+
+    To what lives throughout comes the highest of three moments of a micro-batch: the loss's backward, with all
+    activations kept and two tensors of the logits' size; the last layer's backward; and that of the first layer.
     """
-    weights = FLOAT32_BYTES * workload.parameters
-    steady = weights * (1 + ADAM_MOMENTS)
     output = workload.layers[-1]
-    kept = kept_activation_bytes(workload, layout)
-    loss = kept + 2 * FLOAT32_BYTES * math.prod(output.operators[-1].shape)
     deepest = max(workload.layers, key=lambda layer: layer.count)
-    again = deepest.saved_bytes if layout.recompute == "full" else 0
-    last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest)
-    if layout.dp > 1:
-        return steady + weights + max(loss, last_layer)
-    first_layer = weights + deepest.saved_bytes + _widest_bytes(deepest)
-    return steady + max(loss, last_layer, first_layer)
+    kept = kept_activation_bytes(workload, layout)
+    again = _recomputed_bytes(deepest, layout)
+    states = _states(workload, layout, micro_batches)
+    loss = kept + 2 * FLOAT32_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
+    last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest) + states.in_layers
+    first_layer = deepest.saved_bytes + _widest_bytes(deepest) + states.at_end
+    return states.throughout + max(loss, last_layer, first_layer)
 
 
 def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
-    """Return the bytes of activations that one micro-batch keeps for backward: of recomputed layers, their input."""
-    if layout.recompute != "full":
-        return workload.saved_bytes
-    kept = 0
-    for layer in workload.layers:
-        rows, hidden = layer.operators[0].shape[:2]
-        kept += layer.count * FLOAT32_BYTES * rows * hidden if layer.recomputable else layer.saved_bytes
+    """Return the bytes of activations that one micro-batch keeps for backward."""
+    return sum(layer.count * _kept_bytes(layer, layout) for layer in workload.layers)
+
+
+def _kept_bytes(layer: Layer, layout: Layout) -> int:
+    """Return what a layer keeps: everything; under selective recomputation its input and what products return."""
+    if layout.recompute == "none" or not layer.recomputable:
+        return layer.saved_bytes
+    rows, hidden = layer.operators[0].shape[:2]
+    kept = FLOAT32_BYTES * rows * hidden
+    if layout.recompute == "selective":
+        for operator in layer.operators:
+            if operator.kind == "linear":
+                kept += FLOAT32_BYTES * operator.shape[0] * operator.shape[2]
+            elif operator.kind == "attention":
+                batch, heads, _, length, width = operator.shape
+                kept += FLOAT32_BYTES * batch * heads * length * (width + 1)  # the output, a log-sum-exp a row
     return kept
+
+
+def _recomputed_bytes(layer: Layer, layout: Layout) -> int:
+    """Return what a layer's backward computes again before it starts."""
+    return 0 if layout.recompute == "none" else layer.saved_bytes - (_kept_bytes(layer, layout) - _input_bytes(layer))
+
+
+def _input_bytes(layer: Layer) -> int:
+    rows, hidden = layer.operators[0].shape[:2]
+    return FLOAT32_BYTES * rows * hidden
+
+
+def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
+    weights = FLOAT32_BYTES * workload.parameters
+    ranks = layout.dp * layout.cp // layout.replicas
+    share = -(-weights // ranks)
+    if layout.zero == 0:
+        if ranks > 1 or micro_batches > 1:  # gradients stay in their buckets, or until the last micro-batch
+            return _States(weights * (2 + ADAM_MOMENTS), 0, 0, 0)
+        return _States(weights * (1 + ADAM_MOMENTS), 0, 0, weights)
+    if layout.zero == 1:  # weights and gradients in flat buckets, of the sums and the moments a part
+        return _States(2 * weights + (1 + ADAM_MOMENTS) * share, 0, 0, 0)
+    layer = max(workload.layers, key=lambda item: item.count)
+    one = FLOAT32_BYTES * layer.parameters
+    root = weights - layer.count * one  # embedding, last norm and output, gathered throughout
+    gathered = weights if layout.zero == 2 else root
+    ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
+    accumulated = share if micro_batches > 1 else 0
+    return _States(
+        throughout=share * (1 + ADAM_MOMENTS) + root + accumulated,
+        at_loss=gathered - root,
+        in_layers=gathered - root + ahead + root + one,
+        at_end=ahead + root + 2 * one + share - accumulated,
+    )
 
 
 def _widest_bytes(layer: Layer) -> int:

@@ -11,6 +11,7 @@ from ..timeline import Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from .memory import peak_memory_bytes
+from .split_step import predict_split_step
 from .step import StepInputs, performance, predict_step
 
 MIN_BUCKET_BYTES = 2**20
@@ -19,7 +20,7 @@ MIN_BUCKET_BYTES = 2**20
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be planned."""
 
-    describe: Callable[[int], Workload]  # the workload of a micro-batch of so many sequences
+    describe: Callable[[Layout], Workload]  # what one rank computes in a micro-batch
     global_batch: int
     seq_len: int
     backend: str
@@ -55,7 +56,13 @@ def fits(layout: Layout, problem: Problem) -> bool:
 
 def needed_bytes(layout: Layout, problem: Problem) -> int:
     """Return the bytes that all ranks of a layout take together."""
-    return layout.world_size * (problem.runtime_bytes + peak_memory_bytes(problem.describe(layout.mbs), layout))
+    return layout.world_size * (problem.runtime_bytes + planned_peak_bytes(layout, problem))
+
+
+def planned_peak_bytes(layout: Layout, problem: Problem) -> int:
+    """Return the peak bytes of live tensors of a rank."""
+    count = micro_batches(layout, problem.global_batch)
+    return peak_memory_bytes(problem.describe(layout), layout, micro_batches=count)
 
 
 def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
@@ -92,17 +99,19 @@ def choose(
     priced = []
     for layout in layouts:
         inputs = StepInputs(
-            workload=problem.describe(layout.mbs),
+            workload=problem.describe(layout),
+            whole=problem.describe(Layout(mbs=layout.mbs)),
             global_batch=problem.global_batch,
             measured=measured,
             backend=problem.backend,
             peak_flops_per_s=peak_flops_per_s.get(layout.world_size),
             data_s=problem.data_s_per_sequence * layout.mbs,
         )
-        memory = peak_memory_bytes(inputs.workload, layout)
+        memory = planned_peak_bytes(layout, problem)
         options = []
+        predict = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
         for bucket in bucket_sizes(inputs.workload.parameters * 4, layout.dp):
-            timeline = predict_step(layout, inputs, bucket)
+            timeline = predict(layout, inputs, bucket)
             options.append((performance(timeline, layout, inputs, memory), bucket, timeline))
         best = min(options, key=lambda option: option[0].step_time_s)
         priced.append((Candidate(layout, best[0]), best[1], best[2]))

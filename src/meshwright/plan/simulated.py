@@ -45,7 +45,7 @@ def effective_cluster(setting: Setting) -> Cluster:
         gpu_bandwidth_bytes_per_s=inside,
         peer_bandwidth_bytes_per_s=group.peer_bandwidth_bytes_per_s * inside / group.gpu_bandwidth_bytes_per_s,
         mesh=tuple((a, b, rate * link) for a, b, rate in group.mesh),
-        gpu_latency_s=float(c.link_latency_s * c.pace),
+        gpu_latency_s=float(c.small_s / 10.0 * c.pace),  # as the cost model takes it for a send
         nic_bandwidth_bytes_per_s=node / max(1, group.nics),
         nic_latency_s=float(c.network_latency_s * c.pace),
         count=-(-setting.gpus // group.gpus) if setting.gpus > group.gpus else group.count,
@@ -87,7 +87,9 @@ def _stage(
     gather = Comm(axis="replicas", collective="all_gather", bytes=round(HALF_BYTES * each))
     scatter = Comm(axis="replicas", collective="reduce_scatter", bytes=round(float(c.gradient_bytes) * each))
     rings = _rings(setting, layout)
-    zero3 = layout.zero == 3
+    alone = layout.pp == 1  # in a pipeline weights stay gathered and gradients are summed whole, as `cost` has it
+    zero3 = layout.zero == 3 and alone
+    scattered = layout.zero >= 2 and alone
     all_reduce = Comm(axis="replicas", collective="all_reduce", bytes=scatter.bytes)
     return Stage(
         forward=Pass(
@@ -101,11 +103,11 @@ def _stage(
             layers=layers,
             comms=inside * twice,
             ahead=rings * 2 + ((gather,) if zero3 else ()),
-            behind=(scatter,) if zero3 else (),
+            behind=(scatter,) if scattered else (),
         ),
         output_bytes=round(_activation_bytes(setting, layout) / (layout.tp if layout.sp or c.scatter > 0 else 1)),
-        gradients=() if zero3 else (scatter if layout.zero else all_reduce,) * layers,
-        parameters=(replace(gather, bytes=round(HALF_BYTES * held)),) if layout.zero in (1, 2) else (),
+        gradients=() if scattered else (scatter if layout.zero else all_reduce,) * layers,
+        parameters=(replace(gather, bytes=round(HALF_BYTES * held)),) if layout.zero and not zero3 else (),
     )
 
 
@@ -118,7 +120,7 @@ def _inside(setting: Setting, layout: Layout, c: Coefficients) -> tuple[Comm, ..
         found += [Comm(axis="tp", collective=name, bytes=size) for name in names * 2]
     model = setting.architecture
     if layout.ep > 1 and model.experts:
-        share = model.moe_layers / model.num_hidden_layers * (1 - float(c.ep_hidden))
+        share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed)
         sent = _activation_bytes(setting, layout) * model.experts_per_token / (layout.tp if layout.sp else 1)
         found += [Comm(axis="ep", collective="all_to_all", bytes=round(sent * share))] * 2
     return tuple(found)

@@ -29,6 +29,7 @@ class StepInputs(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     peak_flops_per_s: float | None  # of one rank
     data_s: float = 0.0  # to draw one micro-batch
+    whole: Workload | None = None  # of the unsplit model, where `workload` is what one of its ranks computes
 
 
 class Times:
@@ -84,18 +85,18 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
     spans: list[Span] = []
     now = 0.0
     for index in range(count):
-        now = _append(spans, "data", "data", now, inputs.data_s)
-        now = _append(spans, "compute", "forward", now, forward_s)
+        now = append_span(spans, "data", "data", now, inputs.data_s)
+        now = append_span(spans, "compute", "forward", now, forward_s)
         extra_s = copy_s if index or ranks > 1 else 0.0  # gradients are added, or copied into their buckets
         if index < count - 1 or ranks == 1:
-            now = _append(spans, "compute", "backward", now, backward_s + extra_s)
+            now = append_span(spans, "compute", "backward", now, backward_s + extra_s)
         else:
-            now = _overlapped_backward(spans, now, backward_s + extra_s, layout, inputs, bucket_bytes)
+            now = overlapped_backward(spans, now, backward_s + extra_s, layout.world_size, inputs, bucket_bytes)
     update_s = sum(times.of(op)[0] for op in inputs.workload.update)
-    now = _append(spans, "compute", "optimizer", now, update_s)
+    now = append_span(spans, "compute", "optimizer", now, update_s)
     if ranks > 1:  # the loss is averaged for the log
         time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, ranks, LOSS_BYTES)
-        now = _append(spans, "comm", "all_reduce", now, time_s, size_bytes=LOSS_BYTES)
+        now = append_span(spans, "comm", "all_reduce", now, time_s, size_bytes=LOSS_BYTES)
     return Timeline(spans=tuple(spans), source="predicted")
 
 
@@ -117,7 +118,8 @@ def buckets(workload: Workload, bucket_bytes: int) -> list[int]:
 def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_bytes: int) -> Performance:
     """Return what a predicted timeline adds up to."""
     tokens = inputs.global_batch * inputs.workload.seq_len
-    flops = inputs.workload.model_flops * inputs.global_batch / inputs.workload.micro_batch
+    whole = inputs.whole or inputs.workload
+    flops = whole.model_flops * inputs.global_batch / whole.micro_batch
     return summarize(
         [step_parts(timeline.spans)],
         ranks=layout.world_size,
@@ -125,23 +127,33 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
         model_flops_per_step=flops,
         peak_flops_per_s=inputs.peak_flops_per_s,
         peak_memory_bytes=memory_bytes,
-        error_band=ERROR_BAND,
+        error_band=ERROR_BAND if layout.is_plain else SPLIT_ERROR_BAND,
         not_modelled=NOT_MODELLED,
         calibration=(f"operators and collectives of machine {inputs.measured.fingerprint}",),
     )
 
 
 ERROR_BAND = 0.15  # the share within which step times of quiet machines are held to lie
+SPLIT_ERROR_BAND = 0.5  # of layouts other than plain data parallel, whose collectives are priced from all-reduces
 NOT_MODELLED = (
     "other programs on the same cores",
     "checkpoints and validation (outside the step)",
 )
 
 
-def _overlapped_backward(
-    spans: list[Span], now: float, backward_s: float, layout: Layout, inputs: StepInputs, bucket_bytes: int
+def overlapped_backward(
+    spans: list[Span],
+    now: float,
+    backward_s: float,
+    ranks: int,
+    inputs: StepInputs,
+    bucket_bytes: int,
+    ratio: float = 1.0,
 ) -> float:
-    """Append the last backward with its buckets in flight; return when both are over."""
+    """Append the last backward with its buckets in flight among `ranks`; return when both are over.
+
+    `ratio` is the time of a bucket's collective over that of an all-reduce.
+    """
     sizes = buckets(inputs.workload, bucket_bytes)
     total = sum(sizes)
     start = queue_free = now
@@ -149,14 +161,14 @@ def _overlapped_backward(
     for size in sizes:
         segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
         now = _advance(now, segment_s, queue_free, share)
-        fit = find_fit(inputs.measured, "all_reduce", inputs.backend, layout.world_size, size)
+        fit = find_fit(inputs.measured, "all_reduce", inputs.backend, ranks, size)
         share = fit.busy_share
         begin = max(now, queue_free)
-        queue_free = begin + fit.alpha_s + fit.beta_s_per_byte * size
+        queue_free = begin + ratio * (fit.alpha_s + fit.beta_s_per_byte * size)
         spans.append(Span(0, "comm", "all_reduce", begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank ends last, and the last bucket waits for it
-    late_s = now * _straggling(inputs.measured, layout.world_size)
+    late_s = now * _straggling(inputs.measured, ranks)
     done = max(queue_free, now) + late_s
     spans[-2] = msgspec.structs.replace(spans[-2], end_s=done)
     return done
@@ -184,7 +196,10 @@ def _copy_s(inputs: StepInputs) -> float:
     return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * inputs.workload.parameters / bandwidth
 
 
-def _append(spans: list[Span], lane: str, name: str, start: float, duration: float, *, size_bytes: int = 0) -> float:
+def append_span(
+    spans: list[Span], lane: str, name: str, start: float, duration: float, *, size_bytes: int = 0
+) -> float:
+    """Append a span of rank 0 and return its end."""
     spans.append(Span(0, lane, name, start, start + duration, bytes=size_bytes))  # type: ignore[arg-type]
     return start + duration
 

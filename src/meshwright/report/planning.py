@@ -36,6 +36,8 @@ def show_study(console: Console, study: Study) -> None:
     title = "the fastest of each way to split"
     console.print(rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
     console.print(study.reason, highlight=False)
+    if study.best.simulated_s is None:
+        console.print("step times come from closed formulas; --refine 100 simulates the fastest", highlight=False)
     if study.pareto:
         console.print(_pareto(study.pareto))
     console.print(_micro_batches(study))
@@ -210,7 +212,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
     console.print(
         "scaling stays within 10 % of linear up to all GPUs"
         if scaling.breaks_at is None
-        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there on",
+        else f"linear scaling breaks at {scaling.breaks_at:,} GPUs: under 90 % of the best throughput a GPU from there",
         highlight=False,
     )
 

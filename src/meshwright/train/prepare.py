@@ -17,7 +17,9 @@ from ..cluster.local import available_memory_bytes, local_cluster, usable_cores
 from ..errors import InputError
 from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
+from ..plan.legality import illegal, nearest_legal
 from ..plan.search import Problem, candidates, choose, shortlist
+from ..plan.split_step import largest_bytes, update_operators
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -45,14 +47,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    config: JobConfig, path: Path, *, ranks: int | None = None, recalibrate: bool = False, say: Say
+    config: JobConfig, path: Path | None, *, ranks: int | None = None, recalibrate: bool = False, say: Say
 ) -> Prepared:
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
-    `path` is the run folder to be, `ranks` the number of ranks that an external launcher has started (None: the
-    planner chooses). Every fault of the input is an InputError before anything is written.
+    `path` is the run folder to be (None: it is there already), `ranks` the number of ranks that an external launcher
+    has started (None: the planner chooses). Every fault of the input is an InputError before anything is written.
     """
-    check_writable(path, _written_bytes(config))
+    if path is not None:
+        check_writable(path, _written_bytes(config))
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     cluster = local_cluster(_gpus())
@@ -123,6 +126,11 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
             )
         layout = msgspec.structs.replace(layout, mbs=share)
     check_runnable(layout)
+    sizes = {"global_batch": config.train.global_batch, "seq_len": config.data.seq_len}
+    broken = illegal(layout, config.model, **sizes)
+    if broken:
+        near = ", ".join(map(str, nearest_legal(layout, config.model, **sizes)))
+        raise InputError(f"--layout {text}: {'; '.join(broken)}" + (f" (the nearest legal: {near})" if near else ""))
     return layout
 
 
@@ -186,7 +194,9 @@ def _names(files: tuple[tuple[Path, Path], ...]) -> str:
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
     return Problem(
-        describe=lambda mbs: describe(config.model, seq_len=config.data.seq_len, micro_batch=mbs),
+        describe=lambda layout: describe(
+            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout
+        ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,
         backend=backend,
@@ -215,20 +225,23 @@ def _data_s(config: JobConfig, corpus: Corpus) -> float:
 
 def _requests(layouts: list[Layout], problem: Problem) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
-    requests = []
-    for ranks in sorted({layout.world_size for layout in layouts}):
-        operators: dict[str, Operator] = {}
-        parameter_bytes = 0
-        for layout in (item for item in layouts if item.world_size == ranks):
-            workload = problem.describe(layout.mbs)
-            parameter_bytes = 4 * workload.parameters
-            every = [op for layer in workload.layers for op in layer.operators] + list(workload.update)
-            operators |= {op.key: op for op in every}
-        sizes = tuple(sizes_to_measure(parameter_bytes)) if ranks > 1 else ()
-        requests.append(
-            Request(ranks=ranks, backend=problem.backend, operators=tuple(operators.values()), collective_bytes=sizes)
+    operators: dict[int, dict[str, Operator]] = {}
+    largest: dict[int, int] = {}
+    for layout in layouts:
+        workload = problem.describe(layout)
+        every = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
+        operators.setdefault(layout.world_size, {}).update({op.key: op for op in every})
+        for ranks, size_bytes in largest_bytes(layout, workload).items():
+            largest[ranks] = max(size_bytes, largest.get(ranks, 0))
+    return [
+        Request(
+            ranks=ranks,
+            backend=problem.backend,
+            operators=tuple(operators.get(ranks, {}).values()),
+            collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
         )
-    return requests
+        for ranks in sorted(operators.keys() | largest.keys())
+    ]
 
 
 def _peak_flops_per_s(measured: Measurements, ranks: int) -> float:

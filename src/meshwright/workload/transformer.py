@@ -4,8 +4,11 @@ Sizes carry the key names of a Hugging Face config.json. The operators listed he
 calls, one by one, so that a price for each adds up to a step.
 """
 
+import math
+
 import msgspec
 
+from ..layout import Layout
 from .graph import Layer, Operator, Workload
 
 FLOAT32_BYTES = 4
@@ -55,72 +58,83 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def experts(self) -> int:
+        """Experts of a layer, 0 for a dense model: the name that `plan.legality` knows."""
+        return self.num_local_experts
+
+    @property
     def qkv_size(self) -> int:
         """Rows of the fused query, key and value projection."""
         return (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
 
 
-def parameter_shapes(model: ModelConfig) -> list[tuple[int, ...]]:
-    """Return the shape of every parameter tensor, in the order of the module (a tied output counts once)."""
-    hidden, inner = model.hidden_size, model.intermediate_size
-    layer: list[tuple[int, ...]] = [
-        *((hidden,), (model.qkv_size, hidden), (hidden, hidden)),
-        *((hidden,), (2 * inner, hidden), (hidden, inner)),
-    ]
-    shapes: list[tuple[int, ...]] = [(model.vocab_size, hidden), *layer * model.num_hidden_layers, (hidden,)]
-    return shapes if model.tie_word_embeddings else [*shapes, (model.vocab_size, hidden)]
+def parameter_shapes(model: ModelConfig, *, tp: int = 1, ep: int = 1) -> list[tuple[int, ...]]:
+    """Return the shape of every parameter tensor that a rank of tp and ep holds, in the order of the module.
+
+    A tied output counts once.
+    """
+    hidden, inner, vocabulary = model.hidden_size, model.intermediate_size // tp, model.vocab_size // tp
+    attention: list[tuple[int, ...]] = [(hidden,), (model.qkv_size // tp, hidden), (hidden, hidden // tp), (hidden,)]
+    network: list[tuple[int, ...]] = [(2 * inner, hidden), (hidden, inner)]
+    if model.num_local_experts:
+        held = model.num_local_experts // ep
+        network = [(model.num_local_experts, hidden), (held, 2 * inner, hidden), (held, hidden, inner)]
+    shapes = [(vocabulary, hidden), *(attention + network) * model.num_hidden_layers, (hidden,)]
+    return shapes if model.tie_word_embeddings else [*shapes, (vocabulary, hidden)]
 
 
-def describe(model: ModelConfig, *, seq_len: int, micro_batch: int) -> Workload:
-    """Return what one micro-batch of `micro_batch` sequences computes, layer by layer, in float32."""
-    rows = micro_batch * seq_len
-    hidden, inner = model.hidden_size, model.intermediate_size
-    heads, kv_heads, head_dim = model.num_attention_heads, model.num_key_value_heads, model.head_dim
+def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layout | None = None) -> Workload:
+    """Return what one micro-batch of `micro_batch` sequences computes, layer by layer, in float32.
+
+    With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds.
+    """
+    split = layout or Layout()
+    tp, length = split.tp, seq_len // split.cp
+    rows = micro_batch * length
+    outside = rows // tp if split.sp else rows  # rows of norms and residuals
+    hidden, vocabulary = model.hidden_size, model.vocab_size // tp
+    heads, kv_heads, head_dim = model.num_attention_heads // tp, model.num_key_value_heads // tp, model.head_dim
+    shapes = parameter_shapes(model, tp=tp, ep=split.ep)
+    embedding_shapes = 1 if model.tie_word_embeddings else 2
+    layer_parameters = sum(map(math.prod, shapes[1 : len(shapes) - embedding_shapes])) // model.num_hidden_layers
     layer = Layer(
         name="decoder layer",
         count=model.num_hidden_layers,
         recomputable=True,
-        parameters=2 * hidden + model.qkv_size * hidden + hidden * hidden + 3 * inner * hidden,
+        parameters=layer_parameters,
         operators=(
-            _rms_norm(rows, hidden),
-            _linear(rows, hidden, model.qkv_size),
+            _rms_norm(outside, hidden),
+            _linear(rows, hidden, model.qkv_size // tp),
             # attention keeps the rotated queries and keys; the rotation itself keeps only its small tables
             Operator(
                 kind="split_heads",
-                shape=(micro_batch, seq_len, heads, kv_heads, head_dim),
+                shape=(micro_batch, length, heads, kv_heads, head_dim),
                 forward_flops=3 * rows * (heads + kv_heads) * head_dim,
             ),
-            _attention(micro_batch, heads, kv_heads, seq_len, head_dim),
-            _linear(rows, hidden, hidden),
-            Operator(kind="add", shape=(rows, hidden), forward_flops=rows * hidden),
-            _rms_norm(rows, hidden),
-            _linear(rows, hidden, 2 * inner),
-            Operator(
-                kind="swiglu",
-                shape=(rows, inner),
-                forward_flops=5 * rows * inner,
-                saved_bytes=FLOAT32_BYTES * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
-            ),
-            _linear(rows, inner, hidden),
-            Operator(kind="add", shape=(rows, hidden), forward_flops=rows * hidden),
+            *_attentions(micro_batch, heads, kv_heads, length, head_dim, split.cp),
+            _linear(rows, hidden // tp, hidden),
+            Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
+            _rms_norm(outside, hidden),
+            *_network(model, rows, outside, tp),
+            Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
     )
     embedding = Layer(
         name="embedding",
-        parameters=model.vocab_size * hidden,
-        operators=(Operator(kind="embedding", shape=(rows, model.vocab_size, hidden), saved_bytes=8 * rows),),
+        parameters=vocabulary * hidden,
+        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows),),
     )
     output = Layer(
         name="output",
-        parameters=hidden + (0 if model.tie_word_embeddings else model.vocab_size * hidden),
+        parameters=hidden + (0 if model.tie_word_embeddings else vocabulary * hidden),
         operators=(
-            _rms_norm(rows, hidden),
-            _linear(rows, hidden, model.vocab_size),
+            _rms_norm(outside, hidden),
+            _linear(rows, hidden, vocabulary),
             Operator(
                 kind="cross_entropy",
-                shape=(rows, model.vocab_size),
-                forward_flops=5 * rows * model.vocab_size,
-                saved_bytes=FLOAT32_BYTES * rows * model.vocab_size,  # the log-probabilities
+                shape=(rows, vocabulary),
+                forward_flops=5 * rows * vocabulary,
+                saved_bytes=FLOAT32_BYTES * rows * vocabulary,  # the log-probabilities
             ),
         ),
     )
@@ -129,8 +143,38 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int) -> Workload:
         micro_batch=micro_batch,
         seq_len=seq_len,
         layers=(embedding, layer, output),
-        parameter_shapes=tuple(parameter_shapes(model)),
+        parameter_shapes=tuple(shapes),
     )
+
+
+def _network(model: ModelConfig, rows: int, outside: int, tp: int) -> tuple[Operator, ...]:
+    """Return the operators of a layer's dense network, or of its experts under an even load."""
+    hidden, inner = model.hidden_size, model.intermediate_size // tp
+    router: tuple[Operator, ...] = ()
+    if model.num_local_experts:
+        router = (_linear(outside, hidden, model.num_local_experts),)
+        rows *= model.num_experts_per_tok
+    activation = Operator(
+        kind="swiglu",
+        shape=(rows, inner),
+        forward_flops=5 * rows * inner,
+        saved_bytes=FLOAT32_BYTES * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
+    )
+    return (*router, _linear(rows, hidden, 2 * inner), activation, _linear(rows, inner, hidden))
+
+
+def _attentions(batch: int, heads: int, kv_heads: int, length: int, head_dim: int, cp: int) -> list[Operator]:
+    """Return attention over a rank's positions, as often as its length squared goes into its work under cp.
+
+    An early and a late chunk of length / 2 see (2 cp + 1) length / 2 positions together, where a rank alone sees
+    its own `length`.
+    """
+    one = _attention(batch, heads, kv_heads, length, head_dim)
+    if cp == 1:
+        return [one]
+    gathered = FLOAT32_BYTES * 2 * batch * length * cp * kv_heads * head_dim  # keys and values of all ranks
+    again = msgspec.structs.replace(one, saved_bytes=0)
+    return [msgspec.structs.replace(one, saved_bytes=one.saved_bytes + gathered), *[again] * round((2 * cp - 3) / 4)]
 
 
 def _linear(rows: int, inputs: int, outputs: int) -> Operator:

@@ -13,7 +13,7 @@ MODEL = ModelConfig()
 
 def problem(**changes):
     fields = {
-        "describe": lambda mbs: describe(MODEL, seq_len=128, micro_batch=mbs),
+        "describe": lambda layout: describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout),
         "global_batch": 4, "seq_len": 128, "backend": "gloo", "memory_bytes": 2**34, "runtime_bytes": 2**28,
         "data_s_per_sequence": 0.0,
     }  # fmt: skip

@@ -2,9 +2,10 @@
 
 Per parameter in mixed precision: weight 2, gradient 4, master weight and Adam's moments 12: 18 bytes, of which ZeRO-1
 divides the 12 over the data-parallel ranks, ZeRO-2 the gradient too, ZeRO-3 all (Rajbhandari et al. 2020, arXiv
-1910.02054). Activations of a layer for T tokens: T h (10 + 24/t) bytes and 5 bytes a score where attention is not
-fused (Korthikanti et al. 2022, arXiv 2205.05198, equation 2), with 24 h taken apart for grouped heads and gated
-networks; full recomputation keeps the layer's input, 2 T h.
+1910.02054); in a pipeline gradients are summed whole and weights stay gathered. Activations of a layer for T tokens:
+T h (10 + 24/t) bytes and 5 bytes a score where attention is not fused (Korthikanti et al. 2022, arXiv 2205.05198,
+equation 2), with 24 h taken apart for grouped heads and gated networks; full recomputation keeps the layer's input,
+2 T h.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def memory_bytes(
     once = dense / ranks + experts / expert_ranks
     unit = held / layers  # ZeRO-3 gathers one layer while it computes another, and keeps all in a pipeline
     parameters = weight * np.where((grid.zero == 3) & (grid.pp <= 1), once + 2.0 * unit * (ranks > 1), held)
-    gradients = gradient * np.where(grid.zero >= 2, once, held)
+    gradients = gradient * np.where((grid.zero >= 2) & (grid.pp <= 1), once, held)  # a pipeline sums them whole
     states = optimizer * np.where(grid.zero >= 1, once, held)
     tokens = grid.mbs * seq_len / grid.cp
     kept = layer_bytes(c, model, grid, seq_len)

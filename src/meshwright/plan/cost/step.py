@@ -144,10 +144,11 @@ def _data_parallel(
 ) -> tuple[Number, Number]:
     """Return exposed and hidden seconds of gradients and sharded parameters.
 
-    Plain and ZeRO-1, -2: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and,
-    for the gather, forward. ZeRO-3: parameters gathered for the forward and again for the backward of every
-    micro-batch, gradients scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277); once a step in a
-    pipeline, whose stages keep what they gathered (torchtitan's default).
+    Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
+    the gather, forward. ZeRO-2: a scatter in every micro-batch's backward, and a gather. ZeRO-3: parameters gathered
+    for the forward and again for the backward of every micro-batch, gradients scattered, all beside the computation
+    (Zhao et al. 2023, arXiv 2304.11277). In a pipeline both scatter once a step, and ZeRO-3 gathers once: its stages
+    keep what they gathered (torchtitan's default).
     """
     ranks = grid.dp * grid.cp
     group = np.minimum(ranks, shard)
@@ -156,10 +157,13 @@ def _data_parallel(
     outer = span(machine, c, ranks / group, step * group)
     replicas = all_reduce_s(c, outer, c.gradient_bytes * held / group)
     whole = span(machine, c, ranks, step)
-    scattered = gather_s(c, whole, c.gradient_bytes * held) + gather_s(c, whole, HALF_BYTES * held)
-    plain = np.where(grid.zero > 0, scattered, all_reduce_s(c, whole, c.gradient_bytes * held))
+    gradients, weights = gather_s(c, whole, c.gradient_bytes * held), gather_s(c, whole, HALF_BYTES * held)
+    # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own; in a pipeline the last one does
+    scatters = np.where((grid.zero == 2) & (grid.pp <= 1), micro, 1.0)
+    reduced = all_reduce_s(c, whole, c.gradient_bytes * held)
+    plain = np.where(grid.zero > 0, scatters * gradients + weights, reduced)
     backward = layers * (layer.backward.total_s + layer.again.total_s)
-    window = c.dp_hidden * (backward + np.where(grid.zero > 0, layers * layer.forward.total_s, 0.0))
+    window = c.dp_hidden * (scatters * backward + np.where(grid.zero > 0, layers * layer.forward.total_s, 0.0))
     exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
     gathers = gather_s(c, inner, HALF_BYTES * held)
     scatter = gather_s(c, inner, c.gradient_bytes * held)

@@ -1,0 +1,168 @@
+"""Time of one step of a model split over tensor, context, expert and data ranks with ZeRO, from measured times.
+
+Compute is that of one rank (`workload.transformer.describe` with the layout). Collectives inside forward and backward
+block: the layer waits for them. Gradients in buckets overlap with the last backward as under plain data parallelism.
+
+What each layer sends, C the bytes of its activations [rows, features] on a rank without sequence parallelism:
+
+    tp    an all-reduce of C after attention and after the network, one before each in backward (or, under sequence
+          parallelism, the all-gather and reduce-scatter that it consists of); the embedding one, the output one
+    cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
+    ep    rows to their experts and back, forwards and backwards
+    zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch
+
+All-gather, reduce-scatter and all-to-all are taken to cost half an all-reduce of their bytes, as under the ring.
+"""
+
+from typing import NamedTuple
+
+from ..layout import Layout, micro_batches
+from ..timeline import Span, Timeline
+from ..workload.graph import Layer, Operator, Workload
+from .step import FLOAT32_BYTES, LOSS_BYTES, StepInputs, Times, append_span, collective_s, overlapped_backward
+
+HALF = 0.5  # of an all-reduce
+LOSS_VALUES = 3  # of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
+
+
+class Transfer(NamedTuple):
+    """A blocking collective of a layer."""
+
+    name: str
+    ranks: int
+    size_bytes: int
+    share: float = 1.0  # of the time of an all-reduce of these bytes
+
+
+class Transfers(NamedTuple):
+    """What one layer sends in the forward and in the backward of a micro-batch."""
+
+    forward: tuple[Transfer, ...]
+    backward: tuple[Transfer, ...]
+
+
+def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
+    """Return the timeline of one step of rank 0; InputError where a figure was not measured."""
+    times = Times(inputs.measured, layout.world_size)
+    spans: list[Span] = []
+    now, count = 0.0, micro_batches(layout, inputs.global_batch)
+    data = layout.dp * layout.cp
+    for index in range(count):
+        now = append_span(spans, "data", "data", now, inputs.data_s)
+        first, last = index == 0, index == count - 1
+        for layer in inputs.workload.layers:
+            sent = transfers(layout, inputs.workload, layer)
+            for _ in range(layer.count):
+                now = append_span(spans, "compute", "forward", now, _forward_s(times, layer))
+                gathered = layout.zero == 3 or first
+                now = _wait(spans, now, inputs, sent.forward + (_weights(layout, layer) if gathered else ()))
+        backward_s = 0.0
+        for layer in reversed(inputs.workload.layers):
+            sent = transfers(layout, inputs.workload, layer)
+            again = _weights(layout, layer) if layout.zero == 3 else ()
+            backward_s += layer.count * _backward_s(times, layer, layout)
+            for _ in range(layer.count):
+                now = _wait(spans, now, inputs, again + sent.backward + _gradients(layout, layer))
+        if last and data > 1 and layout.zero <= 1:
+            ratio = HALF if layout.zero == 1 else 1.0
+            now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio)
+        else:
+            now = append_span(spans, "compute", "backward", now, backward_s)
+    update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
+    now = append_span(spans, "compute", "optimizer", now, update_s)
+    if layout.zero == 1 and data > 1:
+        weights = Transfer("all_gather", data, FLOAT32_BYTES * inputs.workload.parameters, HALF)
+        now = _wait(spans, now, inputs, (weights,))
+    _wait(spans, now, inputs, (Transfer("all_reduce", layout.world_size, LOSS_BYTES),) * 2)  # the norm, the loss
+    return Timeline(spans=tuple(spans), source="predicted")
+
+
+def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
+    """Return what activations one layer sends."""
+    forward: list[Transfer] = []
+    backward: list[Transfer] = []
+    rows = workload.micro_batch * workload.seq_len // layout.cp
+    hidden = workload.parameter_shapes[0][1]
+    joined = Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows * hidden)
+    if layout.tp > 1:
+        if layer.recomputable:
+            forward += [joined, joined]
+            backward += [joined, joined]
+        elif layer is workload.layers[-1]:
+            forward += [Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows)] * LOSS_VALUES
+            backward.append(joined)
+        else:
+            forward.append(joined)
+    for operator in layer.operators:
+        if operator.kind == "attention" and layout.cp > 1 and operator.saved_bytes:
+            batch, _, kv_heads, length, width = operator.shape
+            both = FLOAT32_BYTES * 2 * batch * length * layout.cp * kv_heads * width
+            forward.append(Transfer("all_gather", layout.cp, both, HALF))
+            backward.append(Transfer("reduce_scatter", layout.cp, both, HALF))
+        if operator.kind == "swiglu" and layout.ep > 1:
+            routed = Transfer("all_to_all", layout.ep, FLOAT32_BYTES * operator.shape[0] * hidden, HALF)
+            forward += [routed, routed]
+            backward += [routed, routed]
+    if layout.recompute == "full" and layer.recomputable:
+        backward = forward + backward
+    return Transfers(tuple(forward), tuple(backward))
+
+
+def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
+    """Return, by the number of ranks, the size of the largest collective of a step."""
+    every = [Transfer("all_reduce", layout.world_size, LOSS_BYTES)]
+    data = layout.dp * layout.cp
+    every.append(Transfer("all_reduce", data, FLOAT32_BYTES * workload.parameters))
+    for layer in workload.layers:
+        sent = transfers(layout, workload, layer)
+        every += [*sent.forward, *sent.backward, *_weights(layout, layer)]
+    return {
+        ranks: max(item.size_bytes for item in every if item.ranks == ranks)
+        for ranks in sorted({item.ranks for item in every})
+        if ranks > 1
+    }
+
+
+def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:
+    """Return the operators of the optimiser: under ZeRO over this rank's share of the parameters."""
+    if not layout.zero:
+        return workload.update
+    shape = (len(workload.parameter_shapes), workload.parameters // (layout.dp * layout.cp // layout.replicas))
+    return (Operator(kind="grad_norm", shape=shape), Operator(kind="adamw", shape=shape))
+
+
+def _weights(layout: Layout, layer: Layer) -> tuple[Transfer, ...]:
+    """Return the all-gather of a layer's weights under ZeRO 2 and 3."""
+    ranks = layout.dp * layout.cp // layout.replicas
+    if layout.zero < 2 or ranks == 1:
+        return ()
+    return (Transfer("all_gather", ranks, FLOAT32_BYTES * layer.parameters, HALF),)
+
+
+def _gradients(layout: Layout, layer: Layer) -> tuple[Transfer, ...]:
+    """Return the reduce-scatter of a layer's gradients under ZeRO 2 and 3, and the sum over replicas."""
+    found = [item._replace(name="reduce_scatter") for item in _weights(layout, layer)]
+    if found and layout.replicas > 1:
+        share = FLOAT32_BYTES * layer.parameters // found[0].ranks
+        found.append(Transfer("all_reduce", layout.replicas, share))
+    return tuple(found)
+
+
+def _wait(spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
+    for item in sent:
+        if item.ranks > 1:
+            time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
+            now = append_span(spans, "comm", item.name, now, item.share * time_s, size_bytes=item.size_bytes)
+    return now
+
+
+def _forward_s(times: Times, layer: Layer) -> float:
+    return sum(times.of(operator)[0] for operator in layer.operators)
+
+
+def _backward_s(times: Times, layer: Layer, layout: Layout) -> float:
+    seconds = sum(times.of(operator)[1] for operator in layer.operators)
+    if not layer.recomputable or layout.recompute == "none":
+        return seconds
+    kept = {"linear", "attention"} if layout.recompute == "selective" else set()
+    return seconds + sum(times.of(operator)[0] for operator in layer.operators if operator.kind not in kept)

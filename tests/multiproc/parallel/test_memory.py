@@ -1,0 +1,76 @@
+"""Memory falls as the plan says: the peak of live tensors on a rank, counted in a real step."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from meshwright.layout import Layout, Plan
+from meshwright.parallel.build import build_engine
+from meshwright.parallel.engine import Settings
+from meshwright.plan.memory import peak_memory_bytes
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
+from meshwright.train.memory import PeakMemory
+from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.transformer import ModelConfig, describe
+from tests.multiproc.parallel.parity import Silent
+from tests.multiproc.train.jobs import UNMEASURED
+
+SMALL = {"num_attention_heads": 8, "num_hidden_layers": 3, "vocab_size": 512}
+TIED = ModelConfig(hidden_size=128, intermediate_size=384, num_key_value_heads=4, **SMALL)
+UNTIED = ModelConfig(hidden_size=192, num_key_value_heads=8, tie_word_embeddings=False, **SMALL)
+MICRO_BATCHES, SEQ_LEN = 2, 64
+LAYOUTS = [
+    *("dp=2,mbs=2", "dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3"),
+    *("dp=1,tp=2,mbs=4", "dp=1,tp=2,mbs=4,sp=1", "dp=1,cp=2,mbs=4", "dp=2,mbs=4,zero=3,recompute=full"),
+    "dp=1,tp=2,mbs=4,recompute=selective",
+]
+
+
+def peak(rank: int, world_size: int, store: dist.Store, text: str, model: ModelConfig) -> int:
+    """Return the peak bytes of the third step on this rank."""
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
+    layout = Layout.parse(text)
+    optimizer = OptimizerConfig()
+    settings = Settings(torch.device("cpu"), lambda part: make_optimizer(part, optimizer), Silent(), 1.0)
+    sequences = layout.dp * layout.mbs * MICRO_BATCHES
+    plan = Plan(
+        layout=layout,
+        predicted=UNMEASURED,
+        global_batch_sequences=sequences,
+        seq_len=SEQ_LEN,
+        bucket_bytes=2**20,
+    )
+    engine = build_engine(Decoder(model, recompute=layout.recompute), plan, settings)
+
+    def batches():
+        for _ in range(MICRO_BATCHES):
+            tokens = torch.randint(0, model.vocab_size, (layout.mbs, SEQ_LEN + 1))
+            yield tokens[:, :-1], tokens[:, 1:]
+
+    for _ in range(2):
+        engine.step(batches(), sequences * SEQ_LEN)
+    with PeakMemory(engine.tensors()) as memory:
+        engine.step(batches(), sequences * SEQ_LEN)
+    return memory.peak_bytes
+
+
+@pytest.mark.parametrize("model", [TIED, UNTIED], ids=["tied", "untied"])
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_the_plan_says_within_ten_percent_how_much_lives_on_a_rank(text, model, rank_pool):
+    layout = Layout.parse(text)
+    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+
+    counted = rank_pool(2).run(peak, text, model)
+
+    planned = peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)
+    assert planned == pytest.approx(max(counted), rel=0.10)
+
+
+def test_each_level_of_zero_holds_less_than_the_one_before(rank_pool):
+    texts = ["dp=2,mbs=2", "dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3"]
+
+    peaks = [max(rank_pool(2).run(peak, text, TIED)) for text in texts]
+
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(set(peaks)) == len(peaks)

@@ -1,0 +1,59 @@
+"""What a split layout is predicted to send, from figures that can be added up by hand."""
+
+import pytest
+
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime
+from meshwright.layout import Layout
+from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators
+from meshwright.plan.step import StepInputs
+from meshwright.timeline import step_parts
+from meshwright.workload.transformer import ModelConfig, describe
+
+MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
+ALPHA_S = 1e-3  # of every collective; bytes are free
+
+
+def inputs(layout):
+    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
+    every = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
+    times = [
+        OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
+        for op in every
+    ]
+    fits = [
+        CollectiveFit(
+            collective="all_reduce", backend="gloo", ranks=ranks, alpha_s=ALPHA_S, beta_s_per_byte=0.0,
+            min_bytes=1, max_bytes=2**30, busy_share=0.0,
+        )
+        for ranks in largest_bytes(layout, workload)
+    ]  # fmt: skip
+    measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
+    return StepInputs(workload=workload, global_batch=4, measured=measured, backend="gloo", peak_flops_per_s=None)
+
+
+def exposed_s(text):
+    layout = Layout.parse(text)
+    return step_parts(predict_split_step(layout, inputs(layout), 2**30).spans)["exposed_comm_s"]
+
+
+def test_tensor_parallelism_waits_twice_a_layer_each_way_and_at_both_ends():
+    layers, embedding, loss, output, norm_and_log = 3 * 4, 1, 3, 1, 2
+
+    assert exposed_s("dp=1,tp=2,mbs=4") == pytest.approx((layers + embedding + loss + output + norm_and_log) * ALPHA_S)
+
+
+def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer():
+    # half an all-reduce each; gradients are summed in one bucket at the end
+    assert exposed_s("dp=1,cp=2,mbs=4") == pytest.approx((3 * 2 * 0.5 + 1 + 2) * ALPHA_S)
+
+
+def test_zero_3_gathers_weights_twice_and_scatters_gradients_once_for_each_of_five_parts():
+    assert exposed_s("dp=2,mbs=2,zero=3") == pytest.approx((5 * 3 * 0.5 + 2) * ALPHA_S)
+
+
+def test_a_rank_of_tensor_parallelism_computes_its_share():
+    whole = describe(MODEL, seq_len=128, micro_batch=1)
+    half = describe(MODEL, seq_len=128, micro_batch=1, layout=Layout(tp=2))
+
+    assert half.model_flops * 2 == whole.model_flops
+    assert half.parameters == pytest.approx(whole.parameters / 2, rel=0.01)
