@@ -26,8 +26,8 @@ from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
 DATA = Path("src/meshwright/plan/cost/data")
-FOLDS, GAIN_FOLDS = 10, 3
-REFITS, GAIN_REFITS = 20, 6  # iterations from the constants of all runs
+FOLDS, GAIN_FOLDS = 8, 2
+REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
 LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
 EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
 SWEEP_LAYOUTS = 4
