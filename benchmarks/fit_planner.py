@@ -144,7 +144,11 @@ def run(arguments: list[str]) -> Result:
     """Fit, print the errors by family, and write what `--write` asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fit_planner", description=__doc__)
     parser.add_argument("--write", action="store_true", help="store constants, bands and docs/validation.md")
-    parser.add_argument("--gains", action="store_true", help="measure what each constant brings on left-out rows")
+    parser.add_argument(
+        "--gains",
+        action="store_true",
+        help="measure what each constant brings on left-out rows, the others adjusting once",
+    )
     options = parser.parse_args(arguments)
     known = book()
     data = study(known)
