@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 import tempfile
 import tomllib
 from pathlib import Path
@@ -20,13 +21,17 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
     """Return the text of a file; InputError if it is missing, unreadable, not UTF-8 or larger than `max_bytes`."""
     path = Path(path)
     try:
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder, expected a file")
-        if path.stat().st_size > max_bytes:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe is waited for
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: is a device or a pipe, expected a file")
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
             raise InputError(f"{path}: larger than {max_bytes} bytes, refused")
-        return path.read_bytes().decode("utf-8")
+        return data.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder, expected a file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:

@@ -3,61 +3,19 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
+import msgspec
 import psutil
 import pytest
 
+from meshwright.layout import Layout
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import losses, small_job, write_corpus
+from tests.faults.jobs import Job, events, kill, pid_of, steps_done
+from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Job:
-    """A `meshwright train` in a session of its own."""
-
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "meshwright", "train", *arguments],
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def members(self) -> list[psutil.Process]:
-        """Return the live processes of the session."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue
-        return found
-
-    def wait_until(self, condition) -> None:
-        end = time.monotonic() + 60
-        while not condition():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
-    def end(self) -> tuple[int, list[str]]:
-        """Wait for the end; return the exit code and what meshwright said last on standard error."""
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors.splitlines()
-
-    def nobody_is_left(self) -> bool:
-        end = time.monotonic() + 10
-        while self.members() and time.monotonic() < end:
-            time.sleep(0.05)
-        return not self.members()
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +28,7 @@ def cache(tmp_path_factory):
 def start(tmp_path, cache):
     """Return a function that starts a small job with arguments; all that is left is killed afterwards."""
     jobs = []
-    job = small_job(write_corpus(tmp_path), steps=4000, checkpoint_every=50)
-    (tmp_path / "job.toml").write_text(to_toml(job))
+    (tmp_path / "job.toml").write_text(to_toml(small_job(write_corpus(tmp_path), steps=4000)))
 
     def run(*arguments: str) -> Job:
         jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache}))
@@ -84,18 +41,23 @@ def start(tmp_path, cache):
         started.process.communicate()
 
 
-def steps_done(folder: RunFolder) -> int:
-    return len(folder.metrics.read_text().splitlines()) if folder.metrics.exists() else 0
+@pytest.fixture
+def begin(tmp_path, start):
+    """Return a function that starts a job of two ranks whose plan is made already."""
+    corpus = str(tmp_path / "corpus")
+
+    def run(name: str = "run", *, max_restarts: int = 0, **train: object) -> tuple[RunFolder, Job]:
+        job = small_job(corpus, **({"steps": 4000, "checkpoint_every": 50} | train))
+        launch = msgspec.structs.replace(job.launch, max_restarts=max_restarts)
+        folder = write_run(tmp_path / name, msgspec.structs.replace(job, launch=launch), Layout(dp=2, mbs=2))
+        return folder, start("--resume", str(folder.path))
+
+    return run
 
 
-def test_ctrl_c_saves_the_step_and_leaves_no_process(start, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--run-dir", str(folder.path))
-    job.wait_until(lambda: steps_done(folder) > 20)
-
-    os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does
+def orderly(job, folder) -> None:
+    """Assert that a job that was told to stop has saved its last step and left nothing behind."""
     code, errors = job.end()
-
     assert code == 130
     assert "--resume" in errors[-1]
     assert job.nobody_is_left()
@@ -103,6 +65,48 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(start, tmp_path):
     assert f"step-{steps_done(folder):08d}" in saved
     assert not [name for name in saved if name.startswith(".")]
     assert not any("Traceback" in line for line in errors)
+
+
+def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):
+    folder, job = begin()
+    job.wait_until(lambda: steps_done(folder) > 20)
+
+    os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does
+
+    orderly(job, folder)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1], ids=lambda s: s.name)
+@pytest.mark.parametrize("whom", ["launcher", "every process", "one rank"])
+def test_a_warning_of_the_scheduler_saves_the_step_and_leaves_no_process(begin, signum, whom):
+    folder, job = begin(max_restarts=3)
+    job.wait_until(lambda: steps_done(folder) > 20)
+
+    if whom == "launcher":
+        job.process.send_signal(signum)
+    elif whom == "one rank":
+        kill(folder, 1, signum)
+    else:
+        os.killpg(job.process.pid, signum)
+
+    orderly(job, folder)
+    assert not events(folder, "restart")
+
+
+def test_ctrl_c_twice_leaves_now_though_a_rank_is_stuck(begin):
+    folder, job = begin()
+    job.wait_until(lambda: steps_done(folder) > 20)
+    stuck = psutil.Process(pid_of(folder, 1))
+    stuck.suspend()  # the other rank waits for it, and so does the launcher
+
+    os.killpg(job.process.pid, signal.SIGINT)
+    time.sleep(1.5)
+    os.killpg(job.process.pid, signal.SIGINT)
+    code, errors = job.end(timeout_s=15)
+
+    assert code == 130
+    assert not any("Traceback" in line for line in errors)
+    assert job.nobody_is_left()
 
 
 def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
@@ -118,9 +122,8 @@ def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
     assert job.nobody_is_left()
 
 
-def test_ranks_do_not_outlive_a_killed_launcher(start, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--run-dir", str(folder.path))
+def test_ranks_do_not_outlive_a_killed_launcher(begin):
+    folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)
 
     job.process.kill()
@@ -129,26 +132,25 @@ def test_ranks_do_not_outlive_a_killed_launcher(start, tmp_path):
     assert job.nobody_is_left()
 
 
-def test_a_killed_rank_is_named_in_one_line(start, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--run-dir", str(folder.path))
+def test_a_rank_that_is_killed_once_too_often_is_named_in_one_line(begin):
+    folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)
 
-    os.kill(json.loads((folder.ranks / "1.json").read_text())["pid"], signal.SIGKILL)
+    kill(folder, 1)
     code, errors = job.end()
 
     assert code == 1
-    assert "rank" in errors[-1]
+    assert "rank 1 (pid " in errors[-1]
+    assert "was ended by SIGKILL" in errors[-1]
     assert not any("Traceback" in line for line in errors)
     assert job.nobody_is_left()
 
 
-def test_a_resumed_run_has_the_losses_of_one_that_was_never_stopped(start, tmp_path):
-    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
-    settings = ["--ranks", "2", "--layout", "dp=2,mbs=2", "--steps", "120"]
-    assert start(str(tmp_path / "job.toml"), *settings, "--run-dir", str(whole.path)).end()[0] == 0
+def test_a_resumed_run_has_the_losses_of_one_that_was_never_stopped(begin, start):
+    whole, job = begin("whole", steps=120)
+    assert job.end()[0] == 0
 
-    job = start(str(tmp_path / "job.toml"), *settings, "--run-dir", str(cut.path))
+    cut, job = begin("cut", steps=120)
     job.wait_until(lambda: steps_done(cut) > 30)
     os.killpg(job.process.pid, signal.SIGINT)
     assert job.end()[0] == 130

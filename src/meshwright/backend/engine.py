@@ -3,7 +3,8 @@
 Sizes and addresses only: tensors stay with the process group. All calls block, and come in the same order on all ranks.
 """
 
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from . import local_move, local_reduce
@@ -57,8 +58,15 @@ class Engine(Protocol):
     def barrier(self) -> None:
         """Wait for all ranks."""
 
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """The connections to ranks of other hosts that collectives go over, by rank."""
+
     def stopped(self, error: BaseException) -> None:
         """Hear of the error that ended a collective."""
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""
@@ -111,8 +119,17 @@ class LocalEngine:
         """Why no further collective can run, if so."""
         return self.group.broken
 
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """None: all ranks are on one host."""
+        return {}
+
     def stopped(self, error: BaseException) -> None:
         """Do nothing: the shared memory has told the others."""
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+        return self.group.arrivals()
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""

@@ -13,6 +13,7 @@ from torch.distributed import ProcessGroup, Work
 from .agreement import agree, describe
 from .engine import Engine
 from .failures import CollectiveError
+from .link_rates import LinkRates
 from .reductions import Reduction, reduction
 from .tensors import operator_of
 from .work import DoneWork, PendingWork, Tensors, Worker
@@ -129,6 +130,26 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     @staticmethod
     def _is_scaled(code: Any) -> bool:
         return operator_of(code) == "premul_sum"
+
+    # ---- what a watcher asks
+
+    @property
+    def broken(self) -> CollectiveError | None:
+        """What broke the group, if anything has."""
+        return self._engine.broken
+
+    def current_call(self) -> str:
+        """Return the collective that this rank is in, such as "all_reduce #17", or the last one; from any thread."""
+        name, sequence, _ = self._engine.flight.current()
+        return f"{name} #{sequence}"
+
+    def link_rates(self) -> LinkRates:
+        """Return the rates of the links to ranks of other hosts, counted from now on."""
+        return LinkRates(self._engine.connections)
+
+    def dump_flight(self, reason: str) -> None:
+        """Write the flight record now, from any thread, also in the middle of a collective."""
+        self._engine.flight.dump(reason, self._engine.arrivals())
 
     # ---- what torch asks of a group beside its collectives
 

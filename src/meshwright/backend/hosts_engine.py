@@ -11,8 +11,9 @@ import contextlib
 import ctypes
 import json
 import re
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -410,6 +411,15 @@ class HostsEngine:
             if not self._store.check([BLAME_KEY]):
                 self._store.set(BLAME_KEY, json.dumps([rank, what]))
         self._network.close()
+
+    @property
+    def connections(self) -> Mapping[int, socket.socket]:
+        """The connections to ranks of other hosts that collectives go over, by rank."""
+        return self._network.connections
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+        return self._local.arrivals()
 
     def stopped(self, error: BaseException) -> None:
         """Tell the other hosts of an error that this host's shared memory told of."""

@@ -31,19 +31,21 @@ PRELOAD = ("torch", "torch.distributed", "meshwright.bench.pool")
 def start_fork_server(*modules: str) -> None:
     """Start the server that ranks are forked from, with torch and `modules` loaded, if there is none yet.
 
-    It ignores Ctrl-C, and so do the processes that it forks unless they say otherwise: whoever asked for them ends
-    them, without a traceback from each.
+    It ignores what a terminal or a scheduler sends to all processes, and so do those that it forks unless they say
+    otherwise: whoever asked for them ends them, without a traceback from each.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, *modules])
     if threading.current_thread() is not threading.main_thread():  # no signal handler can be set here
         ensure_running()
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    told = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    handlers = [signal.signal(signum, signal.SIG_IGN) for signum in told]
     try:
         ensure_running()
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for signum, handler in zip(told, handlers, strict=True):
+            signal.signal(signum, handler)
 
 
 class RankFailedError(MeshwrightError):

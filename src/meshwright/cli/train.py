@@ -77,7 +77,7 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     config, plan = folder.config(), folder.plan()
     if resume:
         click.echo(f"resuming {path}", err=True)
-    stopped = launch(str(path), ranks=plan.layout.world_size, port=config.launch.port)
+    stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)
         return 130

@@ -123,6 +123,8 @@ def _parse(text: str, where: str) -> _Node:
     parser.EntityDeclHandler = refuse
     try:
         parser.Parse(text.encode(), True)
+    except LookupError as error:  # an encoding that is not there
+        raise InputError(f"{where}: not XML: {error}") from None
     except expat.ExpatError as error:
         raise InputError(f"{where}:{error.lineno}: not XML: {expat.ErrorString(error.code)}") from None
     return roots[0]

@@ -7,6 +7,7 @@ the run's folder or in `flight/` below it), and asks the ranks that still live o
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -28,7 +29,7 @@ class Call(msgspec.Struct, frozen=True):
 
     sequence: int
     operation: str
-    size_bytes: int
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
     ended: bool
 
     def __str__(self) -> str:

@@ -6,30 +6,34 @@ folder must be on storage that all ranks see.
 
 import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from ..backend.flight import FLIGHT_VARIABLE
 from ..cli import run
-from ..errors import InputError, MeshwrightError
-from .config import JobConfig, load
+from ..errors import MeshwrightError
+from .config import load
 from .environment import adopt_slurm
+from .replan import ensure_planned
 from .run_folder import RunFolder
-from .worker import Member, joined, work
-
-PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
+from .worker import joined, work
 
 
 @click.command()
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/JOB.")
+@click.option("--resume", is_flag=True, help="Go on with the run of --run-dir, where there is one.")
 @click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
 @click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
 @click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
 def command(
-    config: Path | None, run_dir: Path | None, steps: int | None, layout: str | None, backend: str | None
+    config: Path | None,
+    run_dir: Path | None,
+    resume: bool,
+    steps: int | None,
+    layout: str | None,
+    backend: str | None,
 ) -> int:
     """Run one rank of a training job that torchrun or srun has started."""
     adopt_slurm(os.environ)
@@ -39,7 +43,9 @@ def command(
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     with joined(job) as member:
-        _plan(job, folder, member)
+        goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        place = member.place
+        ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on)
         stopped = work(folder, member)
     if stopped:
         raise MeshwrightError(stopped)
@@ -48,39 +54,11 @@ def command(
     return 0
 
 
-def _plan(job: JobConfig, folder: RunFolder, member: Member) -> None:
-    """Plan on rank 0; the others wait for its word. Raises the same InputError on all ranks."""
-    from .prepare import prepare, write_run
-
-    problem = ""
-    if member.place.rank == 0:
-        try:
-            prepared = prepare(job, folder.path, ranks=member.place.world_size, say=_say)
-            write_run(prepared, folder.path)
-        except InputError as error:
-            problem = str(error)
-    if member.place.world_size > 1:
-        from torch.distributed.distributed_c10d import _get_default_store
-
-        store = _get_default_store()
-        if member.place.rank == 0:
-            store.set(PLANNED, problem)
-        else:
-            store.wait([PLANNED], timedelta(seconds=job.launch.timeout_s))
-            problem = store.get(PLANNED).decode()
-    if problem:
-        raise InputError(problem)
-
-
 def _verify(folder: RunFolder) -> None:
     from ..report.run import report
     from ..report.terminal import console, show_comparison
 
     show_comparison(console(stderr=True), report(folder))
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 if __name__ == "__main__":

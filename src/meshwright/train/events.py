@@ -1,6 +1,7 @@
 """What happened to a run that a person should know: failures, restarts, stragglers, storage, stops.
 
-Each rank appends lines of JSON to a file of its own, `events/RANK.jsonl` in the run folder, and each line is in the
+Each rank appends lines of JSON to a file of its own, `events/RANK.jsonl` in the run folder (a launcher to one of its
+host), and each line is in the
 kernel's hands when `record` returns: it outlives the process. A hook may be called beside it (`--on-event`).
 """
 
@@ -27,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     message: str
-    rank: int = 0
+    rank: int | None = None  # None: a launcher
     culprit: int | None = None
     host: str = ""  # of the culprit
     step: int | None = None
@@ -38,16 +39,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Print it for a person."""
-        where = f" in step {self.step}" if self.step is not None else ""
-        return f"rank {self.rank}{where}: {self.message}"
+        who = f"rank {self.rank}" if self.rank is not None else "launcher"
+        return f"{who}{f' in step {self.step}' if self.step is not None else ''}: {self.message}"
 
 
 class EventLog:
     """Appends the events of one rank; a disk that refuses is no reason to stop."""
 
-    def __init__(self, folder: Path, rank: int, *, hook: Hook | None = None) -> None:
+    def __init__(self, folder: Path, rank: int | None, *, hook: Hook | None = None) -> None:
         self.rank = rank
-        self.path = folder / f"{rank}.jsonl"
+        self.path = folder / f"{f'launcher-{this_host()}' if rank is None else rank}.jsonl"
         self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self._hook = hook or _command_hook()
 

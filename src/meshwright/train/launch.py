@@ -1,24 +1,27 @@
-"""Starting the ranks of a run on this machine through torchrun's own API."""
+"""Starting the ranks of a run on this machine through torchrun's agent, again and again where they die."""
 
 import logging
 import os
+import signal
 import tempfile
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ..bench.pool import start_fork_server
 from ..errors import InputError, MeshwrightError
+from ..files import to_json
+from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
 from .checkpoint.folder import latest_checkpoint
+from .config import JobConfig
+from .events import EventLog
 from .run_folder import RunFolder
-from .worker import STOPPED_EXIT_CODE
 from .worker import main as worker_main
 
 
-def launch(run_dir: str, *, ranks: int, port: int) -> str:
+def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     """Run the job of a run folder on `ranks` processes of this machine; return "" or what stopped it.
 
     Blocks until all have ended. Raises InputError or MeshwrightError with the one line of the first rank that failed,
@@ -26,30 +29,39 @@ def launch(run_dir: str, *, ranks: int, port: int) -> str:
     """
     # A rank that is killed must not leave the others in a store that lives in the agent (see torch's elastic notes).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):  # what they say is said in the events
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     start_fork_server("meshwright.train.worker")
+    settings = config.launch
+    host, _, port = settings.rendezvous.rpartition(":")
+    folder = RunFolder(Path(run_dir))
+    events = EventLog(folder.events, None)
     with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=ranks,
-            run_id=os.path.basename(run_dir),
-            rdzv_backend="c10d",
-            rdzv_endpoint=f"127.0.0.1:{port}",
-            local_addr="127.0.0.1",
-            max_restarts=0,
-            start_method="forkserver",
-            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        start = Start(
+            name=os.path.basename(run_dir) or "job",
+            ranks=ranks,
+            nodes=settings.nodes,
+            min_nodes=settings.min_nodes or settings.nodes,
+            host=host if settings.nodes > 1 else "127.0.0.1",
+            port=int(port) if settings.nodes > 1 else settings.port,
+            max_restarts=settings.max_restarts,
+            timeout_s=settings.timeout_s,
+            logs=logs,
         )
         try:
-            elastic_launch(config, worker_main)(run_dir, os.getpid())
+            run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
                 return _interrupted(run_dir)
             raise _failure(error) from None
-        except SignalException:  # the ranks were told too
+        except SignalException as told:  # the ranks were told too
+            signal.signal(told.sigval, _leave_now)
             return _interrupted(run_dir)
     return ""
+
+
+def _leave_now(signum: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _interrupted(run_dir: str) -> str:
@@ -62,12 +74,10 @@ def _interrupted(run_dir: str) -> str:
 
 def _failure(error: ChildFailedError) -> MeshwrightError:
     """Return the first rank's failure as an error of ours."""
-    rank, first = min(error.failures.items(), key=lambda item: item[1].timestamp)
-    message: Any = first.message  # of a rank that raised: a dict with "TypeName: text"
-    text = " ".join(str(message["message"] if isinstance(message, dict) else message).split())
-    kind, _, rest = text.partition(": ")
+    first = min(error.failures.values(), key=lambda failure: failure.timestamp)
+    kind, _, rest = text_of(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
     if kind == "MeshwrightError":
         return MeshwrightError(rest)
-    return MeshwrightError(f"rank {rank} failed: {text if first.exitcode >= 0 else f'signal {-first.exitcode}'}")
+    return MeshwrightError(first_failure(error.failures))

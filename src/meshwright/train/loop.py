@@ -5,7 +5,6 @@ import resource
 import signal
 import statistics
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,13 +27,13 @@ from .decoder import Decoder
 from .events import Event, EventLog
 from .feed import Feed
 from .log import RunLog
+from .lookout import Lookout
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
 from .run_folder import RunFolder
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
-AGAIN_S = 1.0  # a second signal within this time is the same Ctrl-C, passed on by the launcher
 
 
 class Trainer:
@@ -53,6 +52,7 @@ class Trainer:
         self._log: RunLog | None = None
         self.events = EventLog(folder.events, rank)
         self.current_step = self.first_step = self._resume()
+        self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
         self.saver = Saver(
             folder.checkpoints,
             rank=rank,
@@ -64,7 +64,7 @@ class Trainer:
         )
         self.feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self.peak_memory_bytes = 0
-        self._stop_requested_s: float | None = None
+        self._stop_requested = self._interrupted = False
 
     def run(self, log: RunLog | None) -> str:
         """Train to the last step and return "", or save and return what stopped the run before it."""
@@ -103,14 +103,16 @@ class Trainer:
         tokens = self.config.train.global_batch * self.config.data.seq_len
         loss, norm = self.engine.step(self.feed.batches(step, self.engine.data_rank, self.engine.data_ranks), tokens)
         problem = self.saver.take_problem()
-        flags = torch.tensor([self._stop_requested_s is not None, bool(problem)], dtype=torch.float64)
-        total = torch.cat((loss.reshape(1), flags))
+        flags = torch.tensor([self._stop_requested, bool(problem)], dtype=torch.float64)
+        total = torch.cat((loss.reshape(1), flags, self.lookout.share()))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self._sum(total)
         self.recorder.end_step(step)
         if total[2].item():
             self._not_saved(problem)
+        for text in self.lookout.look(step, total[3:].tolist()):
+            self._say(f"warning: {text}")
         return total[0].item() / tokens, norm, total[1].item() > 0
 
     def validate(self) -> float:
@@ -123,12 +125,11 @@ class Trainer:
         return total.item() / self.feed.held_out[:, 1:].numel()
 
     def request_stop(self, signum: int, _: FrameType | None) -> None:
-        """Stop after the step under way; a second signal a second later leaves at once."""
-        now = time.monotonic()
-        if self._stop_requested_s is not None and now - self._stop_requested_s > AGAIN_S:
-            signal.signal(signum, signal.SIG_DFL)
+        """Stop after the step under way; a second Ctrl-C leaves at once."""
+        if signum == signal.SIGINT and self._interrupted:
             raise KeyboardInterrupt
-        self._stop_requested_s = self._stop_requested_s or now
+        self._interrupted |= signum == signal.SIGINT
+        self._stop_requested = True
 
     def _sum(self, values: Tensor) -> Tensor:
         values = values.to(self.device)
@@ -174,6 +175,9 @@ class Trainer:
                 f"{self.folder.checkpoints}: step {facts.step} was reached with seed {facts.seed} and "
                 f"{facts.next_sequence} sequences, the run has seed {train.seed} and batches of {train.global_batch}"
             )
+        if self.rank == 0:
+            text = f"goes on from step {facts.step}, saved by {facts.ranks} ranks under {facts.layout}"
+            self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step
 
     def _save(self, step: int) -> None:

@@ -47,14 +47,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    config: JobConfig, path: Path, *, ranks: int | None = None, recalibrate: bool = False, say: Say
+    config: JobConfig, path: Path | None, *, ranks: int | None = None, recalibrate: bool = False, say: Say
 ) -> Prepared:
     """Discover the machine, check the job against it, measure what planning lacks, and choose the layout.
 
-    `path` is the run folder to be, `ranks` the number of ranks that an external launcher has started (None: the
-    planner chooses). Every fault of the input is an InputError before anything is written.
+    `path` is the run folder to be (None: it is there already), `ranks` the number of ranks that an external launcher
+    has started (None: the planner chooses). Every fault of the input is an InputError before anything is written.
     """
-    check_writable(path, _written_bytes(config))
+    if path is not None:
+        check_writable(path, _written_bytes(config))
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     cluster = local_cluster(_gpus())

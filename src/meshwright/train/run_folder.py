@@ -11,7 +11,7 @@ import msgspec
 
 from ..cluster.graph import Cluster
 from ..errors import InputError
-from ..files import read_struct, read_text, write_atomic, write_struct
+from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
@@ -47,13 +47,21 @@ class RunFolder:
             self.ranks.mkdir(exist_ok=True)
             self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", corpus_listing.encode())
-            write_struct(self.path / "cluster.json", cluster)
-            write_struct(self.path / "plan.json", plan)
-            write_struct(self.path / "predicted.json", plan.predicted)
-            self._write_trace("predicted_timeline.json", timeline)
+            self.write_plan(cluster, plan, timeline)
             write_atomic(self.path / "config.toml", to_toml(config).encode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
+
+    def write_plan(self, cluster: Cluster, plan: Plan, timeline: Timeline) -> None:
+        """Write a plan with its cluster and its predicted timeline."""
+        write_struct(self.path / "cluster.json", cluster)
+        write_struct(self.path / "plan.json", plan)
+        write_struct(self.path / "predicted.json", plan.predicted)
+        self._write_trace("predicted_timeline.json", timeline)
+
+    def holds_a_run(self) -> bool:
+        """Return whether a run was started here."""
+        return (self.path / "config.toml").exists()
 
     def write_measured(self, measured: Performance, timeline: Timeline) -> None:
         """Write what was measured; timeline.json is a Chrome trace."""
@@ -64,7 +72,7 @@ class RunFolder:
         """Return the measured or the predicted timeline; both are Chrome traces."""
         path = self.path / ("timeline.json" if source == "measured" else "predicted_timeline.json")
         try:
-            return parse_chrome_trace(json.loads(read_text(path)))
+            return parse_chrome_trace(parse_json(read_text(path), where=str(path)))
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -106,8 +114,12 @@ class RunFolder:
         """Return the rows of metrics.jsonl; a last line that was cut off by a crash is left out."""
         if not self.metrics.exists():
             return []
-        lines = self.metrics.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = read_text(self.metrics).splitlines(keepends=True)
+        try:
+            rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a loss may be NaN
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.metrics}: {error}") from None
+        return convert(rows, list[dict[str, float]], where=str(self.metrics))
 
     def keep_metrics_before(self, step: int) -> None:
         """Drop rows of `step` and later, which a resumed run writes anew."""

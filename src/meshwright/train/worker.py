@@ -5,6 +5,7 @@ environment variables.
 """
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from ..backend.failures import CollectiveError
 from ..backend.flight import FLIGHT_VARIABLE
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
@@ -26,18 +28,23 @@ from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen
 from ..cluster.local import local_cluster, threads_per_rank
 from ..errors import InputError
+from ..files import convert
 from ..layout import Plan
 from ..timeline import Span, Timeline, summarize
 from ..workload.transformer import describe
+from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
 from .environment import Place, place
 from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
+from .meeting import join, serve
+from .replan import ensure_planned
 from .run_folder import RunFolder
+from .watch import Watch
 
 WARM_UP_STEPS = 5  # of a run are not measured
-STOPPED_EXIT_CODE = 130
+SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 
 
@@ -56,16 +63,20 @@ class Member(msgspec.Struct, frozen=True):
     device: torch.device
 
 
-def main(run_dir: str, launcher_pid: int) -> None:
+def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     """Train as this process's environment says. Raises what went wrong, SystemExit(130) where a signal stopped it.
 
     A rank does not outlive the launcher: it saves and leaves, or is ended after `GRACE_S`.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it; the loop sets its own
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores them; the loop sets its own
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
-    with joined(folder.config()) as member:
+    config = convert(json.loads(config_json), JobConfig, where="config")
+    with joined(config) as member:
+        ensure_planned(config, folder, rank=member.place.rank, ranks=member.place.world_size)
         stopped = work(folder, member)
     if stopped:  # a rank that returned would wait for the launcher, which is leaving
         sys.exit(STOPPED_EXIT_CODE)
@@ -83,7 +94,7 @@ def joined(config: JobConfig) -> Iterator[Member]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if here.world_size > 1:
-        _join(backend, config, device)
+        _join(backend, config, device, here)
     try:
         yield Member(here, device)
     finally:
@@ -132,18 +143,21 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
     return asked
 
 
-def _join(backend: str, config: JobConfig, device: torch.device) -> None:
-    try:
-        dist.init_process_group(
-            backend,
-            timeout=timedelta(seconds=config.launch.timeout_s),
-            device_id=device if device.type == "cuda" else None,
-        )
-    except (RuntimeError, dist.DistError) as error:
-        if "address already in use" in str(error).lower() or "EADDRINUSE" in str(error):
-            port = os.environ.get("MASTER_PORT")
-            raise InputError(f"port {port} is in use; choose another (--master-port, or launch.port = 0)") from None
-        raise
+def _join(backend: str, config: JobConfig, device: torch.device, here: Place) -> None:
+    """Meet the other ranks; rank 0 hosts the store on the interface of MASTER_ADDR, unless torchrun's agent does."""
+    timeout_s = config.launch.timeout_s
+    address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0"))
+    hosts_it = here.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    store = serve(address, port, timeout_s) if hosts_it else join(address, port, timeout_s)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"attempt {attempt}", store),
+        rank=here.rank,
+        world_size=here.world_size,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device if device.type == "cuda" else None,
+    )
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks: int, device: torch.device) -> str:
@@ -154,15 +168,21 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
     listen(folder.path, rank)
     folder.write_rank(rank)
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, trainer.request_stop)
-    try:
-        stopped = _logged_run(trainer, folder, first=rank == 0)
-        if trainer.recorder.parts:
-            _hand_in(trainer, folder, rank=rank, ranks=ranks)
-    except OSError as error:  # the run folder cannot be written any more
-        what = error.strerror or str(error)
-        raise InputError(f"{folder.path}: {what}; make room and go on with --resume {folder.path}") from None
+    with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(signum, trainer.request_stop)
+        try:
+            stopped = _logged_run(trainer, folder, first=rank == 0)
+            watch.end()  # from here on the others may leave
+            if trainer.recorder.parts:
+                _hand_in(trainer, folder, rank=rank, ranks=ranks)
+        except OSError as error:  # the run folder cannot be written any more
+            what = error.strerror or str(error)
+            raise InputError(f"{folder.path}: {what}; make room and go on with --resume {folder.path}") from None
+        except (RuntimeError, CollectiveError) as error:
+            watch.failed(error)
+            trainer.saver.finish(SAVE_PATIENCE_S)  # a checkpoint that all ranks have written still counts
+            raise
     return stopped
 
 

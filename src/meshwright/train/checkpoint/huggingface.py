@@ -129,7 +129,10 @@ def model_of(manifest: Manifest, where: Path) -> ModelConfig:
     """Return the decoder whose state a checkpoint holds."""
     if not manifest.facts.model:
         raise InputError(f"{where}: does not say which model it is of; expected a checkpoint of the built-in decoder")
-    return convert(manifest.facts.model, ModelConfig, where=f"{where}: model")
+    model = convert(manifest.facts.model, ModelConfig, where=f"{where}: model")
+    if model.num_local_experts:
+        raise InputError(f"{where}: has experts, which {ARCHITECTURE} has not")
+    return model
 
 
 def read_config(path: Path) -> ModelConfig:

@@ -72,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     seed: int = 0  # of the data order
     next_sequence: Count = 0  # index of the first sequence that no step has seen
     data_order: str = "meshwright.sampler/1"  # which rule turns seed and index into a sequence
-    schedule: dict[str, float] = {}  # the learning-rate schedule, by the keys of the configuration
+    schedule: dict[str, Any] = {}  # the learning-rate schedule, by the keys of the configuration
     steps: Count = 0  # that the schedule spans
     layout: str = ""  # how the step was split
     ranks: Count = 1  # that wrote it

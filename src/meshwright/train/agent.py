@@ -1,0 +1,148 @@
+"""torchrun's agent with what a job of ours needs: one interface, an end where starting again is no use, and a word.
+
+Underscored names of torch's agent are used here and nowhere else.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from torch.distributed.elastic.agent.server import WorkerSpec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
+
+from .events import Event, EventLog
+from .meeting import address_towards, is_here, join, serve
+
+STOPPED_EXIT_CODE = 130
+LAST_CALL_S = 3.0  # how long machines that are enough wait for one more
+HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken for dead
+SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What is started on this machine, and with whom it meets."""
+
+    name: str  # of the job: the same on all machines
+    ranks: int  # on this machine
+    nodes: int = 1
+    min_nodes: int = 1
+    host: str = "127.0.0.1"  # that hosts the rendezvous
+    port: int = 0
+    max_restarts: int = 0
+    timeout_s: float = 600.0
+    grace_s: int = 30  # for ranks that are told to stop
+    logs: str = ""
+
+
+def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...], events: EventLog) -> None:
+    """Run `main(*arguments)` on the ranks of this machine until all have ended, starting them again as allowed.
+
+    Raises ChildFailedError where ranks failed for good, SignalException where this process was told to stop.
+    """
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
+    here = is_here(start.host)
+    store = serve(start.host, start.port, start.timeout_s) if here else join(start.host, start.port, start.timeout_s)
+    handler = DynamicRendezvousHandler.from_backend(
+        start.name,
+        store,
+        C10dRendezvousBackend(store, start.name),
+        start.min_nodes,
+        start.nodes,
+        local_addr=start.host if here else address_towards(start.host),
+        timeout=RendezvousTimeout(join=timedelta(seconds=start.timeout_s), last_call=timedelta(seconds=LAST_CALL_S)),
+        keep_alive_interval=HEARTBEAT_S,
+        keep_alive_max_attempt=HEARTBEATS,
+    )
+    spec = WorkerSpec(
+        role="default",
+        local_world_size=start.ranks,
+        entrypoint=main,
+        args=arguments,
+        rdzv_handler=handler,
+        max_restarts=start.max_restarts,
+        monitor_interval=0.1,
+        local_addr=start.host if here else address_towards(start.host),
+    )
+    agent = Agent(
+        spec,
+        DefaultLogsSpecs(log_dir=start.logs),
+        start_method="forkserver",
+        shutdown_timeout=start.grace_s,
+        exit_barrier_timeout=start.timeout_s,
+    )
+    agent.events = events
+    told_to_stop = False
+    try:
+        result = agent.run()
+        if result.is_failed():
+            raise ChildFailedError(name="meshwright.train", failures=result.failures)
+    except SignalException:
+        told_to_stop = True
+        raise
+    finally:
+        if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
+            handler.shutdown()
+
+
+class Agent(LocalElasticAgent):
+    """An agent that starts ranks again only where that may help, and writes down why it does."""
+
+    events: EventLog
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
+
+        They are always told by SIGTERM: to them a second SIGINT is a person who does not want to wait.
+        """
+        try:
+            super()._shutdown(signal.SIGTERM, timeout)
+        except SignalException as again:
+            if again.sigval == signal.SIGINT:
+                super()._shutdown(signal.SIGKILL, 1)
+                raise
+            super()._shutdown(signal.SIGTERM, timeout)
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result: RunResult = super()._monitor_workers(worker_group)
+        if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
+            if not worth_a_restart(result.failures):
+                self._remaining_restarts = 0
+            elif self._remaining_restarts:
+                number = worker_group.spec.max_restarts - self._remaining_restarts + 1
+                count = f"{number} of {worker_group.spec.max_restarts}"
+                text = f"{first_failure(result.failures)}; starting again ({count})"
+                self.events.record(Event(kind="restart", message=text))
+        return result
+
+
+def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
+    """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
+    return not any(
+        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith("InputError: ")
+        for failure in failures.values()
+    )
+
+
+def first_failure(failures: Mapping[int, ProcessFailure]) -> str:
+    """Return in one line what happened first: a rank that a signal ended comes before those that name it."""
+    killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
+    rank, first = min((killed or failures).items(), key=lambda item: item[1].timestamp)
+    if first.exitcode < 0:
+        number = -first.exitcode
+        name = signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"
+        return f"rank {rank} (pid {first.pid}) was ended by {name}"
+    return f"rank {rank} failed: {text_of(first)}"
+
+
+def text_of(failure: ProcessFailure) -> str:
+    """Return in one line what a rank raised: "TypeName: text"."""
+    message: Any = failure.message  # of a rank that raised: a dict
+    return " ".join(str(message["message"] if isinstance(message, dict) else message).split())

@@ -1,0 +1,63 @@
+"""A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them."""
+
+import sys
+from datetime import timedelta
+
+import msgspec
+import torch.distributed as dist
+
+from ..errors import InputError
+from .config import JobConfig
+from .events import Event, EventLog
+from .run_folder import RunFolder
+
+PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
+PLANNING_S = 600.0  # the least that others wait for the plan: machines are measured for it
+
+
+def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: int, new: bool = False) -> None:
+    """Return once the run folder has a plan for `ranks`; called on all of them, and raises the same InputError on all.
+
+    With `new`, a folder that holds a run already is refused.
+    """
+    problem = ""
+    if rank == 0:
+        try:
+            _plan(config, folder, ranks, new=new)
+        except InputError as error:
+            problem = str(error)
+    if ranks > 1:
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            store.set(PLANNED, problem)
+        else:
+            store.wait([PLANNED], timedelta(seconds=max(config.launch.timeout_s, PLANNING_S)))
+            problem = store.get(PLANNED).decode()
+    if problem:
+        raise InputError(problem)
+
+
+def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> None:
+    from .prepare import prepare, write_run
+
+    if new or not folder.holds_a_run():
+        write_run(prepare(config, folder.path, ranks=ranks, say=_say), folder.path)
+        return
+    before = folder.plan().layout
+    if before.world_size == ranks:
+        return
+    try:
+        prepared = prepare(config, None, ranks=ranks, say=_say)
+    except InputError:
+        if not config.launch.layout:
+            raise
+        free = msgspec.structs.replace(config.launch, layout="")  # what was fixed does not fit so many ranks
+        prepared = prepare(msgspec.structs.replace(config, launch=free), None, ranks=ranks, say=_say)
+    folder.write_plan(prepared.cluster, prepared.plan, prepared.predicted_timeline)
+    text = f"{ranks} ranks in place of {before.world_size}: layout {prepared.plan.layout} in place of {before}"
+    EventLog(folder.events, 0).record(Event(kind="replan", message=text))
+    _say(text)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,117 @@
+"""Which rank or which link has become slow, step by step, with the evidence.
+
+A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to
+them over a window, with nearly all steps of the window on the same side. A link is slow where it carries bytes at a
+small part of the rate at which it did before. What is found is said once, and again only after it had recovered.
+"""
+
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..backend.link_rates import Carried
+from ..units import format_bytes, format_time
+
+WINDOW = 12  # steps
+MOST = 10  # of them must agree
+SLOW_RATIO, RECOVERED_RATIO = 1.5, 1.2  # of a rank's work to the median of the others'
+STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer by both
+LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
+LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
+LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A rank or a link that is slow; `culprit` is the rank, or the rank at the other end of the link."""
+
+    culprit: int
+    message: str
+    evidence: dict[str, float]
+
+
+class SlowRanks:
+    """Compares how long the ranks work in each step; `own_baseline` where their shares of the work differ."""
+
+    def __init__(self, ranks: int, *, own_baseline: bool = False) -> None:
+        self._ratios = [deque[float](maxlen=WINDOW) for _ in range(ranks)]
+        self._usual: list[list[float]] | None = [[] for _ in range(ranks)] if own_baseline else None
+        self._slow: set[int] = set()
+
+    def observe(self, busy_s: Sequence[float]) -> list[Finding]:
+        """Take the seconds that each rank worked in a step; return who has become slow, or stalled in it."""
+        found = []
+        for rank, own_s in enumerate(busy_s):
+            others_s = statistics.median([*busy_s[:rank], *busy_s[rank + 1 :]])
+            if own_s - others_s > STALL_S and own_s > STALL_RATIO * others_s:
+                text = f"rank {rank} worked {format_time(own_s)} in one step, the others {format_time(others_s)}"
+                found.append(Finding(rank, text, {"own_s": own_s, "others_s": others_s}))
+                continue
+            ratio = self._relative(rank, own_s / others_s if others_s else 1.0)
+            recent = self._ratios[rank]
+            recent.append(ratio)
+            if rank in self._slow:
+                if statistics.median(recent) < RECOVERED_RATIO:
+                    self._slow.discard(rank)
+            elif (
+                len(recent) == WINDOW
+                and statistics.median(recent) > SLOW_RATIO
+                and sum(r > RECOVERED_RATIO for r in recent) >= MOST
+            ):
+                self._slow.add(rank)
+                times = statistics.median(recent)
+                text = (
+                    f"rank {rank} is slow: it works {times:.2f} times as long as the others "
+                    f"(median of {WINDOW} steps; the last {format_time(own_s)} against {format_time(others_s)})"
+                )
+                found.append(Finding(rank, text, {"ratio": times, "own_s": own_s, "others_s": others_s}))
+        return found
+
+    def _relative(self, rank: int, ratio: float) -> float:
+        """Return a ratio over what is usual for the rank, where ranks have different work."""
+        if self._usual is None:
+            return ratio
+        usual = self._usual[rank]
+        if len(usual) < LINK_WARM_UP:
+            usual.append(ratio)
+            return 1.0
+        return ratio / statistics.median(usual)
+
+
+class SlowLinks:
+    """Compares what the links of one rank carry with what they carried before."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._usual: dict[int, deque[float]] = {}
+        self._recent: dict[int, deque[float]] = {}
+        self._slow: set[int] = set()
+
+    def observe(self, carried: Mapping[int, Carried]) -> list[Finding]:
+        """Take what each connection carried in a step; return the links that have become slow."""
+        found = []
+        for peer, (size_bytes, busy_s) in carried.items():
+            if size_bytes < LEAST_BYTES or busy_s <= 0:
+                continue
+            rate = size_bytes / busy_s
+            usual = self._usual.setdefault(peer, deque(maxlen=10 * LINK_WARM_UP))
+            recent = self._recent.setdefault(peer, deque(maxlen=LINK_WINDOW))
+            recent.append(rate)
+            if len(usual) < LINK_WARM_UP:
+                usual.append(rate)
+                continue
+            before, now = statistics.median(usual), statistics.median(recent)
+            if peer in self._slow:
+                if now > LINK_RECOVERED * before:
+                    self._slow.discard(peer)
+            elif len(recent) == LINK_WINDOW and now < LINK_SLOW * before:
+                self._slow.add(peer)
+                text = (
+                    f"the link from rank {self._rank} to rank {peer} is slow: {format_bytes(int(now))}/s, "
+                    f"{now / before:.0%} of the {format_bytes(int(before))}/s before (median of {LINK_WINDOW} steps)"
+                )
+                found.append(Finding(peer, text, {"bytes_per_s": now, "before_bytes_per_s": before}))
+            elif rate > LINK_RECOVERED * before:
+                usual.append(rate)  # a slow decline must not become usual
+        return found

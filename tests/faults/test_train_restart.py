@@ -1,0 +1,93 @@
+"""A rank that dies is named at once and the job goes on by itself, as if nothing had happened."""
+
+import os
+import random
+import statistics
+
+import pytest
+
+from meshwright.layout import Layout
+from meshwright.train.run_folder import RunFolder
+from tests.faults.jobs import Job, events, final_weights, kill, steps_done
+from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+
+pytestmark = pytest.mark.timeout(180)
+STEPS, EVERY = 300, 25
+
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory):
+    """Return a function from a name and settings to a run folder with a plan, and the job that trains it."""
+    base = tmp_path_factory.mktemp("restart")
+    corpus = write_corpus(base)
+    jobs = []
+
+    def run(name: str, layout: str = "dp=4,mbs=2", **settings: object) -> tuple[RunFolder, Job]:
+        train = {"steps": STEPS, "checkpoint_every": EVERY, "validate_every": 10**6, "record": False}
+        job = small_job(corpus, **(train | settings))
+        folder = write_run(base / name, job, Layout.parse(layout))
+        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"}
+        jobs.append(Job(["--resume", str(folder.path)], environment))
+        return folder, jobs[-1]
+
+    yield run
+    for started in jobs:
+        for process in started.members():
+            process.kill()
+        started.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(begin):
+    """Return the losses and the final weights of a run that nothing happened to."""
+    folder, job = begin("undisturbed")
+    code, errors = job.end()
+    assert code == 0, errors
+    return losses(folder), final_weights(folder)
+
+
+def killed_at(folder, job, step, rank):
+    """Kill a rank once a step is done; return how long each survivor took to name it."""
+    job.wait_until(lambda: steps_done(folder) > step)
+    killed_s = kill(folder, rank)
+    job.wait_until(lambda: len(events(folder, "restart")) == 1)
+    named = {event.rank: event for event in events(folder, "failure")}
+    assert set(named) == {0, 1, 2, 3} - {rank}
+    for event in named.values():
+        assert event.culprit == rank
+        assert f"rank {rank} (host " in event.message
+        assert event.host == os.uname().nodename
+        assert event.step is not None
+        assert event.step >= step
+    assert f"rank {rank} " in events(folder, "restart")[0].message
+    return [event.time_s - killed_s for event in named.values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(8))
+def test_a_killed_rank_is_named_by_all_and_the_losses_are_those_of_an_undisturbed_run(begin, undisturbed, number):
+    rng = random.Random(number)
+    folder, job = begin(f"killed-{number}")
+    step, rank = rng.randrange(5, STEPS - 50), rng.randrange(4)
+
+    took_s = killed_at(folder, job, step, rank)
+    code, errors = job.end()
+
+    assert code == 0, errors
+    assert (losses(folder), final_weights(folder)) == undisturbed
+    assert statistics.median(took_s) < 1
+    assert max(took_s) < 5
+    [resumed] = events(folder, "resume")
+    assert step - EVERY - 25 < resumed.step
+    assert job.nobody_is_left()
+
+
+def test_a_killed_rank_is_named_and_the_job_goes_on_by_itself(begin, undisturbed):
+    folder, job = begin("killed")
+
+    killed_at(folder, job, 60, 2)
+    code, errors = job.end()
+
+    assert code == 0, errors
+    assert (losses(folder), final_weights(folder)) == undisturbed
+    assert job.nobody_is_left()

@@ -1,0 +1,79 @@
+"""A slow rank or link is named within a few steps; healthy ones are left alone."""
+
+import random
+
+from meshwright.backend.link_rates import Carried
+from meshwright.train.stragglers import SlowLinks, SlowRanks
+
+
+def steps(rng, ranks, *, slow=None, times=1.0, base_s=0.01):
+    """Return how long each rank works in a step: a fifth of scatter, now and then a hiccup."""
+    return [
+        base_s * rng.lognormvariate(0, 0.2) * (4 if rng.random() < 0.02 else 1) * (times if rank == slow else 1)
+        for rank in range(ranks)
+    ]
+
+
+def test_a_slow_rank_is_named_once_and_again_after_it_had_recovered():
+    rng, detector = random.Random(1), SlowRanks(4)
+    for _ in range(100):
+        assert detector.observe(steps(rng, 4)) == []
+
+    named = [(step, f) for step in range(40) for f in detector.observe(steps(rng, 4, slow=2, times=2.0))]
+    assert [f.culprit for _, f in named] == [2]
+    assert named[0][0] < 20
+    assert "rank 2 is slow: it works" in named[0][1].message
+    assert 1.5 < named[0][1].evidence["ratio"] < 2.5
+
+    for _ in range(50):
+        assert detector.observe(steps(rng, 4)) == []
+    again = [f for _ in range(40) for f in detector.observe(steps(rng, 4, slow=2, times=2.0))]
+    assert [f.culprit for f in again] == [2]
+
+
+def test_a_hundred_thousand_healthy_steps_give_no_false_alarm():
+    rng = random.Random(2)
+    for ranks in (2, 4, 8):
+        detector = SlowRanks(ranks)
+        assert [f.message for _ in range(100_000 // ranks) for f in detector.observe(steps(rng, ranks))] == []
+
+
+def test_a_single_step_that_stalls_is_told_of():
+    detector = SlowRanks(3)
+
+    [found] = detector.observe([0.02, 5.0, 0.02])
+
+    assert found.culprit == 1
+    assert "worked 5 s in one step, the others 20 ms" in found.message
+
+
+def test_ranks_with_different_work_are_compared_with_themselves():
+    detector = SlowRanks(2, own_baseline=True)
+    for _ in range(60):
+        assert detector.observe([0.01, 0.03]) == []
+
+    assert [f.culprit for _ in range(20) for f in detector.observe([0.01, 0.06])] == [1]
+
+
+def carried(rng, rates):
+    return {peer: Carried(100_000, 100_000 / (rate * rng.lognormvariate(0, 0.25))) for peer, rate in rates.items()}
+
+
+def test_a_link_at_a_tenth_is_named_within_twenty_steps():
+    rng, detector = random.Random(3), SlowLinks(0)
+    for _ in range(1000):
+        assert detector.observe(carried(rng, {1: 1e8, 2: 1e8})) == []
+
+    named = [(step, f) for step in range(20) for f in detector.observe(carried(rng, {1: 1e8, 2: 1e7}))]
+
+    assert [f.culprit for _, f in named] == [2]
+    assert "the link from rank 0 to rank 2 is slow" in named[0][1].message
+    for _ in range(30):
+        detector.observe(carried(rng, {1: 1e8, 2: 1e8}))
+    assert [f.culprit for _ in range(20) for f in detector.observe(carried(rng, {1: 1e7, 2: 1e8}))] == [1]
+
+
+def test_links_that_carry_next_to_nothing_say_nothing():
+    detector = SlowLinks(0)
+    for _ in range(100):
+        assert detector.observe({1: Carried(100, 1.0), 2: Carried(10**6, 0.0)}) == []
