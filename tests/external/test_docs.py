@@ -16,6 +16,7 @@ from docsite.benchmarks import MAX_ROWS, benchmarks_page
 from docsite.box import box_page, output_of, samples
 from meshwright import cli
 
+pytestmark = pytest.mark.timeout(180)  # on a busy machine the first import of torch alone takes most of a minute
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("meshwright", "python", "python3", "make", "torchrun", "srun", "sbatch", "kubectl")
 RUN = {"topo", "collectives", "report", "plan", "simulate", "validate", "checkpoint"}  # in seconds, writing only files
