@@ -77,7 +77,12 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     config, plan = folder.config(), folder.plan()
     if resume:
         click.echo(f"resuming {path}", err=True)
-    stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
+    if config.data_parallel.mode == "sync":
+        stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
+    else:
+        from ..train.asynchronous.supervisor import supervise
+
+        stopped = supervise(str(path))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)
         return 130
