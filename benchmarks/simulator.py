@@ -198,6 +198,11 @@ def _growth() -> list[dict[str, Any]]:
         whole = problem(named_traffic("all_reduce", "ring", ranks), PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB)
         return unroll(whole, Disturbance(jitter=0.2))
 
+    def even(ranks: int) -> Any:
+        return unroll(
+            problem(named_traffic("all_reduce", "ring", ranks), PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB)
+        )
+
     def random(ranks: int) -> Any:
         rng = np.random.default_rng(0)
         patterns = []
@@ -211,6 +216,7 @@ def _growth() -> list[dict[str, Any]]:
 
     rows = []
     for what, make, sizes in (
+        ("a ring", even, (64, 128, 256, 512)),
         ("a ring with jitter", ring, (128, 256, 512)),
         ("random messages", random, (64, 128, 256, 512, 1024)),
     ):
