@@ -1,5 +1,6 @@
 """Wheel and sdist: built from the tree, installed without it, and complete."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -14,7 +15,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(*arguments: object, cwd: Path) -> str:
-    done = subprocess.run([str(a) for a in arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(argument) for argument in arguments]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
