@@ -109,7 +109,11 @@ def connect(address: str, word: str) -> Connection:
         raise ConnectionLost(f"cannot reach the server at {address}: {error.strerror or error}") from None
     stream.settimeout(None)
     connection = Connection(stream)
-    connection.ask(Hello(word))
+    try:
+        connection.ask(Hello(word))
+    except MeshwrightError:
+        connection.close()
+        raise
     return connection
 
 
