@@ -1,6 +1,5 @@
 """The parity harness: a few steps in float64 under a layout, beside the same steps in one process."""
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from meshwright.layout import Layout, Plan
+from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Settings
-from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
@@ -19,16 +18,6 @@ from meshwright.workload.transformer import ModelConfig
 from tests.multiproc.train.jobs import UNMEASURED
 
 STEPS, GLOBAL_BATCH, SEQ_LEN = 10, 8, 16
-
-
-class Silent:
-    """Notes that nobody reads."""
-
-    def span(self, lane: Lane, name: str, detail: str = "") -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
-        pass
 
 
 def small_model(**changes: Any) -> ModelConfig:

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 
 from meshwright.layout import Layout, Plan
+from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
 from meshwright.plan.memory import peak_memory_bytes
@@ -13,7 +14,6 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig, describe
-from tests.multiproc.parallel.parity import Silent
 from tests.multiproc.train.jobs import UNMEASURED
 
 SMALL = {"num_attention_heads": 8, "num_hidden_layers": 3, "vocab_size": 512}
