@@ -22,7 +22,7 @@ def main() -> int:
     names = sorted(
         SHORT.get(m.name, m.name)
         for m in pkgutil.iter_modules(benchmarks.__path__)
-        if m.name not in {"__main__", "plots", "result", "sleeping", "validation_page"}
+        if m.name not in {"__main__", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
     )
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")

@@ -26,7 +26,8 @@ from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
 DATA = Path("src/meshwright/plan/cost/data")
-FOLDS, GAIN_FOLDS = 10, 4
+FOLDS, GAIN_FOLDS = 8, 2
+REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
 LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
 EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
 SWEEP_LAYOUTS = 4
@@ -75,13 +76,15 @@ def study(known: Book) -> Study:
     )
 
 
-def left_out(known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = ()) -> Array:
+def left_out(
+    known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = (), iterations: int = REFITS
+) -> Array:
     """Return the log error of each row, predicted by constants that never saw its layout cluster."""
     errors = np.zeros(len(data.rows))
     dealt = folds(data.rows, count)
     for fold in range(count):
         out = dealt == fold
-        found = _fit(known, data, ~out, start=start, fixed=fixed)
+        found = _fit(known, data, ~out, start=start, fixed=fixed, iterations=iterations)
         errors[out] = np.log(predicted_s(data.batch.take(out), found.values) / data.measured_s[out])
     return errors
 
@@ -104,10 +107,10 @@ def unseen(known: Book, data: Study, start: Array) -> Array:
 def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
     """Return, for each constant, the points of left-out error that it saves beside its prior."""
     dense = np.array([not _experts(row) for row in data.rows])
-    base = left_out(known, data, start, GAIN_FOLDS)
+    base = left_out(known, data, start, GAIN_FOLDS, iterations=GAIN_REFITS)
     found = {}
     for name in known.names:
-        errors = left_out(known, data, start, GAIN_FOLDS, fixed=[name])
+        errors = left_out(known, data, start, GAIN_FOLDS, fixed=[name], iterations=GAIN_REFITS)
         rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606"} else ~dense
         touched = rows & data.trusted & _uses(known, data, name)
         found[name] = 100.0 * float(_share(errors[touched]).mean() - _share(base[touched]).mean())
@@ -141,7 +144,11 @@ def run(arguments: list[str]) -> Result:
     """Fit, print the errors by family, and write what `--write` asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fit_planner", description=__doc__)
     parser.add_argument("--write", action="store_true", help="store constants, bands and docs/validation.md")
-    parser.add_argument("--gains", action="store_true", help="measure what each constant brings on left-out rows")
+    parser.add_argument(
+        "--gains",
+        action="store_true",
+        help="measure what each constant brings on left-out rows, the others adjusting once",
+    )
     options = parser.parse_args(arguments)
     known = book()
     data = study(known)
@@ -192,9 +199,11 @@ def _sweep_notes(sweeps: list[tuple[str, int, float]]) -> list[str]:
     return [f"{len(values)} layout sweeps: mean regret {100 * np.mean(values):.1f} %, worst {100 * max(values):.1f} %"]
 
 
-def _fit(known: Book, data: Study, rows: Array, *, start: Array, fixed: Sequence[str] = ()) -> Fitted:
+def _fit(
+    known: Book, data: Study, rows: Array, *, start: Array, fixed: Sequence[str] = (), iterations: int = REFITS
+) -> Fitted:
     batch, measured, weights = data.batch.take(rows), data.measured_s[rows], data.weights[rows]
-    return fit(known, batch, measured, weights, start=start, fixed=fixed, iterations=20)
+    return fit(known, batch, measured, weights, start=start, fixed=fixed, iterations=iterations)
 
 
 def _uses(known: Book, data: Study, name: str) -> Array:

@@ -26,13 +26,10 @@ def run(arguments: list[str]) -> Result:
     options = _options(arguments)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from meshwright.plan.cost import price
-    from meshwright.plan.explore import explore, price_in_chunks
-    from meshwright.plan.space import legal_layouts
+    from meshwright.plan.explore import explore, price_in_chunks, space_of
 
     setting = _setting(options)
-    grid = legal_layouts(
-        setting.architecture, ranks=setting.gpus, global_batch=setting.global_batch, seq_len=setting.seq_len
-    ).grid
+    grid = space_of(setting).grid
     step = max(1, len(grid) // ONE_BY_ONE)
     singles = [grid.take([index]) for index in range(0, len(grid), step)][:ONE_BY_ONE]
     contestants: dict[str, Callable[[], float]] = {

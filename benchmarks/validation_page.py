@@ -29,7 +29,7 @@ parameters, the update, and what the host adds:
 Constants are fitted once for each accelerator and software stack, never for a run: least squares on the logarithm of
 the step time, linear beyond two noises of 3 %, each constant held near its prior and within bounds from physics.
 **Left out**: whole layout clusters (family, model, machines, degrees, sequence length) are predicted by constants that
-never saw them, ten parts in turn. **Stack unseen**: a whole family is left out and priced as an unknown stack, its
+never saw them, eight parts in turn. **Stack unseen**: a whole family is left out and priced as an unknown stack, its
 accelerators calibrated by the other families on them.
 """
 

@@ -125,6 +125,21 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "Simulated",
+        (
+            Entry(
+                "An all-reduce on the flows of a cluster's links",
+                "meshwright simulate --collective all_reduce --algorithm ring --ranks 64 --bytes 1GiB "
+                "--cluster dgx-h100",
+            ),
+            Entry(
+                "The same, hierarchical",
+                "meshwright simulate --collective all_reduce --algorithm hierarchical:ring/ring --ranks 64 "
+                "--ranks-per-node 8 --bytes 1GiB --cluster dgx-h100",
+            ),
+        ),
+    ),
+    Chapter(
         "Links inside a node",
         tuple(Entry(name, f"meshwright topo --catalogue interconnects {key}") for name, key in INSIDE.items()),
     ),

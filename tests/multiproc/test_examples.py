@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LIBRARIES = {"two_way_ring"}  # run by the commands in their first lines, and by custom_collective
-RUN_ELSEWHERE = {"custom_collective"}  # tests/multiproc/test_executor_examples.py
 
 
 def run(name: str, *arguments: str, timeout_s: float = 100) -> str:
@@ -25,10 +23,10 @@ def run(name: str, *arguments: str, timeout_s: float = 100) -> str:
 
 
 def test_every_example_is_run_by_a_test():
-    tests = Path(__file__).read_text()
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("*.py"))
 
-    names = {path.stem for path in EXAMPLES.glob("*.py")} - LIBRARIES - RUN_ELSEWHERE
-    assert [name for name in sorted(names) if f'run("{name}"' not in tests] == []
+    names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    assert [name for name in names if f'run("{name}"' not in tests and f'"{name}.py"' not in tests] == []
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
@@ -85,6 +83,29 @@ def test_405b_is_planned_and_its_published_layout_is_priced_beside():
     assert int(re.match(r"([\d,]+) legal", out)[1].replace(",", "")) > 10_000
     assert mfu["fastest"] >= mfu["published"]
     assert 30 < mfu["published"] < 55  # 41 % was reported
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_straggler_holds_synchronous_training_up_and_a_parameter_server_less():
+    out = run("sync_against_async", "15", timeout_s=580)
+    sync_s, served_s = map(float, re.findall(r"([\d.]+) s a step,", out))
+
+    assert sync_s > 0.8  # the straggler's sleep
+    assert served_s < 0.7 * sync_s  # 0.4 of it, by the sleeps
+    assert int(re.search(r"parameter server.*staleness up to (\d+)", out)[1]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.netns
+@pytest.mark.timeout(600)
+def test_local_sgd_takes_a_fraction_of_the_time_over_a_slow_link():
+    out = run("local_sgd", "30", timeout_s=580)
+    found = re.findall(r"([\d.]+) s a step, loss ([\d.]+) to ([\d.]+)", out)
+    (sync_s, _, sync_loss), (local_s, _, local_loss) = [tuple(map(float, figures)) for figures in found]
+
+    assert local_s < 0.6 * sync_s
+    assert abs(local_loss - sync_loss) < 0.3
 
 
 @pytest.mark.slow

@@ -16,10 +16,13 @@ COMPUTE_S = 0.01  # of computation before each call, as between the collectives 
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
 
-def time_all_reduce(size_bytes: int, device: torch.device, *, rounds: int = ROUNDS) -> tuple[float, float]:
+def time_all_reduce(
+    size_bytes: int, device: torch.device, *, rounds: int = ROUNDS, group: dist.ProcessGroup | None = None
+) -> tuple[float, float]:
     """Return the median seconds of an all-reduce of float32 on this rank, and the share in which its cores worked.
 
-    It is called as training does: after some computation, asynchronously, its end seen through the future.
+    It is called as training does: after some computation, asynchronously, its end seen through the future. All ranks
+    of the default group call it; with `group`, each in its own, so that all groups of an axis work at once.
     """
     tensor = torch.ones(max(1, size_bytes // 4), device=device)
     factor = torch.ones(256, 256, device=device)
@@ -30,7 +33,7 @@ def time_all_reduce(size_bytes: int, device: torch.device, *, rounds: int = ROUN
             factor @ factor
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
-        future = dist.all_reduce(tensor, async_op=True).get_future()
+        future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
         future.then(lambda done: done.value()[0]).wait()
         if device.type == "cuda":
             torch.cuda.synchronize(device)

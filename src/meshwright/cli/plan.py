@@ -56,6 +56,7 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the plan (plan.json).")
 @click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw a target's curves (SVG).")
 @click.option("--html", type=click.Path(path_type=Path), help="Write the plan's page to this file.")
+@click.option("--graph", metavar="FILE", type=click.Path(path_type=Path), help="Draw a step's operators by rank (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(**given: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
@@ -98,7 +99,9 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
     if given["refine"] is not None and (chosen or given["layout"] is not None or given["params"] is not None):
         raise InputError("--refine: only with a search")
-    for file in ("output", "html"):
+    if given["graph"] is not None and given["graph"].suffix != ".svg":
+        raise InputError(f"--graph {given['graph']}: expected a name that ends in .svg")
+    for file in ("output", "html", "graph"):
         if given[file] is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
 
@@ -340,10 +343,15 @@ def _warn(request: "Request", catalogue: "Catalogue") -> None:
 
 
 def _write(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
-    """Write the plan's file and its page, where they are asked for."""
+    """Write the plan's file, its page and its graph, where they are asked for."""
     from ..plan.request import plan_of
 
     plan, path, page = plan_of(setting, best, others, reason), given["output"], given["html"]
+    if given["graph"] is not None:
+        from ..train.graph import decoder_graph
+
+        drawing = decoder_graph(setting.architecture, plan)
+        _guarded(given["graph"], lambda: write_atomic(given["graph"], drawing.encode()))
     if path is not None:
         _guarded(path, lambda: write_struct(path, plan))
     if page is not None:

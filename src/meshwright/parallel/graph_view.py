@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor, fx, nn
 
 from ..layout import Layout, Plan
-from ..pipelines import Target, best_cut, schedule
+from ..pipelines import schedule
 from ..units import format_bytes
 from .pipeline.capture import CapturedModel, crossing, size_bytes
 from .tensor import Column, Row, Rule, Vocabulary
@@ -55,8 +55,9 @@ def graph_svg(
     lanes = []
     for stage, (first, end) in enumerate(itertools.pairwise(bounds)):
         groups = _groups(model.chain[first:end])
-        incoming = sum(map(size_bytes, crossing(model.chain, first))) if stage else 0
-        outgoing = sum(map(size_bytes, crossing(model.chain, end))) if stage + 1 < stages else 0
+        share = layout.cp * (layout.tp if layout.sp else 1)  # ranks that have a part of the sequence each
+        incoming = sum(map(size_bytes, crossing(model.chain, first))) // share if stage else 0
+        outgoing = sum(map(size_bytes, crossing(model.chain, end))) // share if stage + 1 < stages else 0
         ranks = grid.rank_of_stage
         forward = [box for group in groups for box in _forward(group, layout, rules or {})]
         backward = _backward(model, groups, layout, rules or {}, plan.bucket_bytes)
@@ -68,14 +69,6 @@ def graph_svg(
             )
         )
     return _draw(f"{layout}: one step, {plan.micro_batches} micro-batches", lanes)
-
-
-def counted_bounds(model: CapturedModel, plan: Plan) -> tuple[int, ...]:
-    """Return where the best cut by the counted cost of the nodes lies in the model's chain."""
-    layout = plan.layout
-    grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
-    cut = best_cut(model.unit_costs(layout.mbs, plan.seq_len), Target.of(grid), slack=0.02)
-    return tuple(model.cuts[unit] for unit in cut.bounds)
 
 
 def unit_bounds(model: CapturedModel, units: Sequence[str], bounds: Sequence[int]) -> tuple[int, ...]:
@@ -105,6 +98,11 @@ def _groups(nodes: Iterable[fx.Node]) -> list[Group]:
 def _forward(group: Group, layout: Layout, rules: Mapping[str, Rule]) -> list[Box]:
     box = Box("forward", _short(group), _title(group))
     rule = rules.get(group.module)
+    if layout.tp > 1 and layout.sp and isinstance(rule, Column):
+        return [
+            Box("sum", f"all-gather tp={layout.tp}", f"all-gather of the input of {group.module} along the sequence"),
+            box,
+        ]
     if layout.tp == 1 or not isinstance(rule, Row | Vocabulary):
         return [box]
     name = "reduce-scatter" if layout.sp else "all-reduce"
@@ -123,6 +121,9 @@ def _backward(
         seen |= names
         own = sum(p.numel() * p.element_size() for p in map(model.get_parameter, names))
         filled += own
+        if layout.tp > 1 and layout.sp and isinstance(rules.get(group.module), Row | Vocabulary):
+            title = f"all-gather of the gradient of the output of {group.module} along the sequence"
+            found.append(Box("sum", f"all-gather tp={layout.tp}", title))
         found.append(Box("backward", _short(group), _title(group), bucket if own and data > 1 else None))
         if layout.tp > 1 and isinstance(rules.get(group.module), Column):
             name = "reduce-scatter" if layout.sp else "all-reduce"

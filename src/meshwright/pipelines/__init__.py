@@ -3,7 +3,7 @@
 One grid serves the planner (time and memory), the simulator and the running engine.
 """
 
-from .cut import Cut, Target, Unit, best_cut, cost_of, equal_cut, stage_in_flight, stage_times
+from .cut import SLACK, Cut, Target, Unit, best_cut, cost_of, equal_cut, stage_in_flight, stage_times
 from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Grid, Kind, parse_grid
@@ -12,6 +12,7 @@ from .timing import StageTimes, Timing, peak_in_flight, timed
 
 __all__ = [
     "SCHEDULES",
+    "SLACK",
     "Action",
     "Cut",
     "Grid",

@@ -20,6 +20,7 @@ from .grid import Grid
 from .timing import StageTimes, peak_in_flight
 
 Floats = NDArray[np.float64]
+SLACK = 0.02  # share by which plans let the slowest stage be slower if less crosses the cuts
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,7 @@ class Priced:
 
 def price_all(setting: Setting) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal."""
-    space = legal_layouts(
-        setting.architecture, ranks=setting.gpus, global_batch=setting.global_batch, seq_len=setting.seq_len
-    )
+    space = space_of(setting)
     if not len(space.grid):
         broken = "; ".join(f"{count} because {rule}" for rule, count in sorted(space.refused.items()))
         raise InputError(
@@ -72,6 +70,17 @@ def price_all(setting: Setting) -> Priced:
         prices=_joined(Prices, [part[1] for part in parts]),
         oversized=int((~fits).sum()),
         smallest=(space.grid.take(least), take_prices(first, least)),
+    )
+
+
+def space_of(setting: Setting) -> Space:
+    """Return the legal layouts of a setting."""
+    return legal_layouts(
+        setting.architecture,
+        ranks=setting.gpus,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        node=int(machine_of(setting).domain),
     )
 
 

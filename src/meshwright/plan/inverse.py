@@ -20,8 +20,8 @@ from ..layout import Layout
 from .cost import Grid, Setting, book
 from .cost.coefficients import coefficients
 from .cost.price import machine_of, node_group_of
-from .explore import compute_bound_s, explore, price_in_chunks
-from .space import in_every_order, legal_layouts
+from .explore import compute_bound_s, explore, price_in_chunks, space_of
+from .space import in_every_order
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -224,9 +224,7 @@ class _Pool:
 
 def fitting(setting: Setting) -> Grid:
     """Return the legal layouts that fit in memory, in the default axis order."""
-    space = legal_layouts(
-        setting.architecture, ranks=setting.gpus, global_batch=setting.global_batch, seq_len=setting.seq_len
-    )
+    space = space_of(setting)
     prices = price_in_chunks(setting, space.grid)
     return space.grid.take(np.flatnonzero(prices.peak_memory_bytes <= machine_of(setting).memory_bytes))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..layout import Layout, micro_batches
-from ..pipelines import Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
+from ..pipelines import SLACK, Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
 from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
@@ -20,7 +20,6 @@ from .split_step import Transfer, transfers, update_operators
 from .step import LOSS_BYTES, StepInputs, Times, collective_s
 
 FLOAT32_BYTES = 4
-SLACK = 0.02  # share by which the slowest stage may be slower if less crosses the cuts
 
 
 def grid_of(layout: Layout, global_batch: int) -> Grid:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Catalogue
@@ -103,11 +102,8 @@ def priced_layout(setting: Setting, text: str) -> Row:
         )
         hint = f"; nearest legal: {' | '.join(map(str, near))}" if near else ""
         raise InputError(f"--layout {text}: {'; '.join(broken)}{hint}")
-    if layout.replicas > 1:
-        setting = replace(setting, shard=layout.dp * layout.cp // layout.replicas)
     grid = Grid.of([layout])
-    row = row_of(setting, grid, price(setting, grid), 0)
-    return replace(row, layout=layout)
+    return row_of(setting, grid, price(setting, grid), 0)
 
 
 def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = "") -> Plan:

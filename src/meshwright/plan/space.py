@@ -48,8 +48,11 @@ class Degrees:
     cp: int
 
 
-def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: int) -> Space:
-    """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order."""
+def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None) -> Space:
+    """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order.
+
+    With `node`, the ranks that one node holds, ZeRO-3 also shards inside a node and replicates across nodes.
+    """
     refused: Counter[str] = Counter()
     blocks = []
     every = list(factorisations(ranks))
@@ -58,7 +61,7 @@ def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: 
         if rule:
             refused[rule] += 1
         else:
-            blocks.append(_block(model, degrees, global_batch, seq_len))
+            blocks.append(_block(model, degrees, global_batch, seq_len, node))
     columns = np.concatenate(blocks, axis=1) if blocks else np.empty((len(fields(Grid)), 0), dtype=np.int64)
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
@@ -109,7 +112,7 @@ def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int
     return DP if global_batch % degrees.dp else ""
 
 
-def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> Ints:
+def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None) -> Ints:
     """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))
@@ -117,8 +120,9 @@ def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int)
     sharded = degrees.dp * degrees.cp
     experts = [e for e in divisors(max(1, experts_of(model))) if sharded % e == 0]
     sequence = (0, 1) if degrees.tp > 1 and (seq_len // degrees.cp) % degrees.tp == 0 else (0,)
-    zeros = range(4) if sharded > 1 else (0,)
-    switches = np.array(list(itertools.product(experts, zeros, sequence, range(len(RECOMPUTES)))))
+    shards = _sharding(degrees, node)
+    combined = itertools.product(experts, range(len(shards)), sequence, range(len(RECOMPUTES)))
+    switches = np.array([(ep, *shards[shard], sp, mode) for ep, shard, sp, mode in combined])
     pairs = np.array([(b, s) for b in range(len(batches)) for s in range(len(schedules))])
     schedule, vpp = schedules[pairs[:, 1]].T
     pairs = pairs[_schedule_fits(schedule, vpp, degrees.pp, share // batches[pairs[:, 0]])]
@@ -131,13 +135,25 @@ def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int)
         "vpp": vpp,
         "mbs": batches[outer[:, 0]],
         "zero": inner[:, 1],
-        "sp": inner[:, 2],
+        "replicas": inner[:, 2],
+        "sp": inner[:, 3],
         "schedule": schedule,
-        "recompute": inner[:, 3],
+        "recompute": inner[:, 4],
         "order": ones * DEFAULT_ORDER,
-        "replicas": ones,
     }
     return np.stack([named[field.name] for field in fields(Grid)])
+
+
+def _sharding(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:
+    """Return the pairs of ZeRO level and copies of the sharded model: one copy, or one in each node."""
+    sharded = degrees.dp * degrees.cp
+    if sharded == 1:
+        return [(0, 1)]
+    found = [(zero, 1) for zero in range(4)]
+    inside, rest = divmod(node or 0, degrees.tp)
+    if not rest and 1 < inside < sharded and sharded % inside == 0:
+        found.append((3, sharded // inside))
+    return found
 
 
 def _schedules(layers: int, pp: int) -> list[tuple[int, int]]:

@@ -70,8 +70,6 @@ class _Event(msgspec.Struct, frozen=True):
 
 class _Distributed(msgspec.Struct, frozen=True):
     rank: int | None = None
-    world_size: int | None = None
-    backend: str | None = None
 
 
 class _Trace(msgspec.Struct, frozen=True):
@@ -83,10 +81,8 @@ class _Trace(msgspec.Struct, frozen=True):
 class Profile(NamedTuple):
     """One profiled rank."""
 
-    rank: int | None
-    backend: str
-    gpu: bool
-    spans: tuple[Span, ...]  # of rank 0 where the trace names none
+    rank: int | None  # None where the trace names none
+    spans: tuple[Span, ...]  # as of rank 0
 
 
 def read_profiles(paths: Sequence[Path]) -> Timeline:
@@ -118,13 +114,12 @@ def read_profile(path: Path) -> Profile:
     events = [event for event in trace.traceEvents if event.ph == "X"]
     if not all(math.isfinite(e.ts) and math.isfinite(e.dur) and e.dur >= 0 for e in events):
         raise InputError(f"{path}: an event's ts or dur is not a number of microseconds of 0 or more")
-    spans, gpu = _spans(events)
+    spans = _spans(events)
     if not spans:
         raise InputError(f"{path}: no operator and no kernel in it; expected a trace of torch.profiler")
     offset_s = trace.baseTimeNanoseconds * 1e-9
     moved = (msgspec.structs.replace(s, start_s=s.start_s + offset_s, end_s=s.end_s + offset_s) for s in spans)
-    info = trace.distributedInfo
-    return Profile(info.rank, info.backend or "", gpu, tuple(moved))
+    return Profile(trace.distributedInfo.rank, tuple(moved))
 
 
 def _read(path: Path) -> bytes:
@@ -163,12 +158,11 @@ class _Phases:
         return self._steps[index] if self._steps else 0
 
 
-def _spans(events: Sequence[_Event]) -> tuple[list[Span], bool]:
-    """Return the spans of a rank, and whether they are those of a GPU."""
+def _spans(events: Sequence[_Event]) -> list[Span]:
+    """Return the spans of a rank: of its GPU if there are any."""
     phases = _Phases([e for e in events if e.cat in {"cpu_op", "user_annotation"}])
     kernels = [e for e in events if e.cat in {"kernel", "gpu_memcpy", "gpu_memset"}]
-    found = _of_gpu(kernels, events, phases) if kernels else _of_host(events, phases)
-    return _joined(found), bool(kernels)
+    return _joined(_of_gpu(kernels, events, phases) if kernels else _of_host(events, phases))
 
 
 def _of_gpu(kernels: Sequence[_Event], events: Sequence[_Event], phases: _Phases) -> list[Span]:

@@ -11,10 +11,10 @@ from meshwright.hardware import load
 from meshwright.layout import Layout, micro_batches
 from meshwright.plan.cost import Grid, Setting, price
 from meshwright.plan.cost.price import machine_of
-from meshwright.plan.explore import explore, price_all
+from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.legality import illegal
 from meshwright.plan.machines import machines
-from meshwright.plan.space import in_every_order, legal_layouts
+from meshwright.plan.space import in_every_order
 from meshwright.units import parse_time
 from meshwright.workload.models import load_model
 
@@ -38,8 +38,7 @@ STUDY = explore(SMALL, model="llama3-8b")
     "case", [SMALL, setting("mixtral-8x7b", "dgx-h100"), setting(cluster="aws-p4d", gpus=24, global_batch=48)]
 )
 def test_the_rows_are_the_fastest_of_all_legal_layouts_in_every_axis_order(case):
-    space = legal_layouts(case.architecture, ranks=case.gpus, global_batch=case.global_batch, seq_len=case.seq_len)
-    everything = in_every_order(space.grid)
+    everything = in_every_order(space_of(case).grid)
     prices = price(case, everything)
     fits = prices.peak_memory_bytes <= machine_of(case).memory_bytes
     best: dict[tuple[float, ...], float] = {}
@@ -75,7 +74,7 @@ def test_nothing_is_both_smaller_and_faster_than_a_row_of_the_front():
 
 
 def test_what_is_set_aside_is_counted():
-    grid = legal_layouts(SMALL.architecture, ranks=16, global_batch=32, seq_len=2048).grid
+    grid = space_of(SMALL).grid
     oversized = int((price(SMALL, grid).peak_memory_bytes > 80e9).sum())
 
     assert str(STUDY.rejections[0]) == f"{oversized:,} layouts need more than the 74.5 GiB of a GPU"

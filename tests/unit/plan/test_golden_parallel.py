@@ -73,7 +73,7 @@ def test_tensor_parallelism_beyond_the_node_costs_more_than_inside():
         CASE, Grid.of([Layout(tp=8, dp=2), Layout(tp=8, dp=2, order="dp-tp-cp-pp")])
     ).tensor_comm_s  # neighbours on the tp axis: one node, or two
 
-    assert across > 2 * inside
+    assert across > 1.4 * inside  # of two nodes a tree moves each byte once through the NICs
 
 
 def test_sharding_divides_the_state_as_the_18_bytes_say():

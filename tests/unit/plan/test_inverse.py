@@ -10,7 +10,7 @@ from meshwright.plan.inverse import gpu_counts, solve, step_time_for_days, step_
 from meshwright.plan.whatif import compare, scaling
 from tests.unit.plan.test_explore import setting
 
-SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=32)
+SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=16)
 SOLUTION = solve(SLOW, lambda case: 1.1 * explore(SLOW).best.predicted.step_time_s, target="10 % slower")
 
 
@@ -68,7 +68,7 @@ def test_the_fewest_gpus_meet_the_target_and_the_next_fewer_do_not():
 
 def test_targets_are_turned_into_step_times():
     best = explore(SLOW).best.predicted
-    tokens_per_step = 32 * 2048
+    tokens_per_step = 16 * 2048
 
     assert step_time_for_mfu(SLOW, best.mfu) == pytest.approx(best.step_time_s)
     assert step_time_for_days(SLOW, 10, 1000 * tokens_per_step) == pytest.approx(864)

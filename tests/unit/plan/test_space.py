@@ -76,3 +76,14 @@ def test_orders_are_tried_once_for_each_permutation_of_the_axes_in_use():
 
 def test_no_legal_layout_gives_an_empty_grid():
     assert len(legal_layouts(SMALL, ranks=7, global_batch=8, seq_len=12).grid) == 0
+
+
+def test_zero_3_also_shards_inside_a_node_and_replicates_across_nodes():
+    grid = legal_layouts(SMALL, ranks=16, global_batch=16, seq_len=32, node=8).grid
+    copies = {
+        (int(grid.tp[i]), int(grid.dp[i] * grid.cp[i]), int(grid.zero[i])): int(grid.replicas[i])
+        for i in range(len(grid))
+        if grid.replicas[i] > 1
+    }
+
+    assert copies == {(1, 16, 3): 2, (2, 8, 3): 2}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ...layout import Plan
-from ...pipelines import Action, Grid, Target, best_cut, schedule
+from ...pipelines import SLACK, Action, Grid, Target, best_cut, schedule
 from ..channel import Channel
 from ..context import held_part
 from ..engine import Batch, Settings, Shard
@@ -17,8 +17,6 @@ from ..mesh import Mesh
 from ..split import SplitPart
 from .runtime import Runtime
 from .stages import Cuttable, cuttable
-
-SLACK = 0.02  # share by which the slowest stage may be slower if less crosses the cuts
 
 
 class PipelineEngine:

@@ -47,11 +47,18 @@ class Coefficients(NamedTuple):
     launch_s: Number  # least seconds that the host needs for the forward of one layer
     launch_fallback: Number  # multiplies it where the fused softmax falls back
     link: Number  # share of a GPU link's rate that a ring reaches
+    in_switch: Number  # all-reduce in the switch beside a ring: 1 where the switch does not add up
     network: Number  # share of the NICs' rate
-    small_s: Number  # least time of an all-reduce of 1 MiB over eight ranks of a node; (size / MiB)^0.2 beside it
+    start_s: Number  # least time of an all-reduce over eight ranks of a node
+    small_s: Number  # of 1 MiB, with a protocol for small messages
+    small_power: Number  # exponent of size / 1 MiB beside it
     fill_s: Number  # filling of its pipeline; (size / MiB)^(1/3) beside it
     small_group: Number  # exponent of (ranks - 1) / 7 for both
-    network_latency_s: Number
+    network_start_s: Number  # the same constants of an all-reduce that leaves a node
+    network_small_s: Number
+    network_power: Number
+    network_fill_s: Number
+    network_latency_s: Number  # of one step
     tp_hidden: Number  # share of the tensor-parallel collectives that computation hides
     ep_exposed: Number  # share of the all-to-all between experts that nothing hides
     grouped: Number  # products of experts beside one product of their rows
@@ -70,6 +77,7 @@ class Coefficients(NamedTuple):
     micro_s: Number  # seconds a micro-batch and virtual stage
     pace: Number  # of the stack as a whole
     flash: Number  # fact: 1 with a fused attention kernel
+    selective_comm: Number  # likewise of the collectives of the forward: gathers whose result is not kept
     selective_attention: Number  # likewise of the attention between the projections
     gradient_bytes: Number  # fact: of one gradient that travels
     scatter: Number  # fact: pipeline sends are cut over tp
@@ -121,6 +129,7 @@ class Book(msgspec.Struct, frozen=True):
     generic: dict[str, float | str | list[str | float]]
     stacks: dict[str, Stack]
     devices: dict[str, Device]
+    fabrics: dict[str, dict[str, float]] = {}  # measured facts of one kind of network, in place of the generic ones
     errors: dict[str, Errors] = {}
 
     @property
@@ -151,6 +160,7 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
         generic=dict(stacks["generic"]),
         stacks={k: convert(v, Stack, where=f"stacks.toml: {k}") for k, v in stacks["stacks"].items()},
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
+        fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
     )
 
@@ -185,11 +195,12 @@ def resolve(
     return found
 
 
-def coefficients(known: Book, stack: str, accelerator: str, precision: str) -> Coefficients:
-    """Return the value of each role for a stack on an accelerator; an unknown stack or accelerator is generic."""
-    return gather(
+def coefficients(known: Book, stack: str, accelerator: str, precision: str, fabric: str = "") -> Coefficients:
+    """Return the value of each role for a stack on an accelerator and a network; unknown ones are generic."""
+    found = gather(
         plan_of(known, [resolve(known, stack, accelerator, precision)]), np.append(known.values, 1.0), scalar=True
     )
+    return found._replace(**known.fabrics.get(fabric, {}))
 
 
 def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:

@@ -9,20 +9,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cluster.curve import ONE_MIB, SHARE_OF_SIZE
+from ...cluster.curve import ONE_MIB
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number, stride
 
-SMALL_POWER = 0.2  # of the size, for messages that the start dominates
+RING_STEPS = 7.0  # of the eight ranks whose curve was measured
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How one axis of the mesh lies over the nodes."""
+    """How one axis of the mesh lies over the nodes; rates in bytes per second."""
 
     ranks: Number
     inside: Number  # ranks of one group that sit in one node
-    rate: Number  # bytes per second of the slowest link of a ring
+    link_rate: Number  # that a ring reaches on a GPU's links
+    network_rate: Number  # of the NICs that one group of a node may use; infinite where it leaves none
     latency_s: Number  # of one step that leaves a node
 
     @property
@@ -30,17 +31,21 @@ class Span:
         """True where the axis leaves a node."""
         return self.inside < self.ranks
 
+    @property
+    def rate(self) -> Number:
+        """Rate of the slowest link of a ring."""
+        return np.minimum(self.link_rate, self.network_rate)
+
 
 def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span:
     """Return how an axis of `ranks` ranks, `step` ranks apart, lies over the nodes."""
     inside = np.clip(np.floor(machine.domain / step), 1.0, ranks)
-    shared = machine.node_rate * c.network / machine.gpus_per_node * inside  # NIC rate of one ring
-    links = machine.link_rate * c.link
     crosses = inside < ranks
     return Span(
         ranks=ranks,
         inside=inside,
-        rate=np.where(crosses, np.minimum(shared, links), links),
+        link_rate=machine.link_rate * c.link,
+        network_rate=np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node * inside, np.inf),
         latency_s=np.where(crosses, c.network_latency_s, 0.0),
     )
 
@@ -51,24 +56,41 @@ def axis_span(machine: Machine, c: Coefficients, grid: Grid, axis: str) -> Span:
 
 
 def gather_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
-    """Return seconds of an all-gather or reduce-scatter of `size_bytes` in all; zero for one rank.
-
-    Half of an all-reduce's curve over links (`cluster.curve`): max(small s^0.2, bytes / rate + fill s^(1/3)) with
-    s = size / 1 MiB, and a latency for each of the P-1 steps that leave a node.
-    """
+    """Return seconds of an all-gather or reduce-scatter of `size_bytes` in all by a ring; zero for one rank."""
     steps = over.ranks - 1.0
-    moved = size_bytes * steps / over.ranks / over.rate
-    mib = size_bytes / ONE_MIB
-    group = (steps / 7.0) ** c.small_group / 2.0
-    small = c.small_s * group * mib**SMALL_POWER
-    return np.where(
-        steps > 0, np.maximum(small, moved + c.fill_s * group * mib**SHARE_OF_SIZE) + steps * over.latency_s, 0.0
-    )
+    moved = size_bytes * steps / over.ranks / over.rate + steps * over.latency_s
+    return np.where(steps > 0, _curve(c, over, size_bytes, 2.0 * moved) / 2.0, 0.0)
 
 
 def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
-    """Return seconds of an all-reduce: a reduce-scatter and an all-gather."""
-    return 2.0 * gather_s(c, over, size_bytes)
+    """Return seconds of an all-reduce of `size_bytes`: a ring, or a tree between nodes where that is faster.
+
+    The ring moves 2(P-1)/P of the bytes over its slowest link in 2(P-1) steps; inside a node whose switch adds up
+    (NVLS) it is `in_switch` times faster. Of N nodes the tree moves 2(N-1)/N through the NICs in 2 log2 N steps, but
+    everything twice over the links inside. NCCL takes the faster (Jeaugey 2019, "Massively scale your deep learning
+    training with NCCL 2.4").
+    """
+    steps = over.ranks - 1.0
+    nodes = over.ranks / over.inside
+    links = over.link_rate * c.in_switch
+    rate = np.minimum(links, over.network_rate)
+    ring = 2.0 * size_bytes * steps / over.ranks / rate + 2.0 * steps * over.latency_s
+    between = 2.0 * size_bytes * (nodes - 1.0) / nodes / over.network_rate
+    tree = np.maximum(between, 2.0 * size_bytes / links) + 2.0 * np.log2(nodes) * over.latency_s
+    return np.where(steps > 0, _curve(c, over, size_bytes, np.minimum(ring, tree)), 0.0)
+
+
+def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> Number:
+    """Return an all-reduce's time with its start: max(start, small s^power, moved + fill s^(1/3)), s = size / 1 MiB.
+
+    The curve over links of `cluster.curve`, with the constants of a node's links or of the network.
+    """
+    mib = size_bytes / ONE_MIB
+    group = ((over.ranks - 1.0) / RING_STEPS) ** c.small_group
+    inside = np.maximum(c.start_s, c.small_s * mib**c.small_power) * group
+    across = np.maximum(c.network_start_s, c.network_small_s * mib**c.network_power)
+    fill = np.where(over.crosses, c.network_fill_s, c.fill_s * group)
+    return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * np.cbrt(mib))
 
 
 def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Number) -> Number:

@@ -80,7 +80,7 @@ def price(setting: Setting, grid: Grid) -> Prices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision."""
     machine = machine_of(setting)
     group = node_group_of(setting.cluster)
-    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision)
+    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind)
     if setting.latency_s is not None:
         c = c._replace(network_latency_s=setting.latency_s)
     model = Model.of(setting.architecture)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .coefficients import Coefficients
-from .collective import Span, axis_span, gather_s, span
+from .collective import all_reduce_s, gather_s, span
 from .layer import HALF_BYTES, Layer, layer_s
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number, stride
@@ -155,13 +155,13 @@ def _data_parallel(
     step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
     inner = span(machine, c, group, step)
     outer = span(machine, c, ranks / group, step * group)
-    replicas = 2.0 * gather_s(c, outer, c.gradient_bytes * held / group)
+    replicas = all_reduce_s(c, outer, c.gradient_bytes * held / group)
     whole = span(machine, c, ranks, step)
-    gradients = gather_s(c, whole, c.gradient_bytes * held)
-    second = gather_s(c, whole, np.where(grid.zero > 0, HALF_BYTES, c.gradient_bytes) * held)
+    gradients, weights = gather_s(c, whole, c.gradient_bytes * held), gather_s(c, whole, HALF_BYTES * held)
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own; in a pipeline the last one does
     scatters = np.where((grid.zero == 2) & (grid.pp <= 1), micro, 1.0)
-    plain = scatters * gradients + second
+    reduced = all_reduce_s(c, whole, c.gradient_bytes * held)
+    plain = np.where(grid.zero > 0, scatters * gradients + weights, reduced)
     backward = layers * (layer.backward.total_s + layer.again.total_s)
     window = c.dp_hidden * (scatters * backward + np.where(grid.zero > 0, layers * layer.forward.total_s, 0.0))
     exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
@@ -175,6 +175,3 @@ def _data_parallel(
     exposed = np.where(grid.zero == 3, exposed_sharded, exposed_plain)
     exposed = np.where(ranks > 1, exposed, 0.0)
     return exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0)
-
-
-__all__ = ["Span", "Step", "axis_span", "head_s", "parameters_of_rank", "step_s"]

@@ -1,0 +1,201 @@
+"""One rank of the benchmark planner_choice: what it measures, what that prices a layout at, and the layout's steps."""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+
+from meshwright.bench.collectives import fit_sizes, time_all_reduce
+from meshwright.bench.operators import time_operators
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime
+from meshwright.layout import Layout, Plan
+from meshwright.parallel.build import build_engine
+from meshwright.parallel.engine import Batch, Engine, Settings
+from meshwright.parallel.mesh import Mesh
+from meshwright.plan.search import Problem, choose
+from meshwright.plan.split_step import largest_bytes, update_operators
+from meshwright.plan.step import sizes_to_measure
+from meshwright.timeline import Lane
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
+from meshwright.train.memory import PeakMemory
+from meshwright.train.optimizer import make_optimizer
+from meshwright.workload.graph import Operator, Workload
+from meshwright.workload.transformer import ModelConfig, describe
+
+CPU = torch.device("cpu")
+ROUNDS = 5  # of each all-reduce
+BACKEND = "meshwright"
+
+
+class Silent:
+    """Notes that nobody reads."""
+
+    def span(self, lane: Lane, name: str) -> contextlib.AbstractContextManager[None]:
+        """Record nothing."""
+        return contextlib.nullcontext()
+
+    def note(
+        self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, *_: object, **__: object
+    ) -> None:
+        """Record nothing."""
+
+
+class Rank:
+    """One rank; every rank calls the same methods in the same order."""
+
+    def __init__(self, model: dict[str, Any], global_batch: int, seq_len: int) -> None:
+        self.model = ModelConfig(**model)
+        self.global_batch, self.seq_len = global_batch, seq_len
+        self.ranks = dist.get_world_size()
+        self._fits: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
+
+    def plans(self, texts: Sequence[str], operator_s: float) -> list[Plan]:
+        """Return the plan of each layout, priced from operators and all-reduces measured here."""
+        layouts = [Layout.parse(text, world_size=self.ranks) for text in texts]
+        measured = Measurements(fingerprint="emulated", operators=self._operators(layouts, operator_s))
+        problem = Problem(
+            describe=self._describe,
+            global_batch=self.global_batch,
+            seq_len=self.seq_len,
+            backend=BACKEND,
+            memory_bytes=2**62,
+            runtime_bytes=0,
+            data_s_per_sequence=0.0,
+        )
+        found = []
+        for layout in layouts:
+            mine = replace(measured, collectives=tuple(self._collectives(layout)))
+            found.append(choose([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
+        return found
+
+    def runs(self, plans: Sequence[Plan], *, rounds: int, steps: int) -> list[dict[str, Any]]:
+        """Return what each plan predicted, and what its steps took in every round, all plans in turn."""
+        engines = [self._engine(plan) for plan in plans]
+        peaks = [self._peak_bytes(engine, plan) for engine, plan in zip(engines, plans, strict=True)]
+        taken: list[list[float]] = [[] for _ in plans]
+        for _ in range(rounds):
+            for place, (engine, plan) in enumerate(zip(engines, plans, strict=True)):
+                self._step(engine, plan, 0)
+                taken[place].append(statistics.median(self._step(engine, plan, 1 + step) for step in range(steps)))
+        return [
+            {
+                "layout": str(plan.layout),
+                "predicted_s": plan.predicted.step_time_s,
+                "predicted_bytes": plan.predicted.peak_memory_bytes_per_gpu,
+                "measured_bytes": peak,
+                "rounds_s": times,
+            }
+            for plan, peak, times in zip(plans, peaks, taken, strict=True)
+        ]
+
+    def _describe(self, layout: Layout) -> Workload:
+        return describe(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)
+
+    def _operators(self, layouts: Sequence[Layout], budget_s: float) -> tuple[OperatorTime, ...]:
+        """Return the mean over the ranks of every operator's time."""
+        wanted: dict[str, Operator] = {}
+        for layout in layouts:
+            workload = self._describe(layout)
+            every = [op for layer in workload.layers for op in layer.operators]
+            wanted |= {op.key: op for op in (*every, *update_operators(workload, layout))}
+        mine = time_operators(list(wanted.values()), ranks=self.ranks, threads=1, budget_s=budget_s, device=CPU)
+        times = torch.tensor([[item.forward_s, item.backward_s] for item in mine], dtype=torch.float64)
+        dist.all_reduce(times)
+        times /= self.ranks
+        return tuple(
+            replace(item, forward_s=float(pair[0]), backward_s=float(pair[1]))
+            for item, pair in zip(mine, times, strict=True)
+        )
+
+    def _collectives(self, layout: Layout) -> list[CollectiveFit]:
+        """Return the fits for a layout, by the size of its groups.
+
+        Raises ValueError where two of its axes have groups of one size on other links: a fit knows no links.
+        """
+        mesh = Mesh(layout)
+        found: dict[int, list[CollectiveFit]] = {}
+        places: dict[int, tuple[tuple[int, ...], ...]] = {}
+        largest = largest_bytes(layout, self._describe(layout))
+        for axis in ("tp", "cp", "data", "pp"):
+            ranks = mesh.ranks(axis)  # type: ignore[arg-type]
+            groups = self._everybody(ranks)
+            if len(ranks) == 1 or len(ranks) not in largest:
+                continue
+            if places.setdefault(len(ranks), groups) != groups:
+                raise ValueError(f"{layout}: two axes of {len(ranks)} ranks on other links")
+            found[len(ranks)] = self._fit(groups, mesh.group(axis), largest[len(ranks)])  # type: ignore[arg-type]
+        whole = (tuple(range(self.ranks)),)
+        if self.ranks not in found:
+            found[self.ranks] = self._fit(whole, None, largest[self.ranks])
+        missing = sorted(set(largest) - set(found))
+        if missing:
+            raise ValueError(f"{layout}: no axis has {missing[0]} ranks, as its price asks for")
+        return [fit for fits in found.values() for fit in fits]
+
+    def _fit(
+        self, groups: tuple[tuple[int, ...], ...], group: dist.ProcessGroup | None, largest: int
+    ) -> list[CollectiveFit]:
+        """Return the fit of all-reduces in these groups, all at once; measured where a larger one is asked for."""
+        known = self._fits.get(groups)
+        if known is None or max(fit.max_bytes for fit in known) < largest:
+            sizes = tuple(sizes_to_measure(largest))
+            taken = torch.tensor(
+                [time_all_reduce(s, CPU, rounds=ROUNDS, group=group) for s in sizes], dtype=torch.float64
+            )
+            dist.all_reduce(taken)
+            times, busy = (taken / self.ranks).T.tolist()
+            self._fits[groups] = fit_sizes("all_reduce", BACKEND, len(groups[0]), sizes, times, busy)
+        return self._fits[groups]
+
+    def _everybody(self, ranks: list[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of all ranks along an axis of which this rank's is `ranks`."""
+        found: list[Any] = [None] * self.ranks
+        dist.all_gather_object(found, tuple(ranks))
+        return tuple(sorted(set(found)))
+
+    def _engine(self, plan: Plan) -> Engine:
+        torch.manual_seed(0)
+        module = Decoder(self.model, recompute=plan.layout.recompute)
+        config = OptimizerConfig()
+        settings = Settings(
+            device=CPU,
+            optimizer=lambda part: make_optimizer(part, config),
+            notes=Silent(),
+            max_grad_norm=config.max_grad_norm,
+        )
+        return build_engine(module, plan, settings)
+
+    def _peak_bytes(self, engine: Engine, plan: Plan) -> int:
+        """Return the most bytes of live tensors of any rank in the third step."""
+        self._step(engine, plan, 0)
+        self._step(engine, plan, 1)
+        with PeakMemory(engine.tensors()) as peak:
+            self._step(engine, plan, 2)
+        most = torch.tensor([float(peak.peak_bytes)], dtype=torch.float64)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX)
+        return int(most)
+
+    def _step(self, engine: Engine, plan: Plan, number: int) -> float:
+        """Return the seconds of one step of its slowest rank."""
+        batches = list(self._batches(engine, plan, number))
+        dist.barrier()
+        begun = time.perf_counter()
+        engine.step(batches, self.global_batch * self.seq_len)
+        taken = torch.tensor([time.perf_counter() - begun], dtype=torch.float64)
+        dist.all_reduce(taken, op=dist.ReduceOp.MAX)
+        return float(taken)
+
+    def _batches(self, engine: Engine, plan: Plan, number: int) -> Iterator[Batch]:
+        numbers = torch.Generator().manual_seed(number)
+        whole = torch.randint(0, self.model.vocab_size, (self.global_batch, self.seq_len + 1), generator=numbers)
+        mbs = plan.layout.mbs
+        for index in range(self.global_batch // (engine.data_ranks * mbs)):
+            first = (index * engine.data_ranks + engine.data_rank) * mbs
+            drawn = whole[first : first + mbs]
+            yield drawn[:, :-1], drawn[:, 1:]

@@ -1,0 +1,67 @@
+"""The drawing of a step: every operator on its rank, messages at the cuts, gradients by bucket."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.layout import Layout, Plan
+from meshwright.train.graph import decoder_graph
+from meshwright.workload.architecture import Architecture
+from tests.multiproc.train.jobs import UNMEASURED
+
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
+
+
+def drawn(layout, **changes):
+    plan = Plan(
+        layout=Layout.parse(layout),
+        predicted=UNMEASURED,
+        global_batch_sequences=8,
+        seq_len=16,
+        bucket_bytes=20_000,
+    )
+    svg = decoder_graph(Architecture(**(SIZES | changes)), plan)
+    texts = [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    return svg, texts
+
+
+def test_each_operator_is_once_in_forward_and_once_in_backward_of_one_stage():
+    _, texts = drawn("pp=2,dp=1,mbs=1")
+
+    assert [text for text in texts if text.startswith("stage")] == [
+        "stage 0 on pipeline rank 0",
+        "stage 1 on pipeline rank 1",
+    ]
+    for layer in range(4):
+        assert texts.count(f"layers.{layer}.gate_up") == 2
+    second = texts.index("stage 1 on pipeline rank 1")
+    assert "embedding" in texts[:second]
+    assert "embedding" not in texts[second:]
+
+
+def test_send_and_receive_stand_at_the_cut_with_their_bytes():
+    _, texts = drawn("pp=2,dp=1,mbs=1")
+
+    links = [text for text in texts if re.match("send|receive", text)]
+    assert links == ["send 2 KiB", "receive 2 KiB", "receive 2 KiB", "send 2 KiB"]  # 16 x 32 float32, there and back
+
+
+def test_collectives_and_fused_buckets_are_there_only_where_the_layout_has_them():
+    svg, texts = drawn("pp=2,dp=2,tp=2,mbs=1")
+    alone_svg, alone = drawn("pp=2,dp=1,mbs=1")
+
+    assert texts.count("all-reduce tp=2") == (1 + 2 * 4) + (2 * 4 + 1)  # of outputs forwards, of inputs backwards
+    assert any(re.match(r"all-reduce \d", text) for text in texts)
+    assert "bucket 1" in svg
+    assert not [text for text in alone if "all-reduce" in text]
+    assert "bucket 0" not in alone_svg
+
+
+def test_a_model_that_is_no_such_decoder_is_refused():
+    with pytest.raises(InputError, match="only decoders like Llama are drawn; its network has no gate"):
+        drawn("pp=2,dp=1,mbs=1", gated=False)
