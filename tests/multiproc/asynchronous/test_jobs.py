@@ -16,6 +16,7 @@ from meshwright.train.config import DataParallelConfig
 from meshwright.train.events import read_events
 from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # processes that load torch: five a run
 PATIENT = {"silence_s": 60.0}  # the machine may be busy: a late heartbeat is not what these tests are about
 
 
@@ -53,7 +54,7 @@ def kill_rank(folder, rank):
     os.kill(json.loads((folder.ranks / f"{rank}.json").read_text())["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("servers", "mbs"), [(1, 2), pytest.param(3, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("servers", "mbs"), [(1, 2), (3, 1)])
 def test_staleness_zero_is_synchronous_training_bit_by_bit(servers, mbs, tmp_path, rank_pool):
     """AdamW, clipping, warm-up, several micro-batches: against DDP on the backend meshwright."""
     together = job(tmp_path, mbs=mbs)
@@ -68,7 +69,6 @@ def test_staleness_zero_is_synchronous_training_bit_by_bit(servers, mbs, tmp_pat
     assert served.measured().step_time_s > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -91,7 +91,6 @@ def test_every_mode_trains_and_leaves_what_a_run_leaves(settings, tmp_path):
     assert sum(row["moved_bytes"] for row in rows) > 0
 
 
-@pytest.mark.slow
 def test_a_killed_worker_is_started_again_and_the_run_goes_on_without_it(tmp_path):
     folder = job(tmp_path, mode="parameter_server", staleness=2, steps=1500)
     when(lambda: steps_of(folder) > 20, lambda: kill_rank(folder, 2))
@@ -106,8 +105,6 @@ def test_a_killed_worker_is_started_again_and_the_run_goes_on_without_it(tmp_pat
     assert any(2 not in json.loads(line)["ranks"] for line in folder.metrics.read_text().splitlines())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_stopped_run_saves_and_goes_on_from_there(tmp_path):
     folder = job(tmp_path, mode="diloco", sync_every=2, steps=200)
     when(lambda: steps_of(folder) > 10, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -122,7 +119,6 @@ def test_a_stopped_run_saves_and_goes_on_from_there(tmp_path):
     assert rows[saved]["loss"] < rows[0]["loss"]
 
 
-@pytest.mark.slow
 def test_a_worker_that_always_dies_is_given_up_with_its_reason(tmp_path):
     folder = job(tmp_path, mode="parameter_server", steps=10)
     for path in (tmp_path / "corpus").glob("*"):
