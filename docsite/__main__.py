@@ -1,13 +1,10 @@
-"""Make the generated pages, `python -m docsite`: what is in the box (its commands are run), and benchmark tables."""
+"""Make the page "What is in the box" by running its commands: `python -m docsite`."""
 
 from pathlib import Path
 
-from docsite.benchmarks import benchmarks_page
 from docsite.box import box_page
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"box.md": box_page, "benchmarks.md": benchmarks_page}
 
 if __name__ == "__main__":
-    for name, make in PAGES.items():
-        (ROOT / "docs" / name).write_text(make())
+    (ROOT / "docs" / "box.md").write_text(box_page())

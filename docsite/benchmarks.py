@@ -12,7 +12,7 @@ MAX_ROWS = 60
 def benchmarks_page() -> str:
     """Return the page as Markdown."""
     parts = [
-        "# Benchmarks\n\nGenerated from `benchmarks/results/` by `python -m docsite`; `python -m benchmarks NAME` "
+        "# Benchmarks\n\nGenerated from `benchmarks/results/` with the site; `python -m benchmarks NAME` "
         "measures one anew, its peer in the same run. A file that is not there has not been measured."
     ]
     parts += [_section(json.loads(path.read_text())) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))]

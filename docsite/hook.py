@@ -1,8 +1,13 @@
-"""MkDocs hook: pages that the navigation does not name are added to it; links out of docs/ become names of files."""
+"""MkDocs hook: adds the page of benchmarks, pages that the navigation does not name, and text for links out of docs."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs loads this file alone
+
+from docsite.benchmarks import benchmarks_page
 
 SECTION = "How it works"
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
@@ -20,9 +25,18 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_files(files: Any, config: Any) -> Any:
+    """Add the page of benchmark results, made from the results as they are."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "benchmarks.md", content=benchmarks_page()))
+    return files
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn links to files of the repository that are no page into text that names them."""
-    root, here = Path(config["docs_dir"]), Path(page.file.abs_src_path).parent
+    root = Path(config["docs_dir"])
+    here = (root / page.file.src_uri).parent
 
     def named(match: re.Match[str]) -> str:
         target = (here / match[2].split("#")[0]).resolve()

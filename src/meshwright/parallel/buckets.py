@@ -157,7 +157,8 @@ class Buckets:
             bucket.not_noted = (name, start)
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
-        self._notes.note("comm", name, start_s, time.monotonic(), buffer.numel() * buffer.element_size())
+        size_bytes = buffer.numel() * buffer.element_size()
+        self._notes.note("comm", name, start_s, time.monotonic(), size_bytes, self._channel.members)
 
 
 def _filled(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

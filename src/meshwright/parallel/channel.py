@@ -26,9 +26,9 @@ class Stopwatch:
         self._notes = notes
         self._blocked: list[tuple[float, float]] = []
 
-    def block(self, name: str, start_s: float, end_s: float, size_bytes: int) -> None:
+    def block(self, name: str, start_s: float, end_s: float, size_bytes: int, detail: str) -> None:
         """Note a collective that the rank waited for."""
-        self._notes.note("comm", name, start_s, end_s, size_bytes)
+        self._notes.note("comm", name, start_s, end_s, size_bytes, detail)
         self._blocked.append((start_s, end_s))
 
     def compute(self, name: str, start_s: float, end_s: float, detail: str = "") -> None:
@@ -49,6 +49,7 @@ class Channel:
     def __init__(self, mesh: Mesh, axis: Axis, stopwatch: Stopwatch) -> None:
         self.size, self.index = mesh.size(axis), mesh.index(axis)
         self.group = mesh.group(axis) if self.size > 1 else None
+        self.members = f"{self.size} ranks of {axis}"  # the detail of its spans
         self._stopwatch = stopwatch
 
     def all_reduce(self, tensor: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
@@ -93,7 +94,7 @@ class Channel:
     def _run(self, name: str, payload: Tensor, collective: Any) -> None:
         start = time.monotonic()
         collective()
-        self._stopwatch.block(name, start, time.monotonic(), payload.numel() * payload.element_size())
+        self._stopwatch.block(name, start, time.monotonic(), payload.numel() * payload.element_size(), self.members)
 
 
 def copied(x: Tensor, channel: Channel) -> Tensor:

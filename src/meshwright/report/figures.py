@@ -115,11 +115,11 @@ def coordinates(layout: Layout, rank: int) -> dict[str, int]:
 
 
 def mesh_figure(layout: Layout) -> Figure:
-    """Return the ranks as a grid: pipeline stages and data-parallel copies down, tensor and context ranks across."""
+    """Return the ranks as a grid: data-parallel copies across; pipeline stages, context and tensor ranks down."""
     shown = min(layout.world_size, MAX_MESH_RANKS)
     places = [coordinates(layout, rank) for rank in range(shown)]
-    rows = [place["pp"] * layout.dp + place["dp"] for place in places]
-    columns = [place["cp"] * layout.tp + place["tp"] for place in places]
+    rows = [(place["pp"] * layout.cp + place["cp"]) * layout.tp + place["tp"] for place in places]
+    columns = [place["dp"] for place in places]
     height, width = max(rows) + 1, max(columns) + 1
     stage: list[list[int | None]] = [[None] * width for _ in range(height)]
     text = [[""] * width for _ in range(height)]
@@ -143,9 +143,9 @@ def mesh_figure(layout: Layout) -> Figure:
         "ygap": 2,
     }
     layout_ = {
-        "xaxis": {"title": {"text": "tp" if layout.cp == 1 else "tp, then cp"}, "dtick": 1, "showgrid": False},
+        "xaxis": {"title": {"text": "dp"}, "dtick": 1, "showgrid": False},
         "yaxis": {
-            "title": {"text": "dp" if layout.pp == 1 else "dp, then pp"},
+            "title": {"text": ", then ".join(n for n in ("tp", "cp", "pp") if getattr(layout, n) > 1) or "one copy"},
             "autorange": "reversed",
             "dtick": 1,
             "showgrid": False,
@@ -162,6 +162,6 @@ def mesh_figure(layout: Layout) -> Figure:
         title=f"Mesh of {layout.world_size:,} ranks",
         traces=[trace],
         layout=layout_,
-        height_px=max(180, min(700, 60 + 36 * height)),
+        height_px=max(150, min(700, 90 + 30 * height)),
         note=note,
     )

@@ -104,7 +104,7 @@ class Wire:
         self._sent[peer].append(Sent(self._position[consumer], works, flat))
         name = "send_activation" if action.kind == "F" else "send_gradient"
         size = sum(tensor.numel() for tensor in payload)
-        self._notes.note("comm", name, start, time.monotonic(), size, str(action))
+        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} to {self._peers[peer]}")
 
     def expect(self, action: Action) -> None:
         """Post the receive of what `action` gives, where it is known what form it has, so that it can come early."""
@@ -120,7 +120,8 @@ class Wire:
             work.wait()
         name = "recv_activation" if action.kind == "F" else "recv_gradient"
         size = sum(tensor.numel() * tensor.element_size() for tensor in posted.tensors)
-        self._notes.note("comm", name, start, time.monotonic(), size, str(action))
+        source = self._peers[self._grid.rank_of_stage[action.stage]]
+        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} from {source}")
         self._release(self._grid.rank_of_stage[action.stage], self._position[action])
         if action.kind != "F":
             return posted.tensors

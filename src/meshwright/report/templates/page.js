@@ -29,7 +29,12 @@ function draw(source) {
   const figure = JSON.parse(source.textContent);
   const place = document.getElementById(source.dataset.plot);
   drawn.set(source, { place, figure });
-  Plotly.newPlot(place, figure.traces, themed(figure.layout), { responsive: true, displaylogo: false, scrollZoom: false });
+  Plotly.newPlot(place, figure.traces, themed(figure.layout), {
+    responsive: true,
+    displaylogo: false,
+    displayModeBar: matchMedia("(min-width: 40rem)").matches ? "hover" : false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+  });
 }
 
 const near = new IntersectionObserver((entries) => {
