@@ -93,6 +93,7 @@ class Trainer:
             if last or stop:
                 self._finish_saves()
             if stop and not last:
+                self.events.record(Event(kind="stop", message=f"told to stop; saved step {step + 1}", step=step))
                 return f"stopped after step {step + 1}; --resume {self.folder.path} goes on"
         return ""
 

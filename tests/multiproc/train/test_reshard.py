@@ -29,6 +29,7 @@ FAST = (
     ("dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved", "dp=4,mbs=1,zero=3"),
 )
 SAVED, STEPS = 5, 10
+PATIENCE_S = 150.0
 pytestmark = pytest.mark.timeout(240)  # eight ranks on two cores, beside whatever else runs
 
 
@@ -58,7 +59,8 @@ def train(path, corpus, layout, rank_pool, start=None):
     folder = write_run(path, msgspec.structs.replace(job, model=model), chosen)
     if start is not None:
         shutil.copytree(start, folder.checkpoints / start.name)
-    assert rank_pool(chosen.world_size).run(run_rank, str(folder.path)) == [""] * chosen.world_size
+    stopped = rank_pool(chosen.world_size).run(run_rank, str(folder.path), timeout_s=PATIENCE_S)
+    assert stopped == [""] * chosen.world_size
     return folder
 
 
