@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 Lane = Literal["compute", "comm", "data", "other"]
+# spans of lane "comm" in which a rank of a pipeline waits for another stage
+STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
 Interval = tuple[float, float]
 LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
 _PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
@@ -179,7 +181,6 @@ def summarize(
     flops_per_s = model_flops_per_step / ranks / parts["step_time_s"]
     return Performance(
         **parts,
-        bubble_s=0.0,
         tokens_per_s_per_gpu=tokens_per_step / ranks / parts["step_time_s"],
         model_tflops_per_gpu=flops_per_s / 1e12,
         mfu=flops_per_s / peak_flops_per_s if peak_flops_per_s else None,
@@ -190,13 +191,23 @@ def summarize(
     )
 
 
+def by_rank(spans: Iterable[Span]) -> list[list[Span]]:
+    """Return the spans of each rank, in the order of the ranks."""
+    found: dict[int, list[Span]] = {}
+    for span in spans:
+        found.setdefault(span.rank, []).append(span)
+    return [found[rank] for rank in sorted(found)]
+
+
 def step_parts(spans: Sequence[Span]) -> dict[str, float]:
     """Return the seconds of each part of one rank's step, which lasts from its first span to its last.
 
-    Communication is exposed while the rank computes nothing; waiting for a slower rank is part of it.
+    Communication is exposed while the rank computes nothing; waiting for a slower rank is part of it. Waiting for
+    another stage of a pipeline is its bubble, transfers that nothing hides included, and no communication.
     """
     compute = intervals(spans, lane="compute")
-    comm = intervals(spans, lane="comm")
+    comm = intervals([s for s in spans if s.name not in STAGE_WAITS], lane="comm")
+    waits = intervals([s for s in spans if s.name in STAGE_WAITS])
     hidden_s = overlap_s(compute, comm)
     return {
         "step_time_s": max(s.end_s for s in spans) - min(s.start_s for s in spans),
@@ -205,6 +216,7 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
         "optimizer_s": length_s(intervals(spans, name="optimizer")),
         "exposed_comm_s": length_s(comm) - hidden_s,
         "hidden_comm_s": hidden_s,
+        "bubble_s": length_s(waits),
         "data_s": length_s(intervals(spans, lane="data")),
     }
 

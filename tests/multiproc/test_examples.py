@@ -1,5 +1,6 @@
 """The examples run, and show what their first lines promise."""
 
+import json
 import re
 import subprocess
 import sys
@@ -54,6 +55,17 @@ def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     longer, explained, difference = re.search(r"takes ([\d.]+)% longer; .* explains (\S+) ms of (\S+) ms", out).groups()
     assert float(longer) > 1
     assert float(explained) > 0.8 * float(difference)
+
+
+@pytest.mark.timeout(120)
+def test_a_loop_of_ones_own_is_explained_by_its_traces(tmp_path):
+    out = run("own_loop", str(tmp_path / "made"))
+
+    assert "step time" in out
+    assert re.search(r"on 2 ranks \(4 steps traced\): \d+% computing", out)
+    page = json.loads((tmp_path / "made" / "report.json").read_text())
+    assert "Communication" in [section["heading"] for section in page["sections"]]
+    assert "all_reduce" in json.dumps(page)
 
 
 def test_405b_is_planned_and_its_published_layout_is_priced_beside():

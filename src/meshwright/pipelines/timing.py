@@ -86,21 +86,30 @@ def timed(grid: Grid, times: StageTimes) -> Timing:
     return Timing(grid, intervals)
 
 
-def peak_in_flight(grid: Grid, held: Sequence[float] | Callable[[int], float] = lambda _: 1) -> tuple[float, ...]:
+def peak_in_flight(
+    grid: Grid,
+    held: Sequence[float] | Callable[[int], float] = lambda _: 1,
+    waiting: Callable[[int], float] = lambda _: 0,
+) -> tuple[float, ...]:
     """Return for each rank the most that it holds at once of what forward keeps for backward.
 
     `held` is what one micro-batch holds in each stage (1 counts micro-batches, bytes give bytes): from its forward
-    until its weight gradients are done. What follows depends on the order of a row alone, not on times.
+    until its weight gradients are done; `waiting` what comes on top from the first to the second half of a split
+    backward. What follows depends on the order of a row alone, not on times.
     """
     of = held if callable(held) else held.__getitem__
     peaks = []
     for row in grid.rows:
         now = peak = 0.0
-        for action in row:
-            if action.kind == "F":
-                now += of(action.stage)
-                peak = max(peak, now)
-            elif action.kind in "BW":
-                now -= of(action.stage)
+        for stage, kind, _ in row:
+            if kind == "F":
+                now += of(stage)
+            elif kind == "I":
+                now += waiting(stage)
+            peak = max(peak, now)
+            if kind == "B":
+                now -= of(stage)
+            elif kind == "W":
+                now -= of(stage) + waiting(stage)
         peaks.append(peak)
     return tuple(peaks)

@@ -7,10 +7,11 @@ import msgspec
 from ..cluster.graph import Measurements
 from ..errors import InputError
 from ..layout import Candidate, Layout, Plan, micro_batches
-from ..timeline import Timeline
+from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from .memory import peak_memory_bytes
+from .pipeline_step import pipeline_peak_bytes, plan_cut, predict_pipeline_step
 from .split_step import predict_split_step
 from .step import StepInputs, performance, predict_step
 
@@ -61,6 +62,8 @@ def needed_bytes(layout: Layout, problem: Problem) -> int:
 
 def planned_peak_bytes(layout: Layout, problem: Problem) -> int:
     """Return the peak bytes of live tensors of a rank."""
+    if layout.pp > 1:
+        return pipeline_peak_bytes(problem.describe(layout), layout, problem.global_batch)
     count = micro_batches(layout, problem.global_batch)
     return peak_memory_bytes(problem.describe(layout), layout, micro_batches=count)
 
@@ -97,6 +100,7 @@ def choose(
 ) -> tuple[Plan, Timeline]:
     """Return the fastest of `layouts` on at least `min_ranks` ranks, with the others as alternatives."""
     priced = []
+    cuts: dict[str, tuple[int, ...]] = {}
     for layout in layouts:
         inputs = StepInputs(
             workload=problem.describe(layout),
@@ -107,9 +111,13 @@ def choose(
             peak_flops_per_s=peak_flops_per_s.get(layout.world_size),
             data_s=problem.data_s_per_sequence * layout.mbs,
         )
+        if layout.pp > 1:
+            cuts[str(layout)] = plan_cut(layout, inputs).bounds
         memory = planned_peak_bytes(layout, problem)
-        options = []
+        options: list[tuple[Performance, int, Timeline]] = []
         predict = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
+        if layout.pp > 1:
+            predict = predict_pipeline_step
         for bucket in bucket_sizes(inputs.workload.parameters * 4, layout.dp):
             timeline = predict(layout, inputs, bucket)
             options.append((performance(timeline, layout, inputs, memory), bucket, timeline))
@@ -125,6 +133,7 @@ def choose(
         global_batch_sequences=problem.global_batch,
         seq_len=problem.seq_len,
         bucket_bytes=bucket_bytes,
+        cut=cuts.get(str(winner.layout), ()),
         alternatives=others,
         reason=_reason(winner, others, min_ranks),
     )

@@ -113,6 +113,8 @@ def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     every = [Transfer("all_reduce", layout.world_size, LOSS_BYTES)]
     data = layout.dp * layout.cp
     every.append(Transfer("all_reduce", data, FLOAT32_BYTES * workload.parameters))
+    if layout.pp > 1:  # activations between stages are priced from all-reduces over two ranks
+        every.append(Transfer("all_reduce", 2, FLOAT32_BYTES * workload.tokens * workload.parameter_shapes[0][1]))
     for layer in workload.layers:
         sent = transfers(layout, workload, layer)
         every += [*sent.forward, *sent.backward, *_weights(layout, layer)]

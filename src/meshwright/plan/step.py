@@ -13,7 +13,7 @@ import msgspec
 from ..cluster.graph import CollectiveFit, Measurements
 from ..errors import InputError
 from ..layout import Layout, micro_batches
-from ..timeline import Performance, Span, Timeline, step_parts, summarize
+from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
 from ..workload.graph import Operator, Workload
 
 FLOAT32_BYTES = 4
@@ -121,7 +121,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
     whole = inputs.whole or inputs.workload
     flops = whole.model_flops * inputs.global_batch / whole.micro_batch
     return summarize(
-        [step_parts(timeline.spans)],
+        [step_parts(spans) for spans in by_rank(timeline.spans)],
         ranks=layout.world_size,
         tokens_per_step=tokens,
         model_flops_per_step=flops,

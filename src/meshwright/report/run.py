@@ -57,12 +57,19 @@ def _beside(comparison: Comparison, predicted: Performance, measured: Performanc
 
 
 def curves(runs: dict[str, Rows]) -> list[Figure | None]:
-    """Return loss, held-out loss and throughput over the steps of one or more runs."""
+    """Return what the rows of one or more runs hold over the steps; what only asynchronous runs have, where it is."""
     return [
         curve_figure(
             "Loss", series(runs, "loss", "training") | series(runs, "validation_loss", "held out"), "nats per token"
         ),
         curve_figure("Throughput", series(runs, "tokens_per_s", "tokens/s"), "tokens/s of all ranks"),
+        curve_figure(
+            "Staleness of the gradients",
+            series(runs, "staleness_mean", "mean") | series(runs, "staleness_max", "largest"),
+            "steps",
+        ),
+        curve_figure("Workers", series(runs, "workers", "workers"), "that took part"),
+        curve_figure("Bytes that workers and servers moved", series(runs, "moved_bytes", "bytes"), "bytes a step"),
     ]
 
 

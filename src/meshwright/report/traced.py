@@ -76,7 +76,7 @@ def trace_page(timeline: Timeline, title: str) -> tuple[StepShares, Page]:
     sections = (
         section("Where a step goes", _shares_table(found)),
         section("Timeline", lanes_figure({timeline.source: timeline})),
-        section("Communication", _collectives(timeline)),
+        section("Communication", _collectives(timeline) or _unmarked(timeline)),
         section("Ranks", Lines(tuple(slow), title="Stragglers") if slow else None, ranks_table(uses)),
     )
     kept = tuple(part for part in sections if part is not None)
@@ -120,6 +120,14 @@ def _shares_table(found: StepShares) -> Table:
         part = value / found.step_time_s if found.step_time_s else 0.0
         rows.append([Cell(label), Cell(format_time(value), value), Cell(f"{part:.1%}", part)])
     return table(("", "median", "of the step"), rows, note="medians over steps and ranks, which need not add up")
+
+
+def _unmarked(timeline: Timeline) -> Lines | None:
+    """Return what a reader must know of a trace of several ranks without communication."""
+    if len({span.rank for span in timeline.spans}) < 2:
+        return None
+    text = "nothing in these traces is marked as communication (the backend meshwright does not mark its calls for"
+    return Lines((f"{text} torch.profiler): it counts as the phase in which it was called, or as idle",))
 
 
 def _collectives(timeline: Timeline) -> Table | None:

@@ -118,7 +118,7 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
         return None
     world_size = ranks or config.launch.ranks or None
     layout = Layout.parse(text, world_size=world_size)
-    if "mbs" not in text:
+    if "mbs" not in text and layout.pp == 1:  # a pipeline wants many micro-batches: one sequence each
         share, rest = divmod(config.train.global_batch, layout.dp)
         if rest or not share:
             raise InputError(

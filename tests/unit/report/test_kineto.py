@@ -90,6 +90,14 @@ def test_operators_of_a_host_are_phases_too(tmp_path):
     ]  # fmt: skip
 
 
+def test_ranks_without_a_mark_of_communication_are_said_to_have_none(tmp_path):
+    operator = event("cpu_op", "aten::linear", 100, 200)
+    paths = [write(tmp_path / f"{rank}.json", [operator], rank=rank) for rank in (0, 1)]
+    _, page = trace_page(read_timeline(paths), "trace")
+
+    assert "nothing in these traces is marked as communication" in str(page.sections)
+
+
 def test_a_packed_trace_of_each_rank_makes_one_timeline(tmp_path):
     paths = []
     for rank in (0, 1):

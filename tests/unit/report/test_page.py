@@ -106,6 +106,17 @@ def test_what_happened_to_the_run_is_listed(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_asynchronous_run_shows_how_stale_its_gradients_were(tmp_path):
+    folder = fake_run(tmp_path / "run", steps=3)
+    rows = [row | {"staleness_mean": 0.5, "staleness_max": 2, "workers": 4} for row in folder.metric_rows()]
+    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report(folder)
+    figures = {b["title"]: b for b in blocks(json.loads(folder.report.with_suffix(".json").read_text()))}
+
+    assert [trace["y"] for trace in figures["Staleness of the gradients"]["traces"]] == [[0.5] * 3, [2] * 3]
+    assert figures["Workers"]["traces"][0]["y"] == [4] * 3
+
+
 def test_two_runs_are_set_side_by_side(run, tmp_path):
     other = fake_run(tmp_path / "second", slow_rank=99)
     comparison, page = two_runs_page(run, other)

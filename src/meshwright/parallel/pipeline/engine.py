@@ -48,11 +48,12 @@ class PipelineEngine:
         # pieces are made of what has been split, so that they have all that splitting changed
         self.pieces = {s: held if len(stages) == 1 else cuttable(held).part(span) for s, span in spans.items()}
         self.optimizer = self.part.optimizer
+        self._pipeline = mesh.group("pp")
         self._shared = self._groups(mesh, held, shared)
         self._late = {parameter for _, members in self._shared for parameter in members}
         self._ready_after = _ready_after(self.grid.rows[rank], self.pieces, self._late)
         self._runtime = Runtime(
-            self.grid, rank, self.pieces, mesh.group("pp"), mesh.ranks("pp"), settings, self.part.stopwatch, self._last
+            self.grid, rank, self.pieces, self._pipeline, mesh.ranks("pp"), settings, self.part.stopwatch, self._last
         )
         self._context = Channel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
@@ -61,6 +62,7 @@ class PipelineEngine:
     def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
         """Run the rank's row of the grid, sum the gradients, clip, update."""
         total = self._runtime.step([held_part(batch, self._context) for batch in batches], tokens)
+        self._drain()
         self._sum_shared()
         self.part.reduce()
         start = time.monotonic()
@@ -87,6 +89,12 @@ class PipelineEngine:
     def _last(self, stage: int) -> None:
         """Let the gradients of a stage travel with the action that follows, the last that adds to them."""
         self.part.arm(self._ready_after[stage])
+
+    def _drain(self) -> None:
+        """Wait until all stages are done, so that this is known as the pipeline's and not as communication."""
+        start = time.monotonic()
+        dist.all_reduce(torch.zeros(1, device=self._settings.device), group=self._pipeline)
+        self._notes.note("comm", "drain", start, time.monotonic())
 
     def _sum_shared(self) -> None:
         """Sum the gradients of parameters that several stages use over the ranks of these stages."""

@@ -1,0 +1,188 @@
+"""Time and memory of one step of a pipeline: the best cut by measured times, its grid over time, what each rank holds.
+
+The timeline has one rank for each position of a pipeline. Compute is that of the rank's stages; activations travel
+while others compute, gradients of data parallelism after a rank's last backward, the update when all stages are done.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from ..layout import Layout, micro_batches
+from ..pipelines import Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
+from ..timeline import Span, Timeline
+from ..workload.chain import units
+from ..workload.graph import Layer, Workload
+from .memory import kept_activation_bytes, peak_memory_bytes
+from .split_step import Transfer, transfers, update_operators
+from .step import LOSS_BYTES, StepInputs, Times, collective_s
+
+FLOAT32_BYTES = 4
+SLACK = 0.02  # share by which the slowest stage may be slower if less crosses the cuts
+
+
+def grid_of(layout: Layout, global_batch: int) -> Grid:
+    """Return the grid that a pipeline runs; InputError where the schedule cannot take so many micro-batches."""
+    return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches(layout, global_batch))
+
+
+def activation_bytes(workload: Workload, layout: Layout) -> int:
+    """Return the bytes of one micro-batch that cross a cut, on one rank of tp and cp."""
+    rows = workload.tokens // layout.cp // (layout.tp if layout.sp else 1)
+    return FLOAT32_BYTES * rows * workload.layers[0].operators[0].shape[-1]
+
+
+def plan_cut(layout: Layout, inputs: StepInputs) -> Cut:
+    """Return the best cut of the workload by measured times; InputError where a figure was not measured."""
+    grid = grid_of(layout, inputs.global_batch)
+    return best_cut(_chain(layout, inputs)[0], _target(layout, inputs, grid), slack=SLACK)
+
+
+def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
+    """Return the timeline of one step of the ranks of one pipeline under its best cut, for any `bucket_bytes`.
+
+    Raises InputError where a figure was not measured.
+    """
+    grid = grid_of(layout, inputs.global_batch)
+    chain, sent = _chain(layout, inputs)
+    bounds = plan_cut(layout, inputs).bounds
+    timing = timed(grid, stage_times(chain, _target(layout, inputs, grid), bounds))
+    blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
+    data_s = inputs.data_s * grid.micro_batches
+    spans: list[Span] = []
+    free_s = []
+    for rank, row in enumerate(grid.rows):
+        spans.append(Span(rank, "data", "data", 0.0, data_s))
+        now = data_s
+        for action in row:
+            start, end = (data_s + t for t in timing.intervals[action])
+            forward = action.kind == "F"
+            if start > now:
+                name = "recv_activation" if forward else "recv_gradient"
+                spans.append(Span(rank, "comm", name, now, start, detail=str(action)))
+            computed = end - blocked[action.stage][0 if forward else 1] * (action.kind != "W")
+            name = "forward" if forward else "backward"
+            spans.append(Span(rank, "compute", name, start, computed, detail=str(action)))
+            if computed < end:
+                spans.append(Span(rank, "comm", "collectives", computed, end, detail=str(action)))
+            now = end
+        free_s.append(now)
+    for rank, now in enumerate(free_s):
+        spans += _end_of_step(layout, inputs, rank, now, max(free_s), _parameters(inputs, grid, bounds)[rank])
+    return Timeline(spans=tuple(spans), source="predicted")
+
+
+def _end_of_step(
+    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, parameters: int
+) -> list[Span]:
+    """Return what a rank does when its row is done: wait for the others, sum gradients, update, sum the loss."""
+    times = Times(inputs.measured, layout.world_size)
+    share = parameters / inputs.workload.parameters
+    update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
+    data = layout.dp * layout.cp
+    sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 else 0.0
+    loss_s = 2 * _all_reduce_s(inputs, layout.world_size, LOSS_BYTES)  # the norm, the loss
+    spans = []
+    for lane, name, seconds in (
+        ("comm", "drain", drained - now),
+        ("comm", "all_reduce", sum_s),
+        ("compute", "optimizer", update_s),
+        ("comm", "all_reduce", loss_s),
+    ):
+        spans.append(Span(rank, lane, name, now, now + seconds))  # type: ignore[arg-type]
+        now += seconds
+    return spans
+
+
+def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -> int:
+    """Return the peak bytes of live tensors of the fullest rank of a pipeline under the best cut by counted costs.
+
+    A rank holds its stages' weights and what `in_flight` micro-batches keep for backward; one of them is in backward at
+    a time, as `memory.peak_memory_bytes` says for one stage alone.
+    """
+    grid = grid_of(layout, global_batch)
+    bounds = best_cut(units(workload, recompute=layout.recompute == "full"), Target.of(grid), slack=SLACK).bounds
+    each = [layer for layer in workload.layers for _ in range(layer.count)]
+    of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
+    kept = [sum(_kept(layer, layout) for layer in layers) for layers in of_stage]
+    waiting = [sum(_gradients(layer) for layer in layers) for layers in of_stage]
+    in_flight = peak_in_flight(grid, kept, waiting.__getitem__)
+    peaks = []
+    for rank in range(grid.ranks):
+        stages = grid.stages_of(rank)
+        own = held_workload(workload, [layer for stage in stages for layer in of_stage[stage]])
+        alone = peak_memory_bytes(own, layout, micro_batches=grid.micro_batches)
+        peaks.append(alone - sum(kept[stage] for stage in stages) + in_flight[rank])
+    return int(max(peaks))
+
+
+def held_workload(workload: Workload, held: Sequence[Layer]) -> Workload:
+    """Return the part of a workload that has these layers; a tied output without the embedding has a copy of it."""
+    embedding, output = workload.layers[0], workload.layers[-1]
+    hidden, vocabulary = next(op.shape[1:] for op in output.operators if op.kind == "linear")
+    layers: list[Layer] = []
+    for layer in held:
+        if layer is output and layer.parameters < hidden * vocabulary and embedding not in held:
+            layer = msgspec.structs.replace(layer, parameters=layer.parameters + embedding.parameters)
+        if layers and layers[-1].name == layer.name:
+            layers[-1] = msgspec.structs.replace(layers[-1], count=layers[-1].count + 1)
+        else:
+            layers.append(msgspec.structs.replace(layer, count=1))
+    shapes = tuple((layer.count * layer.parameters,) for layer in layers)
+    return msgspec.structs.replace(workload, layers=tuple(layers), parameter_shapes=shapes)
+
+
+def _gradients(layer: Layer) -> int:
+    """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
+    columns = {"linear": 2, "rms_norm": 1}
+    found = (op.shape[0] * op.shape[columns[op.kind]] for op in layer.operators if op.kind in columns)
+    return FLOAT32_BYTES * sum(found)
+
+
+def _kept(layer: Layer, layout: Layout) -> int:
+    one = msgspec.structs.replace(layer, count=1)
+    return kept_activation_bytes(
+        Workload(name="", micro_batch=1, seq_len=1, layers=(one,), parameter_shapes=()), layout
+    )
+
+
+def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
+    """Return the pipeline's ranks and links: a message takes half an all-reduce of its size between two ranks."""
+    size = activation_bytes(inputs.workload, layout)
+    seconds = _all_reduce_s(inputs, 2, size) / 2
+    return Target.of(grid, links=[(0.0, seconds / size)] * layout.pp)
+
+
+def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:
+    """Return the units with their measured times, and what of forward and backward of each is blocking collectives."""
+    times = Times(inputs.measured, layout.world_size)
+    sent = []
+    for layer in inputs.workload.layers:
+        each = transfers(layout, inputs.workload, layer)
+        seconds = (
+            sum(_transfer_s(inputs, t) for t in each.forward),
+            sum(_transfer_s(inputs, t) for t in each.backward),
+        )
+        sent += [seconds] * layer.count
+    chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
+    return [
+        dataclasses.replace(unit, forward_s=unit.forward_s + forward_s, backward_s=unit.backward_s + backward_s)
+        for unit, (forward_s, backward_s) in zip(chain, sent, strict=True)
+    ], sent
+
+
+def _transfer_s(inputs: StepInputs, item: Transfer) -> float:
+    return item.share * _all_reduce_s(inputs, item.ranks, item.size_bytes) if item.ranks > 1 else 0.0
+
+
+def _parameters(inputs: StepInputs, grid: Grid, bounds: Sequence[int]) -> list[int]:
+    """Return the parameters that each rank of a pipeline holds."""
+    each = [layer.parameters for layer in inputs.workload.layers for _ in range(layer.count)]
+    of_stage = [sum(each[first:end]) for first, end in itertools.pairwise(bounds)]
+    return [sum(of_stage[stage] for stage in grid.stages_of(rank)) for rank in range(grid.ranks)]
+
+
+def _all_reduce_s(inputs: StepInputs, ranks: int, size_bytes: int) -> float:
+    return collective_s(inputs.measured, "all_reduce", inputs.backend, ranks, size_bytes)
