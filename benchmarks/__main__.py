@@ -9,26 +9,29 @@ import json
 import pkgutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import benchmarks
 from benchmarks.result import describe_machine, print_table
+
+SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a keyword
 
 
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
     names = sorted(
-        m.name
+        SHORT.get(m.name, m.name)
         for m in pkgutil.iter_modules(benchmarks.__path__)
         if m.name not in {"__main__", "faults_peer", "plots", "result", "sleeping", "validation_page"}
     )
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")
         for name in names:
-            doc = importlib.import_module(f"benchmarks.{name}").__doc__ or ""
+            doc = _module(name).__doc__ or ""
             print(f"  {name:<14}{doc.strip().splitlines()[0]}")
         return 0 if len(sys.argv) < 2 else 2
     name = sys.argv[1]
-    result = importlib.import_module(f"benchmarks.{name}").run(sys.argv[2:])
+    result = _module(name).run(sys.argv[2:])
     print_table(result)
     path = Path("benchmarks") / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
@@ -36,6 +39,11 @@ def main() -> int:
     path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"\nwritten: {path}")
     return 0
+
+
+def _module(name: str) -> Any:
+    long = {short: file for file, short in SHORT.items()}
+    return importlib.import_module(f"benchmarks.{long.get(name, name)}")
 
 
 if __name__ == "__main__":

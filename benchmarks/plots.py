@@ -46,3 +46,35 @@ def log_log_svg(title: str, x_name: str, y_name: str, lines: dict[str, list[tupl
             f'<text x="{WIDTH - RIGHT + 12}" y="{TOP + 18 * number + 10}" fill="{color}">{escape(name)}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
+
+
+def lines_svg(series: dict[str, list[tuple[float, float]]], *, x: str, y: str) -> str:
+    """Return a plot of (x, y) lines by name on even axes; x starts at 0, and the name stands at the end of its line."""
+    every = [point for line in series.values() for point in line]
+    right = max(p[0] for p in every)
+    low, high = floor(min(p[1] for p in every) * 2) / 2, ceil(max(p[1] for p in every) * 2) / 2
+
+    def at(across: float, up: float) -> tuple[float, float]:
+        share = (up - low) / (high - low)
+        return LEFT + across / right * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
+        ' font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    for step in range(6):
+        across, up = right * step / 5, low + (high - low) * step / 5
+        (x_at, bottom), (left, y_at) = at(across, low), at(0.0, up)
+        parts.append(f'<line x1="{x_at:.1f}" y1="{TOP}" x2="{x_at:.1f}" y2="{bottom:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x_at:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{across:.4g}</text>')
+        parts.append(f'<line x1="{left}" y1="{y_at:.1f}" x2="{WIDTH - RIGHT}" y2="{y_at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{y_at + 4:.1f}" text-anchor="end">{up:.3g}</text>')
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x)}</text>')
+    parts.append(f'<text x="16" y="{TOP - 12}">{escape(y)}</text>')
+    for number, (name, line) in enumerate(series.items()):
+        color = COLORS[number % len(COLORS)]
+        text = " ".join(f"{a:.1f},{b:.1f}" for a, b in (at(*point) for point in line))
+        parts.append(f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        y_at = TOP + 14 + 18 * number
+        parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{y_at}" fill="{color}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])

@@ -13,7 +13,17 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "parallelize", "plan", "step"]
 _TORCH = "torch.distributed.distributed_c10d"
+
+
+def __getattr__(name: str) -> object:
+    """Load the three calls of the Python API on first use."""
+    if name == "plan":
+        return importlib.import_module("meshwright.plan")
+    if name in {"parallelize", "step"}:
+        return getattr(importlib.import_module("meshwright.parallel.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _register(c10d: ModuleType) -> None:

@@ -47,6 +47,16 @@ def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
     assert losses[0] == losses[1]
 
 
+@pytest.mark.timeout(120)
+def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
+    pytest.importorskip("transformers")
+    lines = run("parallelize", "dp=2,zero=3", "dp=1,tp=2").splitlines()
+
+    losses = [[float(loss) for loss in line.split()[-5:]] for line in lines if "." in line]
+    assert len(losses) == 3
+    assert all(row == pytest.approx(losses[0], rel=1e-5) for row in losses)
+
+
 def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     out = run("dgx_a100_against_a800")
 

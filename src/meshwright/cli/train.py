@@ -89,7 +89,12 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
         click.echo(f"resuming {path}", err=True)
     if config.launch.nodes > 1:
         return _run_node(config, path)
-    stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
+    if config.data_parallel.mode == "sync":
+        stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
+    else:
+        from ..train.asynchronous.supervisor import supervise
+
+        stopped = supervise(str(path))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)
         return 130

@@ -21,6 +21,10 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     check_runnable(layout)
     if layout.is_plain:
         return DataParallel(module, plan, settings)
+    if settings.compression != "none":
+        raise InputError(
+            f"data_parallel.compression: {settings.compression} is of plain data parallelism, not of {layout}"
+        )
     mesh = Mesh(layout, device_type=settings.device.type)
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
@@ -30,7 +34,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
 def check_runnable(layout: Layout, where: str = "--layout") -> None:
     """Raise InputError unless there is an engine for `layout`."""
     if layout.mode != "sync":
-        raise InputError(f"{where} {layout}: asynchronous layouts are not built yet")
+        raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
     problem = _pipeline_problem(layout) if layout.pp > 1 else ""
     if problem:
         raise InputError(f"{where} {layout}: {problem}")

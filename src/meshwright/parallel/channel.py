@@ -87,10 +87,6 @@ class Channel:
         )
         return result
 
-    def mine(self, tensor: Tensor, dim: int) -> Tensor:
-        """Return this rank's part of a tensor that all ranks hold."""
-        return tensor.chunk(self.size, dim)[self.index]
-
     def _run(self, name: str, payload: Tensor, collective: Any) -> None:
         start = time.monotonic()
         collective()
@@ -115,11 +111,6 @@ def gathered(x: Tensor, channel: Channel, dim: int) -> Tensor:
 def scattered(x: Tensor, channel: Channel, dim: int) -> Tensor:
     """Return this rank's part of the sum of what each rank computed; the gradient is gathered."""
     return _call(_Scattered, x, channel, dim)
-
-
-def joined(x: Tensor, channel: Channel, dim: int) -> Tensor:
-    """Return all ranks' parts for a use that is the same on every rank; each takes its part of the gradient."""
-    return _call(_Joined, x, channel, dim)
 
 
 def exchanged(rows: Tensor, channel: Channel, sent: list[int], received: list[int]) -> Tensor:
@@ -173,17 +164,6 @@ class _Scattered(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return ctx.channel.all_gather(gradients[0], ctx.dim), None, None
-
-
-class _Joined(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, channel: Channel, dim: int) -> Tensor:
-        ctx.channel, ctx.dim = channel, dim
-        return channel.all_gather(x, dim)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.channel.mine(gradients[0], ctx.dim), None, None
 
 
 class _Exchanged(torch.autograd.Function):

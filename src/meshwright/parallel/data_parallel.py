@@ -5,6 +5,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..layout import Plan
+from .compression import Compressor, make_compressor
 from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
 
 # called with (bytes, start, end) of each bucket's all-reduce, from a thread of the backend
@@ -20,15 +22,17 @@ BucketNote = Callable[[int, float, float], None]
 
 
 class Reducer:
-    """The communication hook of DDP: gradients of a bucket are summed over the ranks.
+    """The communication hook of DDP: gradients of a bucket are summed over the ranks, by a compressor if there is one.
 
     `last_ready_s` is the clock at which the last bucket of a backward pass was filled: from then on backward only
     waits for communication.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, note: BucketNote) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, note: BucketNote, compressor: Compressor | None = None) -> None:
         self._group = group
         self._note = note
+        self._compressor = compressor
+        self._thread = ThreadPoolExecutor(1) if compressor is not None else None  # its collectives block
         self.last_ready_s = 0.0
 
     def reduce(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -37,6 +41,8 @@ class Reducer:
         size_bytes = buffer.numel() * buffer.element_size()
         start = time.monotonic()
         self.last_ready_s = start
+        if self._thread is not None:
+            return self._compressed(bucket, start)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
 
         def done(future: Any) -> torch.Tensor:
@@ -47,9 +53,32 @@ class Reducer:
         future: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
         return future
 
+    def _compressed(self, bucket: dist.GradBucket, start: float) -> torch.futures.Future[torch.Tensor]:
+        assert self._thread is not None
+        index, gradients, buffer = bucket.index(), bucket.gradients(), bucket.buffer()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+        def run() -> None:
+            assert self._compressor is not None
+            try:
+                before = self._compressor.sent_bytes
+                self._compressor.sum(index, gradients, buffer)
+                self._note(round(self._compressor.sent_bytes - before), start, time.monotonic())
+                future.set_result(buffer)
+            except Exception as error:
+                future.set_exception(error)  # type: ignore[arg-type]  # its stub wants a result
+
+        self._thread.submit(run)
+        return future
+
 
 def replicate(
-    model: torch.nn.Module, *, bucket_bytes: int, note: BucketNote, group: dist.ProcessGroup | None = None
+    model: torch.nn.Module,
+    *,
+    bucket_bytes: int,
+    note: BucketNote,
+    group: dist.ProcessGroup | None = None,
+    compressor: Compressor | None = None,
 ) -> tuple[DistributedDataParallel, Reducer]:
     """Wrap `model` for synchronous data parallelism over `group`, called on all its ranks; gradients are summed.
 
@@ -68,7 +97,7 @@ def replicate(
         gradient_as_bucket_view=True,
         **settings,
     )
-    reducer = Reducer(group, note)
+    reducer = Reducer(group, note, compressor)
     wrapped.register_comm_hook(None, reducer.reduce)
     return wrapped, reducer
 
@@ -84,7 +113,12 @@ class DataParallel:
         self.data_rank = dist.get_rank() if self.data_ranks > 1 else 0
         self._model = module
         if self.data_ranks > 1:
-            self._model, self._reducer = replicate(module, bucket_bytes=plan.bucket_bytes, note=self._note_bucket)
+            self._model, self._reducer = replicate(
+                module,
+                bucket_bytes=plan.bucket_bytes,
+                note=self._note_bucket,
+                compressor=make_compressor(settings.compression, None, powersgd_rank=settings.powersgd_rank),
+            )
 
     def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
         """Forward and backward over the micro-batches, gradients travelling during the last; then the update."""

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..timeline import Lane
+from .compression import Compression
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets of one micro-batch; a target of -100 is not counted
 OptimizerFactory = Callable[[nn.Module], torch.optim.Optimizer]  # called with what this rank holds of the model
@@ -63,6 +64,8 @@ class Settings(NamedTuple):
     max_grad_norm: float = 0.0  # gradients are scaled down to this global norm; 0: never
     autocast: torch.dtype | None = None  # forward runs in this type, weights stay as they are
     seed: int = 0  # of random numbers inside the model, equal on all ranks
+    compression: Compression = "none"  # plain data parallelism: of gradients on their way
+    powersgd_rank: int = 4
 
     def precision(self) -> AbstractContextManager[Any]:
         """Return the context that forward passes run in."""

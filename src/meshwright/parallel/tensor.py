@@ -20,17 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .channel import Channel, copied, gathered, joined, scattered, summed
+from .channel import Channel, copied, gathered, scattered, summed
 from .placement import Placement, cut, runs
 
 SEQUENCE_DIM = 1  # of activations [sequences, positions, features]
 
 
 class Column(NamedTuple):
-    """Cut a linear layer by its outputs, each section for itself; `whole_output` gathers them again."""
+    """Cut a linear layer by its outputs, each section for itself."""
 
     sections: tuple[int, ...] = ()  # sizes of fused projections; none: one section
-    whole_output: bool = False
 
 
 class Row(NamedTuple):
@@ -143,7 +142,7 @@ def _split_layer(
         _cut_weight(module, name, "weight", by_outputs, rule.sections, seam.channel, placements)
         if getattr(layer, "bias", None) is not None:
             _cut_weight(module, name, "bias", 0, rule.sections, seam.channel, placements)
-        _set_forward(layer, _whole_column_forward if rule.whole_output else _column_forward, seam)
+        _set_forward(layer, _column_forward, seam)
 
 
 def _dims(layer: nn.Module) -> tuple[int, int]:
@@ -199,10 +198,6 @@ def _product(layer: Any, x: Tensor) -> Tensor:
 def _column_forward(layer: Any, x: Tensor) -> Tensor:
     y = _product(layer, layer.seam.enter(x))
     return y if layer.bias is None else y + layer.bias
-
-
-def _whole_column_forward(layer: Any, x: Tensor) -> Tensor:
-    return joined(_column_forward(layer, x), layer.seam.channel, -1)
 
 
 def _row_forward(layer: Any, x: Tensor) -> Tensor:

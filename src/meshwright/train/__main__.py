@@ -46,7 +46,12 @@ def command(
         goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         place = member.place
         ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on)
-        stopped = work(folder, member)
+        if job.data_parallel.mode == "sync":
+            stopped = work(folder, member)
+        else:
+            from .asynchronous.external import take_part
+
+            stopped = take_part(folder, place)
     if stopped:
         raise MeshwrightError(stopped)
     if member.place.rank == 0 and job.train.record:

@@ -124,7 +124,7 @@ class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     compression: Literal["none", "bf16", "int8", "powersgd"] = "none"  # sync: of gradients on their way
     powersgd_rank: int = 4  # powersgd: columns that a matrix of gradients is squeezed into
     wire: Literal["full", "bf16", "int8"] = "full"  # asynchronous: what workers send, and get back in local SGD
-    staleness: int | Literal["unbounded"] = 1  # parameter_server: steps that a worker may be ahead of the slowest
+    staleness: int | Literal["unbounded"] = 1  # parameter_server: steps that a gradient may be old; 0: synchronous
     staleness_aware: bool = False  # parameter_server: divide the learning rate of a late gradient by its delay
     servers: int = 1  # processes that the weights are spread over
     sync_every: int = 50  # local_sgd, diloco: inner steps between two exchanges of a weight

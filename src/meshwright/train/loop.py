@@ -183,17 +183,7 @@ class Trainer:
         return facts.step
 
     def _save(self, step: int) -> None:
-        train = self.config.train
-        facts = Facts(
-            step=step,
-            seed=train.seed,
-            next_sequence=step * train.global_batch,
-            schedule=msgspec.to_builtins(self.config.optimizer),
-            steps=train.steps,
-            layout=str(self.plan.layout),
-            ranks=self.ranks,
-            model=msgspec.to_builtins(self.config.model),
-        )
+        facts = facts_of(self.config, self.plan, step)
         self.saver.save(facts, [*pieces_of(self.engine.shards()), *generators(self.rank)])
 
     def _finish_saves(self) -> None:
@@ -261,4 +251,21 @@ def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Se
         max_grad_norm=config.optimizer.max_grad_norm,
         autocast=torch.bfloat16 if half else None,
         seed=config.train.seed,
+        compression=config.data_parallel.compression,
+        powersgd_rank=config.data_parallel.powersgd_rank,
+    )
+
+
+def facts_of(config: JobConfig, plan: Plan, step: int) -> Facts:
+    """Return what a checkpoint after `step` steps says of a job."""
+    train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
+    return Facts(
+        step=step,
+        seed=train.seed,
+        next_sequence=step * train.global_batch,
+        schedule={name: value for name, value in optimizer.items() if not isinstance(value, str)},
+        steps=train.steps,
+        layout=str(plan.layout),
+        ranks=plan.layout.world_size,
+        model=msgspec.to_builtins(config.model),
     )

@@ -24,6 +24,8 @@ from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
 from ..workload.transformer import describe
+from .asynchronous.predict import repriced
+from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .run_folder import RunFolder, check_writable
@@ -68,6 +70,8 @@ def prepare(
     plan, timeline = choose(
         layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=min(config.launch.min_ranks, max(counts))
     )
+    check(config, plan.layout)
+    plan = repriced(plan, config, measured, backend)
     cluster = msgspec.structs.replace(cluster, measured=measured)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend

@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -35,6 +35,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.ranks = path / "ranks"
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
+        self.servers = path / "servers"  # of asynchronous modes: where they listen
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
@@ -111,7 +112,12 @@ class RunFolder:
         return read_struct(self.path / "measured.json", Performance)
 
     def metric_rows(self) -> list[dict[str, float]]:
-        """Return the rows of metrics.jsonl; a last line that was cut off by a crash is left out."""
+        """Return the numbers of each row of metrics.jsonl; a last line that was cut off by a crash is left out."""
+        rows = self._metric_rows()
+        return [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
+
+    def _metric_rows(self) -> list[dict[str, float | list[int]]]:
+        """Return the whole rows; asynchronous runs list the ranks that were in."""
         if not self.metrics.exists():
             return []
         lines = read_text(self.metrics).splitlines(keepends=True)
@@ -119,11 +125,11 @@ class RunFolder:
             rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a loss may be NaN
         except (ValueError, RecursionError) as error:
             raise InputError(f"{self.metrics}: {error}") from None
-        return convert(rows, list[dict[str, float]], where=str(self.metrics))
+        return convert(rows, list[dict[str, float | list[int]]], where=str(self.metrics))
 
     def keep_metrics_before(self, step: int) -> None:
         """Drop rows of `step` and later, which a resumed run writes anew."""
-        rows = [row for row in self.metric_rows() if row["step"] < step]
+        rows = [row for row in self._metric_rows() if cast(float, row["step"]) < step]
         write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def _write_trace(self, name: str, timeline: Timeline) -> None:

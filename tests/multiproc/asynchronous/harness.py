@@ -77,7 +77,10 @@ class ToyTask:
     def record(self) -> str:
         return "{}"
 
-    def pause(self, busy_s: float) -> None:
+    def note(self, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        assert end_s >= start_s
+
+    def end(self, share: int) -> None:
         pass
 
 

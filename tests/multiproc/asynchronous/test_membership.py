@@ -51,7 +51,7 @@ def test_a_worker_that_comes_back_joins_in(mode):
 
         def die():
             run.kill(0)
-            threading.Timer(0.01, run.start, args=(0,)).start()
+            threading.Timer(0.08, run.start, args=(0,)).start()
 
         run.start(0, before_share=At(20, die))
         for rank in (1, 2, 3):

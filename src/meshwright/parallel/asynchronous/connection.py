@@ -119,7 +119,7 @@ def welcome(stream: socket.socket, word: str) -> Connection | None:
     connection = Connection(stream)
     try:
         hello, _ = connection.receive(max_payload_bytes=0)
-        if isinstance(hello, Hello) and hmac.compare_digest(hello.word, word):
+        if isinstance(hello, Hello) and hmac.compare_digest(hello.word.encode(), word.encode()):
             connection.send(Done())
             stream.settimeout(None)
             return connection

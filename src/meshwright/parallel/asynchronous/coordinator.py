@@ -3,10 +3,12 @@
 Every request of a worker runs on a thread of its own and under one lock; who must wait does so on one condition.
 
 Together (local SGD; a parameter server with staleness 0): exchange q closes when everybody who works has contributed
-to it. Otherwise (staleness s > 0) each contribution is applied as it comes, and a worker whose clock is c gets its next
-lease once the slowest of those who work has reached c - s (stale synchronous parallel, Ho et al. 2013).
+to it. Otherwise (staleness s > 0) each gradient is applied as it comes, and nobody starts on a share of step t before
+all shares of step t - s - 1 are in the weights (bounded delay, Li et al. 2014): a gradient is then at most s steps old.
+Since shares go to whoever asks, one slow worker does fewer of them and need not hold up the others.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -50,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_share: int
     shares_per_lease: int  # between two exchanges
     together: bool  # an exchange waits for all
-    staleness: int | None = None  # how far a clock may be ahead of the slowest; None: without bound
+    staleness: int | None = None  # steps that a gradient may be old; None: without bound
     gradients: bool = True  # contributions are gradients; otherwise, ways that weights went
     max_grad_norm: float = 0.0  # of summed gradients; 0: never clipped
     staleness_aware: bool = False  # divide the rate of a late gradient by its delay (Zhang et al. 2016)
@@ -92,7 +94,7 @@ class Coordinator:
         self._gathered = False  # all workers have come, or those who had could not wait any longer
         self._first_join_s: float | None = None
         self._open: dict[int, Contribute] = {}  # by member: contributions to the exchange that is open
-        self._quota: tuple[int, int] = (-1, 0)  # exchange, shares that a lease of it has at most
+        self._budget: tuple[int, int] = (-1, 0)  # exchange, shares of it that nobody has leased yet
         self._to_validate: list[int] = []  # steps whose rows are held
         self._last_step: int | None = None  # held too, until nothing can change the weights any more
         self._parts: list[int] = []  # of the first of them, not given out yet
@@ -189,7 +191,7 @@ class Coordinator:
         self._wait_for(
             lambda: not (self.terms.together and self._gathered) or not self.members.working or self.closed > entered
         )
-        position = self.closed if self.terms.together else self.members.lowest_clock()
+        position = self.closed if self.terms.together else 0
         member = self.members.join(message.rank, message.pid, message.host, position, self._clock())
         self._changed(Change(member.rank, member.pid, True, "", len(self.members)))
         self._gather()
@@ -225,7 +227,7 @@ class Coordinator:
         if self.finished:
             return Finish()
         if self.leases.left:
-            if self._must_wait(member):
+            if self._must_wait():
                 return None
             return self._lease(member)
         if member.unsynced:  # other fragments still hold progress
@@ -239,36 +241,41 @@ class Coordinator:
                 return self._work_for(member)
         return None
 
-    def _must_wait(self, member: Member) -> bool:
+    def _must_wait(self) -> bool:
         terms = self.terms
-        if terms.together or terms.staleness is None or member.parked:
+        if terms.together or terms.staleness is None:
             return False
-        return member.position - self.members.lowest_clock() > terms.staleness
+        return self.leases.reach(terms.workers) > terms.staleness
 
     def _lease(self, member: Member) -> Lease:
         missed = member.parked
         if member.parked:
             member.parked = False
-            member.position = self.closed if self.terms.together else max(member.position, self.members.lowest_clock())
-            member.leased = member.position
+            if self.terms.together:
+                member.position = member.leased = self.closed
         run = self.leases.take(member.number, self._lease_size(member))
         assert run is not None
         member.unsynced = self.bank.fragments - 1
         member.version = self.closed
-        member.staleness = 0 if self.terms.together else member.position - self.members.lowest_clock()
         member.leased += 1
         return Lease(run.first, run.count, member.leased - 1, read=missed)
 
     def _lease_size(self, member: Member) -> int:
-        """Return how many shares a member gets: fewer at the end of the data, fewer for a slow one."""
-        terms = self.terms
-        if self._quota[0] != member.leased:
-            even = -(-self.leases.left // terms.workers)
-            self._quota = (member.leased, min(terms.shares_per_lease, max(1, even)))
-        size = self._quota[1]
-        if terms.adapt and member.shares_per_s:
-            fastest = max(other.shares_per_s for other in self.members)
-            size = max(1, round(size * member.shares_per_s / fastest))
+        """Return how many shares a member gets: in local SGD, by its pace, a part of those of an exchange."""
+        if self.terms.gradients:
+            return 1
+        position = member.leased
+        if self._budget[0] != position:  # exchanges are as long as was asked for, or a little longer at the end
+            whole = len(self.members) * self.terms.shares_per_lease
+            exchanges = max(1, round(self.leases.left / whole))
+            self._budget = (position, -(-self.leases.left // exchanges))
+        budget = self._budget[1]
+        known = [other.shares_per_s for other in self.members if other.shares_per_s]
+        usual = sum(known) / len(known) if known else 1.0
+        waiting = [other for other in self.members if other.leased <= position and not other.finished]
+        paces = [(other.shares_per_s or usual) if self.terms.adapt else 1.0 for other in waiting]
+        size = max(1, math.ceil(budget * paces[waiting.index(member)] / sum(paces) - 1e-9))
+        self._budget = (position, budget - size)
         return size
 
     def _contribute(self, member: Member, message: Contribute) -> Message:
@@ -311,9 +318,10 @@ class Coordinator:
         terms = self.terms
         messages = [message for _, message in contributions]
         keys = [(message.member, message.position) for message in messages]
-        delays = [self.closed - member.version if member else 0 for member, _ in contributions]
+        late = terms.gradients and not terms.together
+        delays = [self.closed - member.version if member and late else 0 for member, _ in contributions]
         rate = self._rate(self.ledger.step)
-        if terms.gradients and not terms.together:
+        if late:
             weights = [1.0]
             rate /= max(1, delays[0]) if terms.staleness_aware else terms.workers
         elif terms.gradients:  # gradients of sums over the global batch: the missing are made up for
@@ -323,10 +331,9 @@ class Coordinator:
         norm = self.bank.apply(fragment, keys, weights, rate=rate, max_norm=terms.max_grad_norm)
         self.closed += 1
         shares: list[Share] = []
-        for (member, message), delay in zip(contributions, delays, strict=True):
+        for message, delay in zip(messages, delays, strict=True):
             seen = norm if terms.gradients and terms.together else message.norm
-            staleness = member.staleness if member else 0
-            shares += [Share(loss, rate, seen, staleness, delay) for loss in message.losses]
+            shares += [Share(loss, rate, seen, delay // terms.workers, delay) for loss in message.losses]
         rows = self.ledger.add(
             shares,
             moved_bytes=sum(m.moved_bytes for m in messages),

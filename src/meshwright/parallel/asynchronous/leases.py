@@ -31,6 +31,13 @@ class Leases:
         """Shares that nobody has leased yet."""
         return self.end - self._next + sum(run.count for run in self._returned)
 
+    def reach(self, workers: int) -> int:
+        """Return how many steps, of `workers` shares, the next share lies ahead of the oldest under way."""
+        oldest = min((run.first for mine in self._out.values() for run in mine), default=None)
+        if oldest is None or self._returned:  # what was returned is older than what is out, or was leased with it
+            return 0
+        return self._next // workers - oldest // workers
+
     @property
     def is_over(self) -> bool:
         """Whether all shares are done."""

@@ -15,8 +15,8 @@ class Share(NamedTuple):
     loss: float  # summed over its tokens
     rate: float
     norm: float
-    staleness: int
-    delay: int  # updates between reading the weights and applying what came of them
+    staleness: int  # whole steps that the weights went on between reading them and applying what came of it
+    delay: int  # the same in updates
 
 
 class Ledger:

@@ -15,7 +15,7 @@ class Change(NamedTuple):
 
 
 class Member:
-    """One worker that is in. `position` is the next exchange that it will contribute to, or its clock.
+    """One worker that is in. `position` is the next exchange that it will contribute to.
 
     `leased` is the exchange that its next lease belongs to: one ahead while a contribution is under way.
     """
@@ -28,7 +28,6 @@ class Member:
         self.finished = False
         self.unsynced = 0  # fragments that hold progress which has not been contributed
         self.version = 0  # of the weights that it computes with
-        self.staleness = 0  # of the weights that it computes with
         self.shares_per_s = 0.0
 
 
@@ -75,10 +74,6 @@ class Members:
     def working(self) -> list[Member]:
         """Those whom others wait for."""
         return [member for member in self if not member.parked and not member.finished]
-
-    def lowest_clock(self) -> int:
-        """Return the position of the slowest of those who work; of nobody, 0."""
-        return min((member.position for member in self.working), default=0)
 
     def silent_since(self, before_s: float) -> list[Member]:
         """Return those who have not been heard since a time."""

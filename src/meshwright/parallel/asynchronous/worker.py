@@ -22,7 +22,9 @@ from .pieces import cut, shaped
 class Task(Protocol):
     """What a worker trains."""
 
-    parameters: Sequence[Tensor]
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """Return the weights, in the order of the model."""
 
     def train(self, share: int) -> tuple[float, float]:
         """Compute the gradient of a share of the data (and, in local SGD, step); return summed loss and norm."""
@@ -33,8 +35,11 @@ class Task(Protocol):
     def record(self) -> str:
         """Return what was recorded, as JSON."""
 
-    def pause(self, busy_s: float) -> None:
-        """Be slow on purpose, given the seconds that a share took: where stragglers are tried out."""
+    def note(self, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        """Record communication, from `start_s` to `end_s` on `time.monotonic`."""
+
+    def end(self, share: int) -> None:
+        """Take note that a share, with the communication that belongs to it, is over."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,13 +122,6 @@ class Worker:
         """Train on a lease and contribute."""
         raise NotImplementedError
 
-    def train(self, share: int) -> tuple[float, float]:
-        """Train on one share."""
-        start = time.monotonic()
-        loss, norm = self.task.train(share)
-        self.task.pause(time.monotonic() - start)
-        return loss, norm
-
     def vector(self, fragment: int) -> Tensor:
         """Return a copy of a fragment's weights, end to end."""
         return torch.cat([t.detach().reshape(-1) for t in self.tensors[fragment]])
@@ -143,7 +141,9 @@ class Worker:
         return found
 
     def _ask(self) -> Lease | Validate | Finish:
+        start = time.monotonic()
         text = b"" if self._client is None else msgspec.json.encode(self._client.next())
+        self.task.note("wait", start, time.monotonic())
         work: Lease | Validate | Finish = msgspec.json.decode(self.island.tell(text), type=Lease | Validate | Finish)
         return work
 
@@ -166,16 +166,21 @@ class GradientWorker(Worker):
 
     def work(self, lease: Lease) -> None:
         """Train on a share."""
-        self.write(0, self.read("weights")[0])
         start = time.monotonic()
-        loss, norm = self.train(lease.first)
-        seconds = time.monotonic() - start
+        self.write(0, self.read("weights")[0])
+        self.task.note("read", start, time.monotonic())
+        start = time.monotonic()
+        loss, norm = self.task.train(lease.first)
+        end = time.monotonic()
         channel = self.channels[0]
         assert channel is not None
         assert self._client is not None
         gradients = [torch.zeros_like(t) if t.grad is None else t.grad for t in self.tensors[0]]
         channel.put(lease.position, torch.cat([g.reshape(-1) for g in gradients]))
-        self._client.contribute(lease, [loss], tokens=self.terms.tokens_per_share, norm=norm, seconds=seconds)
+        tokens = self.terms.tokens_per_share
+        self._client.contribute(lease, [loss], tokens=tokens, norm=norm, seconds=end - start)
+        self.task.note("contribute", end, time.monotonic())
+        self.task.end(lease.first)
 
 
 class _Exchange(threading.Thread):
@@ -185,6 +190,7 @@ class _Exchange(threading.Thread):
         super().__init__(daemon=True)
         self._client, self._channel, self._published, self._delta, self._told = client, channel, published, delta, told
         self._result: Tensor | BaseException | None = None
+        self.end_s: float | None = None
         self.start()
 
     def run(self) -> None:
@@ -195,6 +201,7 @@ class _Exchange(threading.Thread):
             self._result = self._channel.follow(self._published)
         except BaseException as error:
             self._result = error
+        self.end_s = time.monotonic()
 
     def result(self) -> Tensor:
         """Wait for the new weights."""
@@ -221,6 +228,13 @@ class _Travelling(msgspec.Struct):
     fragment: int
     sent: Tensor
     exchange: _Exchange | None  # on the leader
+    start_s: float
+
+    def note(self, task: Task, since_s: float) -> None:
+        """Record the part of the exchange that went on while the rank computed, from `since_s` to now."""
+        end_s = self.exchange.end_s if self.exchange is not None else None
+        start_s = max(self.start_s, since_s)
+        task.note("exchange", start_s, max(start_s, end_s or time.monotonic()))
 
 
 class LocalWorker(Worker):
@@ -245,11 +259,17 @@ class LocalWorker(Worker):
             self.enter()
         losses, norm = [], 0.0
         start = time.monotonic()
-        for share in range(lease.first, lease.first + lease.count):
-            loss, norm = self.train(share)
+        last = lease.first + lease.count - 1
+        for share in range(lease.first, last + 1):
+            share_start = time.monotonic()
+            loss, norm = self.task.train(share)
             losses.append(loss)
             self._tokens = [tokens + self.terms.tokens_per_share for tokens in self._tokens]
+            if self._travelling is not None:
+                self._travelling.note(self.task, share_start)
             self._land(wait=False)
+            if share < last:
+                self.task.end(share)
         seconds = time.monotonic() - start
         self._land(wait=True)
         fragment = lease.position % self.terms.fragments
@@ -262,9 +282,11 @@ class LocalWorker(Worker):
             assert channel is not None
             published = self._published[fragment]
             exchange = _Exchange(self._client, channel, published, published - sent, told)
-        self._travelling = _Travelling(fragment, sent, exchange)
+        self._travelling = _Travelling(fragment, sent, exchange, time.monotonic())
         if not self.terms.stream or not lease.count:
             self._land(wait=True)
+        if lease.count:
+            self.task.end(last)
 
     def _land(self, *, wait: bool) -> None:
         """Take in what came of the exchange under way, if it is there or is waited for."""
@@ -274,7 +296,10 @@ class LocalWorker(Worker):
         arrived = flight.exchange is not None and not flight.exchange.is_alive()
         if not wait and self.island.tell(b"1" if arrived else b"0") == b"0":
             return
+        start = time.monotonic()
         published = torch.empty_like(flight.sent) if flight.exchange is None else flight.exchange.result()
+        if wait:
+            self.task.note("exchange", start, time.monotonic())
         published = self._published[flight.fragment] = self.island.share(published)
         now = self.vector(flight.fragment)
         self.write(flight.fragment, published + (now - flight.sent) if self.terms.stream else published)

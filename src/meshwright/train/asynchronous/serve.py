@@ -1,0 +1,199 @@
+"""The process of a server: its pieces of the weights; in the first one also the coordinator, log and checkpoints."""
+
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...bench.process import prepare_process
+from ...errors import InputError
+from ...layout import Plan
+from ...parallel.asynchronous.bank import Bank, LocalServer, Vault
+from ...parallel.asynchronous.connection import connect
+from ...parallel.asynchronous.coordinator import Coordinator
+from ...parallel.asynchronous.members import Change
+from ...parallel.asynchronous.pieces import Piece, cut
+from ...parallel.asynchronous.server import Listener
+from ...parallel.engine import Shard
+from ...timeline import Timeline, summarize
+from ...workload.transformer import describe
+from ..checkpoint.pieces import Piece as StoredPiece
+from ..checkpoint.saver import Saver
+from ..checkpoint.state import load_weights, restore
+from ..config import JobConfig
+from ..decoder import Decoder
+from ..events import Event, EventLog
+from ..log import RunLog
+from ..loop import facts_of
+from ..run_folder import RunFolder
+from .meeting import Address, announce, find
+from .task import WorkerRecord, parse_record
+from .terms import coordinator_terms, server_optimizer, server_rate
+
+TICK_S = 0.1
+LAST_WORDS_S = 10.0  # for workers to hand in what they recorded
+
+
+def serve(
+    run_dir: str, server: int, host: str, word: str, notify: Callable[[Change], None], stop: threading.Event
+) -> str:
+    """Be server number `server` of a run; return "" or what stopped it once the run is over (or `stop` is set).
+
+    `word` is the run's, "" to make one on the first server and read it on the others.
+    """
+    folder = RunFolder(Path(run_dir))
+    config, plan = folder.config(), folder.plan()
+    prepare_process(1)
+    word = word or (secrets.token_hex(16) if server == 0 else find(folder.servers, 1, config.launch.timeout_s)[0].word)
+    pieces, first_step = _pieces(config, plan, folder, server)
+    listener = Listener(host, word, Vault(pieces))
+    try:
+        if server:
+            listener.start()
+            announce(folder.servers, server, Address(listener.address, word))
+            while not stop.wait(TICK_S):
+                pass
+            return ""
+        announce(folder.servers, 0, Address(listener.address, word))
+        others = find(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
+        connections = [connect(other.address, word) for other in others]
+        bank = Bank([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
+        return _coordinate(config, plan, folder, listener, bank, first_step, notify, stop)
+    finally:
+        listener.close()
+
+
+def _pieces(config: JobConfig, plan: Plan, folder: RunFolder, server: int) -> tuple[dict[int, Piece], int]:
+    """Return this server's pieces, from the newest checkpoint if there is one, and the first step to run."""
+    settings = config.data_parallel
+    torch.manual_seed(config.train.seed)  # the same weights on every server
+    names, tensors = zip(*Decoder(config.model).named_parameters(), strict=True)
+    pieces: dict[int, Piece] = {}
+    for number, which in enumerate(cut([t.numel() for t in tensors], settings.fragments, settings.servers)):
+        if number % settings.servers == server:
+            pieces[number] = Piece(
+                [names[i] for i in which],
+                [tensors[i] for i in which],
+                server_optimizer(config),
+                wire=settings.wire,
+                published=settings.is_local,
+            )
+    shards = [shard for piece in pieces.values() for shard in piece.shards()]
+    first_step = _restore(config, folder, shards)
+    for piece in pieces.values():
+        piece.reloaded()
+    return pieces, first_step
+
+
+def _restore(config: JobConfig, folder: RunFolder, shards: list[Shard]) -> int:
+    facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say)
+    if facts is not None:
+        return facts.step
+    if config.train.start_from:
+        load_weights(Path(config.train.start_from), shards)
+    return 0
+
+
+def _coordinate(
+    config: JobConfig,
+    plan: Plan,
+    folder: RunFolder,
+    listener: Listener,
+    bank: Bank,
+    first_step: int,
+    notify: Callable[[Change], None],
+    stop: threading.Event,
+) -> str:
+    events = EventLog(folder.events, 0)
+    saver = Saver(folder.checkpoints, keep_last=config.train.keep_last, keep_every=config.train.keep_every)
+    folder.keep_metrics_before(first_step)
+    log = RunLog(folder, first_step, config.train.steps)
+
+    def changed(change: Change) -> None:
+        what = "joined" if change.joined else f"left: {change.reason}"
+        event = Event(
+            kind="joined" if change.joined else "left",
+            message=f"worker {change.rank} (pid {change.pid}) {what}; {change.members} are in",
+            culprit=change.rank,
+            step=coordinator.ledger.step,
+        )
+        events.record(event)
+        log.say(event.message)
+        notify(change)
+
+    def save(step: int) -> None:
+        stored = [StoredPiece(name, tuple(t.shape), (0,) * t.dim(), t) for name, t in bank.state().items()]
+        saver.save(facts_of(config, plan, step), stored)
+
+    def write(row: dict[str, Any]) -> None:
+        problem = saver.take_problem()
+        if problem:
+            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+        log.step(row)
+
+    coordinator = Coordinator(
+        coordinator_terms(config, plan),
+        bank,
+        first_step=first_step,
+        rate=server_rate(config),
+        write=write,
+        save=save,
+        changed=changed,
+    )
+    listener.coordinator = coordinator
+    listener.start()
+    try:
+        _wait(coordinator, stop)
+        saver.finish()
+        problem = saver.take_problem()
+        if problem:
+            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+    finally:
+        log.close()
+    if config.train.record:
+        _write_measured(config, plan, folder, [parse_record(text) for text in coordinator.records])
+    if coordinator.stopped:
+        return f"stopped after step {coordinator.ledger.step}; --resume {folder.path} goes on"
+    return ""
+
+
+def _wait(coordinator: Coordinator, stop: threading.Event) -> None:
+    """Wait until the run is over and its workers have had their last word. Raises what went wrong meanwhile."""
+    while not coordinator.wait(lambda: coordinator.finished or coordinator.problem is not None, TICK_S):
+        coordinator.tick()
+        if stop.is_set():
+            coordinator.stop()
+    if coordinator.problem is not None:
+        raise coordinator.problem
+    coordinator.wait(lambda: all(member.finished for member in coordinator.members), LAST_WORDS_S)
+
+
+def _write_measured(config: JobConfig, plan: Plan, folder: RunFolder, records: list[WorkerRecord]) -> None:
+    """Write what was measured: the parts of a step by the workers' records, its time by the rows of the run."""
+    records = sorted((record for record in records if record.parts), key=lambda record: record.rank)
+    rows = folder.metric_rows()
+    if not records or not rows:  # stopped before the first step was done
+        return
+    measured_rows = rows[len(rows) // 10 :]
+    step_time_s = sum(row["step_time_s"] for row in measured_rows) / len(measured_rows)
+    workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
+    peak = plan.predicted.model_tflops_per_gpu * 1e12 / plan.predicted.mfu if plan.predicted.mfu else None
+    measured = summarize(
+        [record.parts | {"step_time_s": step_time_s} for record in records],
+        ranks=plan.layout.world_size,
+        tokens_per_step=workload.tokens,
+        model_flops_per_step=workload.model_flops,
+        peak_flops_per_s=peak,
+        peak_memory_bytes=max(record.peak_memory_bytes for record in records),
+    )
+    spans = tuple(span for record in records for span in record.spans)
+    folder.write_rank_memory([record.peak_memory_bytes for record in records])
+    folder.write_measured(measured, Timeline(spans=spans, source="measured"))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"warning: {text}\n")

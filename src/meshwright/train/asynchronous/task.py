@@ -1,0 +1,137 @@
+"""What a worker trains: shares of a job's data with the job's model."""
+
+import json
+import statistics
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from ...layout import Plan
+from ...parallel.data_parallel import DataParallel, marked_last
+from ...parallel.engine import live_tensors
+from ...timeline import Span
+from ..config import JobConfig
+from ..corpus import Corpus
+from ..decoder import Decoder
+from ..feed import Feed
+from ..loop import engine_settings
+from ..memory import PeakMemory
+from ..optimizer import learning_rate
+from ..recorder import Recorder, clock
+from .terms import clips_at_server, tokens_per_share, workers
+
+COUNTED_SHARE = 2  # the share of this worker in which live tensors are counted; it is not measured
+WARM_UP_SHARES = 5
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one worker hands in at the end."""
+
+    rank: int
+    parts: dict[str, float]  # seconds of one share, exchanges shared out
+    spans: list[Span]
+    peak_memory_bytes: int
+
+
+class JobTask:
+    """A job's model and data on one rank; `island_rank` of `island` ranks that train as one worker."""
+
+    def __init__(
+        self, config: JobConfig, plan: Plan, corpus: Corpus, *, rank: int, island_rank: int, device: torch.device
+    ) -> None:
+        self.config, self._rank, self._island_rank = config, rank, island_rank
+        self._workers = workers(config, plan)
+        self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
+        self._settings = engine_settings(config, device, self.recorder)
+        torch.manual_seed(config.train.seed)
+        self.module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
+        self.parameters: list[Tensor] = list(self.module.parameters())
+        self._feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
+        self._engine = None
+        if config.data_parallel.is_local:  # an island is a synchronous job of its own
+            layout = msgspec.structs.replace(plan.layout, dp=config.data_parallel.island)
+            self._engine = DataParallel(self.module, msgspec.structs.replace(plan, layout=layout), self._settings)
+        whole = config.train.global_batch * config.data.seq_len
+        self._tokens = whole if clips_at_server(config) else tokens_per_share(config, plan)
+        self._peak_memory_bytes = 0
+        self._shares = 0
+
+    def train(self, share: int) -> tuple[float, float]:
+        """Train on a share; return its summed loss and the norm of the gradient."""
+        step, place = divmod(share, self._workers)
+        island = self.config.data_parallel.island
+        batches = self._feed.batches(step, place * island + self._island_rank, self._workers * island)
+        counting = self._shares == COUNTED_SHARE
+        self._shares += 1
+        if not counting:
+            return self._compute(step, batches)
+        with PeakMemory(live_tensors(self.module, self._optimizer())) as memory:
+            result = self._compute(step, batches)
+        self._peak_memory_bytes = memory.peak_bytes
+        return result
+
+    def end(self, share: int) -> None:
+        """Close the record of a share."""
+        self.recorder.end_step(share // self._workers)
+
+    def note(self, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        """Record communication."""
+        self.recorder.note("comm", name, start_s, end_s, size_bytes)
+
+    def evaluate(self, part: int, parts: int) -> float:
+        """Return the mean loss of all held-out targets that this part of them adds."""
+        island = self.config.data_parallel.island
+        total = torch.zeros((), dtype=torch.float64)
+        with torch.no_grad(), self._settings.precision():
+            for inputs, targets in self._feed.held_out_batches(part * island + self._island_rank, parts * island):
+                total += self.module(inputs, targets).double().cpu()
+        if island > 1:
+            torch.distributed.all_reduce(total)
+        return total.item() / self._feed.held_out[:, 1:].numel()
+
+    def record(self) -> str:
+        """Return what was recorded."""
+        measured = self.recorder.parts[WARM_UP_SHARES:] or self.recorder.parts
+        # the mean, for an exchange comes once in many shares
+        parts = {name: statistics.fmean(share[name] for share in measured) for name in measured[0]} if measured else {}
+        return msgspec.json.encode(
+            WorkerRecord(self._rank, parts, self.recorder.spans(), self._peak_memory_bytes)
+        ).decode()
+
+    def _compute(self, step: int, batches: Any) -> tuple[float, float]:
+        if self._engine is None:
+            return self._gradient(batches)
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config.optimizer, step, self.config.train.steps)
+        loss, norm = self._engine.step(batches, self._tokens)
+        if self.config.data_parallel.island > 1:
+            torch.distributed.all_reduce(loss)
+        return loss.item(), norm
+
+    def _gradient(self, batches: Any) -> tuple[float, float]:
+        """Leave the gradient of a share in the parameters, clipped unless the servers clip."""
+        self.module.zero_grad()
+        total = torch.zeros((), dtype=torch.float64)
+        for (inputs, targets), _ in marked_last(batches):
+            with self.recorder.span("compute", "forward"), self._settings.precision():
+                loss = self.module(inputs, targets)
+            start = clock()
+            (loss / self._tokens).backward()
+            self.recorder.note("compute", "backward", start, clock())
+            total += loss.detach().double().cpu()
+        if clips_at_server(self.config):
+            return total.item(), 0.0  # of the sum, the servers say
+        limit = self.config.optimizer.max_grad_norm or float("inf")
+        return total.item(), float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit))
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if self._engine is not None:
+            return self._engine.optimizer
+        return torch.optim.SGD(self.module.parameters(), lr=0.0)  # on the servers: none here
+
+
+def parse_record(text: str) -> WorkerRecord:
+    """Return the record that `JobTask.record` made."""
+    return msgspec.convert(json.loads(text), WorkerRecord)
