@@ -17,12 +17,16 @@ from benchmarks.result import describe_machine, print_table
 SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a keyword
 
 
+# modules of this package that serve a benchmark and are none themselves
+HELPERS = {"__main__", "faults_peer", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
+
+
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
     names = sorted(
         SHORT.get(m.name, m.name)
         for m in pkgutil.iter_modules(benchmarks.__path__)
-        if m.name not in {"__main__", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
+        if m.name not in HELPERS
     )
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")

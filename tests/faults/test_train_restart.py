@@ -1,5 +1,6 @@
 """A rank that dies is named at once and the job goes on by itself, as if nothing had happened."""
 
+import json
 import os
 import random
 import statistics
@@ -63,6 +64,12 @@ def killed_at(folder, job, step, rank):
     return [event.time_s - killed_s for event in named.values()]
 
 
+def flight_records(folder):
+    """Return the ranks that wrote down their last collectives."""
+    records = [json.loads(path.read_text()) for path in folder.flight.glob("flight-*.json")]
+    return {record["rank"] for record in records if record["flights"]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(8))
 def test_a_killed_rank_is_named_by_all_and_the_losses_are_those_of_an_undisturbed_run(begin, undisturbed, number):
@@ -89,5 +96,6 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_by_itself(begin, undisturbed
     code, errors = job.end()
 
     assert code == 0, errors
+    assert flight_records(folder) == {0, 1, 3}
     assert (losses(folder), final_weights(folder)) == undisturbed
     assert job.nobody_is_left()

@@ -65,6 +65,7 @@ def orderly(job, folder) -> None:
     assert f"step-{steps_done(folder):08d}" in saved
     assert not [name for name in saved if name.startswith(".")]
     assert not any("Traceback" in line for line in errors)
+    assert [event.kind for event in events(folder)].count("stop") == 2  # one a rank
 
 
 def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):

@@ -1,5 +1,6 @@
 """`meshwright train`: plan, run and verify a training job."""
 
+import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..errors import InputError
 @click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
 @click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
+@click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
 @click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
 @click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
@@ -32,13 +34,17 @@ def command(
     steps: int | None,
     backend: str | None,
     settings: tuple[str, ...],
+    on_event: str | None,
     recalibrate: bool,
     print_config: bool,
     as_json: bool,
 ) -> int:
     """Plan, run and verify a training job. Without CONFIG: a small decoder on real text, on this machine."""
     from ..train.config import load, template
+    from ..train.events import HOOK_VARIABLE
 
+    if on_event:
+        os.environ[HOOK_VARIABLE] = on_event
     if print_config:
         click.echo(template())
         return 0
@@ -50,6 +56,10 @@ def command(
         return _run(resume, resume=True, as_json=as_json)
     job = load(config, overrides)
     folder = run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    if job.launch.nodes > 1:
+        if run_dir is None:
+            raise InputError("--run-dir: several machines need one folder that all of them see; name it")
+        return _run_node(job, folder)
     _prepare(job, folder, recalibrate)
     return _run(folder, resume=False, as_json=as_json)
 
@@ -77,6 +87,8 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     config, plan = folder.config(), folder.plan()
     if resume:
         click.echo(f"resuming {path}", err=True)
+    if config.launch.nodes > 1:
+        return _run_node(config, path)
     if config.data_parallel.mode == "sync":
         stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
     else:
@@ -109,6 +121,18 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
     else:
         click.echo(f"validation loss {validation[-1]:.4f} nats per token")
         click.echo(f"run folder: {path}  (report.html, timeline.json for https://ui.perfetto.dev)")
+    return 0
+
+
+def _run_node(job: Any, path: Path) -> int:
+    """Run the ranks of one machine of several; the first rank of all plans, and writes the run folder."""
+    from ..train.launch import launch, ranks_here
+
+    stopped = launch(str(path), config=job, ranks=ranks_here(job))
+    if stopped:
+        click.echo(f"meshwright: {stopped}", err=True)
+        return 130
+    click.echo(f"run folder: {path}  (meshwright report {path} writes its page)")
     return 0
 
 

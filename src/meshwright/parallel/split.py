@@ -142,7 +142,7 @@ class SplitPart:
     def shards(self) -> list[Shard]:
         """Return every piece that this rank holds, with its optimiser state."""
         make_state(self.optimizer)
-        return [found for held in self._held for found in self._shards_of(held)]
+        return [*(found for held in self._held for found in self._shards_of(held)), *self._copies()]
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""
@@ -217,6 +217,17 @@ class SplitPart:
                 moments = {key: _piece(value, block, box) if value.dim() else value for key, value in state.items()}
                 piece = _piece(tensor, block, box)
                 yield Shard(held.name, at.shape, box.whole, piece, moments, self._counts(held.name))
+
+
+    def _copies(self) -> Iterator[Shard]:
+        """Yield the weights that others update and that this rank computes with (ZeRO 1): a checkpoint fills them."""
+        if self._layout.zero != 1:
+            return
+        cut = {parameter for buckets in self._buckets for parameter in buckets.parameters}
+        for name, tensor in [(name, p.detach()) for name, p in self.module.named_parameters() if p in cut]:
+            at, block = self._placements[name], ((0,) * tensor.dim(), tuple(tensor.shape), 0)
+            for box in boxes(at, *block[:2]):
+                yield Shard(name, at.shape, box.whole, _piece(tensor, block, box), {}, owner=False)
 
 
 def _piece(tensor: Tensor, block: Block, box: Box) -> Tensor:

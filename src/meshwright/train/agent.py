@@ -15,13 +15,16 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
+from ..errors import MeshwrightError
 from .events import Event, EventLog
 from .meeting import address_towards, is_here, join, serve
 
 STOPPED_EXIT_CODE = 130
+MEETING_S = 600.0  # the least that machines wait for each other
 LAST_CALL_S = 3.0  # how long machines that are enough wait for one more
 HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken for dead
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
@@ -57,7 +60,9 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         start.min_nodes,
         start.nodes,
         local_addr=start.host if here else address_towards(start.host),
-        timeout=RendezvousTimeout(join=timedelta(seconds=start.timeout_s), last_call=timedelta(seconds=LAST_CALL_S)),
+        timeout=RendezvousTimeout(
+            join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=LAST_CALL_S)
+        ),
         keep_alive_interval=HEARTBEAT_S,
         keep_alive_max_attempt=HEARTBEATS,
     )
@@ -87,6 +92,10 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     except SignalException:
         told_to_stop = True
         raise
+    except RendezvousTimeoutError:
+        raise MeshwrightError(
+            f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
+        ) from None
     finally:
         if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
             handler.shutdown()

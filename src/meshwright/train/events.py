@@ -8,6 +8,7 @@ kernel's hands when `record` returns: it outlives the process. A hook may be cal
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,5 +97,6 @@ def _command_hook() -> Hook | None:
         assert process.stdin is not None
         process.stdin.write(to_json(event).encode() + b"\n")
         process.stdin.close()
+        threading.Thread(target=process.wait, name="hook", daemon=True).start()  # bury it, whenever it ends
 
     return call

@@ -50,6 +50,7 @@ class Trainer:
         module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
         self.engine = build_engine(module, plan, engine_settings(config, device, self.recorder))
         self._log: RunLog | None = None
+        self._rows_lost = False
         self.events = EventLog(folder.events, rank)
         self.current_step = self.first_step = self._resume()
         self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
@@ -86,12 +87,13 @@ class Trainer:
             if last or stop or (step + 1) % train.validate_every == 0:
                 row["validation_loss"] = self.validate()
             if log is not None:
-                log.step(row)
+                self._write_row(log, row)
             if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
                 self._save(step + 1)
             if last or stop:
                 self._finish_saves()
             if stop and not last:
+                self.events.record(Event(kind="stop", message=f"told to stop; saved step {step + 1}", step=step))
                 return f"stopped after step {step + 1}; --resume {self.folder.path} goes on"
         return ""
 
@@ -199,6 +201,17 @@ class Trainer:
             raise InputError(f"{text}; make room and go on with --resume {self.folder.path}")
         if self.rank == 0:
             self._say(f"warning: {text}; training goes on")
+
+    def _write_row(self, log: RunLog, row: dict[str, Any]) -> None:
+        """Log a step; a disk that refuses ends the run, or is said once, as configured."""
+        try:
+            log.step(row)
+        except OSError as error:
+            if self.config.train.on_storage_error == "end":
+                raise
+            if not self._rows_lost:
+                self._warn(f"{self.folder.metrics}: {error.strerror or error}; training goes on")
+            self._rows_lost = True
 
     def _warn(self, text: str) -> None:
         self.events.record(Event(kind="storage", message=text))

@@ -195,7 +195,9 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
     try:
         return trainer.run(log)
     finally:
-        log.close()
+        lenient = trainer.config.train.on_storage_error == "warn"
+        with contextlib.suppress(OSError) if lenient else contextlib.nullcontext():
+            log.close()
 
 
 def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> None:

@@ -1,0 +1,56 @@
+"""The peer of the benchmark of faults: DDP over Gloo with DCP checkpoints, as PyTorch's documentation shows them.
+
+Run by torchrun. Arguments: the folder, steps, steps between checkpoints. Writes one line a step, and what an exception
+said when a collective failed.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main() -> None:
+    """Train a small model, resuming from the last checkpoint that DCP calls complete."""
+    folder, steps, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    optimizer = torch.optim.AdamW(module.parameters())
+    model = DistributedDataParallel(module)
+    (folder / f"pid-{rank}.json").write_text(json.dumps(os.getpid()))
+    first = 0
+    saved = sorted(folder.glob("step-*/.metadata"))
+    if saved:
+        state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+        dcp.load(state, checkpoint_id=saved[-1].parent)
+        module.load_state_dict(state["model"])
+        first = int(saved[-1].parent.name[5:])
+    try:
+        for step in range(first, steps):
+            generator = torch.Generator().manual_seed(step * 1000 + rank)
+            model(torch.randn(32, 64, generator=generator)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if rank == 0:
+                with (folder / "steps").open("a") as file:
+                    file.write(f"{step}\n")
+            if (step + 1) % every == 0:
+                state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+                dcp.save(state, checkpoint_id=folder / f"step-{step + 1:08d}")
+    except RuntimeError as error:
+        event = {"time_s": time.time(), "message": str(error)}
+        (folder / f"said-{rank}.json").write_text(json.dumps(event))
+        raise
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
