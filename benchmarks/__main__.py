@@ -24,9 +24,7 @@ HELPERS = {"__main__", "faults_peer", "planner_choice_rank", "plots", "result", 
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
     names = sorted(
-        SHORT.get(m.name, m.name)
-        for m in pkgutil.iter_modules(benchmarks.__path__)
-        if m.name not in HELPERS
+        SHORT.get(m.name, m.name) for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in HELPERS
     )
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")

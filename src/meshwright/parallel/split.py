@@ -218,7 +218,6 @@ class SplitPart:
                 piece = _piece(tensor, block, box)
                 yield Shard(held.name, at.shape, box.whole, piece, moments, self._counts(held.name))
 
-
     def _copies(self) -> Iterator[Shard]:
         """Yield the weights that others update and that this rank computes with (ZeRO 1): a checkpoint fills them."""
         if self._layout.zero != 1:
