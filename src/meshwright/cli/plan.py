@@ -79,10 +79,10 @@ def _check(given: dict[str, Any]) -> None:
     """Raise InputError for options that are missing or do not go together."""
     if (given["model_name"] is None) == (given["params"] is None):
         raise InputError("expected either --model NAME or --params COUNT")
-    needed = ["global_batch", "cluster"] if given["compare"] is None else ["global_batch"]
-    missing = [name for name in needed if given[name] is None]
-    if missing:
-        raise InputError(f"--{missing[0].replace('_', '-')}: expected")
+    if given["global_batch"] is None:
+        raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
+    if given["cluster"] is None and given["compare"] is None:
+        raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
     if len(chosen) > 1:
@@ -316,7 +316,7 @@ def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
     parameters = parse_count(given["params"]) if network is None else network.parameters
     seq_len = given["seq_len"] or (model.seq_len if model else None) or (1 if convolution else None)
     if seq_len is None:
-        raise InputError("--seq-len: expected")
+        raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
     try:
         return Question(
             parameters=parameters,
