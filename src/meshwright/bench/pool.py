@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -24,28 +23,23 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MeshwrightError
+from .told import TOLD
 
-PRELOAD = ("torch", "torch.distributed", "meshwright.bench.pool")
+PRELOAD = ("meshwright.bench.unheard", "torch", "torch.distributed", "meshwright.bench.pool")
 
 
 def start_fork_server(*modules: str) -> None:
     """Start the server that ranks are forked from, with torch and `modules` loaded, if there is none yet.
 
-    It ignores what a terminal or a scheduler sends to all processes, and so do those that it forks unless they say
-    otherwise: whoever asked for them ends them, without a traceback from each.
+    It ignores what a terminal or a scheduler sends to all processes (`unheard`), and so do those that it forks unless
+    they say otherwise: whoever asked for them ends them, without a traceback from each.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOAD, *modules])
-    if threading.current_thread() is not threading.main_thread():  # no signal handler can be set here
-        ensure_running()
-        return
-    told = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    handlers = [signal.signal(signum, signal.SIG_IGN) for signum in told]
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # inherited; what comes meanwhile is heard afterwards
     try:
         ensure_running()
     finally:
-        for signum, handler in zip(told, handlers, strict=True):
-            signal.signal(signum, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class RankFailedError(MeshwrightError):

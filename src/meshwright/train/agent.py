@@ -4,6 +4,7 @@ Underscored names of torch's agent are used here and nowhere else.
 """
 
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -148,7 +149,9 @@ def first_failure(failures: Mapping[int, ProcessFailure]) -> str:
         number = -first.exitcode
         name = signal.Signals(number).name if number in {s.value for s in signal.Signals} else f"signal {number}"
         return f"rank {rank} (pid {first.pid}) was ended by {name}"
-    return f"rank {rank} failed: {text_of(first)}"
+    text = text_of(first)
+    blamed = re.search(r"\bRankFailure: (.*?)(?: At: |$)", text)  # what a rank says of another; torch may wrap it
+    return blamed[1] if blamed else f"rank {rank} failed: {text}"
 
 
 def text_of(failure: ProcessFailure) -> str:

@@ -1,0 +1,5 @@
+"""What a terminal or a scheduler sends to all processes of a job."""
+
+import signal
+
+TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
