@@ -78,8 +78,17 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):
     orderly(job, folder)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1], ids=lambda s: s.name)
-@pytest.mark.parametrize("whom", ["launcher", "every process", "one rank"])
+@pytest.mark.parametrize(
+    ("whom", "signum"),
+    [
+        ("every process", signal.SIGUSR1),
+        ("one rank", signal.SIGTERM),
+        pytest.param("launcher", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.slow),
+        pytest.param("every process", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("one rank", signal.SIGUSR1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_warning_of_the_scheduler_saves_the_step_and_leaves_no_process(begin, signum, whom):
     folder, job = begin(max_restarts=3)
     job.wait_until(lambda: steps_done(folder) > 20)

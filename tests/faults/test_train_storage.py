@@ -52,7 +52,7 @@ def the_last_good_one_stays(folder) -> None:
 
 
 @needs_mounts
-@pytest.mark.parametrize("choice", ["warn", "end"])
+@pytest.mark.parametrize("choice", [pytest.param("warn", marks=pytest.mark.slow), "end"])
 def test_a_full_disk(begin, choice, tmp_path):
     disk = tmp_path / "run" / "checkpoints"
     check = f"{sys.executable} -m meshwright checkpoint verify {disk} > {tmp_path}/verified"
@@ -81,7 +81,7 @@ def test_a_read_only_folder(begin, tmp_path):
     assert "--resume" in errors[-1]
 
 
-@pytest.mark.parametrize("choice", ["warn", "end"])
+@pytest.mark.parametrize("choice", [pytest.param("warn", marks=pytest.mark.slow), "end"])
 def test_a_folder_that_is_removed_during_the_run(begin, choice):
     folder, job = begin(choice)
     job.wait_until(lambda: len(checkpoints(folder.checkpoints)) > 0)
