@@ -105,6 +105,7 @@ def samples(folder: Path) -> None:
     from tests.runs import fake_run
     from tests.unit.cluster import samples as dumps
     from tests.unit.cluster.test_dumps import SLURM, nccl, rocm
+    from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
     for name in ("examples", "deploy", "docs", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
@@ -123,6 +124,11 @@ def samples(folder: Path) -> None:
     (folder / "train.py").write_text("print('hello')\n")
     for index, name in enumerate(("20260101-120000", "20260102-090000", "X")):
         fake_run(folder / "runs" / name, seed=index, slow_rank=index)
+        (folder / "runs" / name / "checkpoints").mkdir(exist_ok=True)
+        saved(folder / "runs" / name / "checkpoints" / "step-00000007", MODELS["tied"])
+    _called(["checkpoint", "convert", "runs/X", "exported"], folder)
+    (folder / "tests" / "external").mkdir(parents=True)
+    (folder / "tests" / "external" / "published").symlink_to(ROOT / "tests" / "external" / "published")
     (folder / "trace").mkdir()
     for rank in (0, 1):
         event = {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "ts": 0, "dur": 100}

@@ -1,5 +1,7 @@
 """The prediction of a job under its mode, from that of a synchronous step on the same machine."""
 
+import math
+
 import msgspec
 
 from ...cluster.graph import Measurements
@@ -54,7 +56,7 @@ def repriced(plan: Plan, config: JobConfig, measured: Measurements, backend: str
     around = Surroundings(
         parameters=parameters(config),
         compute_s=(share_s,) * (plan.layout.dp // island),
-        bandwidth_bytes_per_s=1 / fit.beta_s_per_byte,
+        bandwidth_bytes_per_s=1 / fit.beta_s_per_byte if fit.beta_s_per_byte else math.inf,  # small ones may be alike
         latency_s=fit.alpha_s,
     )
     found = price(mode, around)
