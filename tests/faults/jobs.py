@@ -12,6 +12,11 @@ import psutil
 from meshwright.train.events import read_events
 
 
+def _hear_interrupts() -> None:
+    """Undo what a shell does to the jobs that it runs in the background, the tests themselves perhaps."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Job:
     """A `meshwright train` in a session of its own."""
 
@@ -23,6 +28,7 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
 
     def members(self) -> list[psutil.Process]:
