@@ -1,8 +1,10 @@
 """A disk that is full, read-only or gone: the run ends with a clear error or goes on with a warning, as configured."""
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -81,7 +83,8 @@ def test_a_read_only_folder(begin, tmp_path):
     assert "--resume" in errors[-1]
 
 
-@pytest.mark.parametrize("choice", [pytest.param("warn", marks=pytest.mark.slow), "end"])
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["warn", "end"])
 def test_a_folder_that_is_removed_during_the_run(begin, choice):
     folder, job = begin(choice)
     job.wait_until(lambda: len(checkpoints(folder.checkpoints)) > 0)
@@ -95,10 +98,8 @@ def test_a_folder_that_is_removed_during_the_run(begin, choice):
     assert events(folder, "storage")
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_that_goes_on_in_time_changes_nothing_and_one_that_does_not_is_named(begin, tmp_path):
-    import signal
-    import time
-
     from tests.faults.jobs import kill
 
     folder, job = begin("end", steps=300)
