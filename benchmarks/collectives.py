@@ -44,7 +44,10 @@ def run(arguments: list[str]) -> Result:
     if not _has_mpi():
         notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
     if options.plot:
-        notes += [f"plot: {_plot(rows)}", f"table: {_table(rows)}"]
+        notes += [
+            f"{what}: {path.relative_to(DOCS.parent)}"
+            for what, path in (("plot", _plot(rows)), ("table", _table(rows)))
+        ]
     return Result("collectives on one host", rows, notes)
 
 
