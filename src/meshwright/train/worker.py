@@ -30,14 +30,14 @@ from ..cluster.local import local_cluster, threads_per_rank
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
-from ..timeline import Span, Timeline, summarize
-from ..workload.transformer import describe
+from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
 from .environment import Place, place
 from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
+from .measured import write_measured
 from .meeting import join, serve
 from .replan import ensure_planned
 from .run_folder import RunFolder
@@ -208,23 +208,8 @@ def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> N
         peak_memory_bytes=trainer.peak_memory_bytes,
     )
     records = _gather(record, rank, ranks)
-    if not records:
-        return
-    config = trainer.config
-    workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
-    predicted = trainer.plan.predicted
-    peak = predicted.model_tflops_per_gpu * 1e12 / predicted.mfu if predicted.mfu else None
-    measured = summarize(
-        [item.parts for item in records],
-        ranks=ranks,
-        tokens_per_step=workload.tokens,
-        model_flops_per_step=workload.model_flops,
-        peak_flops_per_s=peak,
-        peak_memory_bytes=max(item.peak_memory_bytes for item in records),
-    )
-    spans = tuple(span for item in records for span in item.spans)
-    folder.write_rank_memory([item.peak_memory_bytes for item in records])
-    folder.write_measured(measured, Timeline(spans=spans, source="measured"))
+    if records:
+        write_measured(folder, trainer.config, trainer.plan, records)
 
 
 def _gather(record: RankRecord, rank: int, ranks: int) -> list[RankRecord]:

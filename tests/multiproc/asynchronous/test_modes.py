@@ -43,17 +43,26 @@ def test_local_sgd_with_one_plain_step_is_synchronous_training():
 
 
 @pytest.mark.parametrize("staleness", [1, 4, None])
-def test_a_slow_worker_is_left_behind_by_no_more_steps_than_allowed(staleness):
+def test_a_slow_worker_is_left_behind_by_as_many_steps_as_allowed_and_no_more(staleness):
     with Run(sgd, together=False, staleness=staleness, steps=30) as run:
+        slept = []
+
+        def oversleep(share):
+            """Wait until the others have gone as far ahead as they may, instead of for a time."""
+            if len(slept) < 2:
+                slept.append(share)
+                target, end = len(run.rows) + 10, time.monotonic() + 1  # under a bound they stop before
+                while len(run.rows) < target and time.monotonic() < end:
+                    time.sleep(0.005)
+
+        run.start(3, before_share=oversleep)
         for rank in range(3):
             run.start(rank)
-        slept = []
-        run.start(3, before_share=lambda share: len(slept) < 4 and slept.append(time.sleep(0.3)))
         run.finish()
 
     stalest = max(row["staleness_max"] for row in run.rows)
-    assert 1 <= stalest <= (staleness or 30)  # the others hardly wait for the sleeper, and never too little
-    assert min(run.losses()[-5:]) < run.losses()[0]
+    assert stalest == staleness if staleness else stalest > 4
+    assert run.losses()[-1] < run.losses()[0]
 
 
 def test_without_slow_workers_no_bound_is_ever_passed():
@@ -78,7 +87,10 @@ def test_workers_end_with_the_weights_of_the_servers(wire, stream):
         run.finish()
 
     assert len(run.rows) == STEPS
-    assert min(run.losses()[-5:]) < run.losses()[0]  # how far it comes depends on who is heard when
+    if stream:  # how far it comes in so few steps depends on whose parts arrive when
+        assert min(run.losses()[-5:]) < run.losses()[0]
+    else:
+        assert run.losses()[-1] < 0.8 * run.losses()[0]
     assert run.rows[-1]["validation_loss"] == pytest.approx(final_loss(run), rel=1e-12 if wire == "full" else 0.02)
 
 

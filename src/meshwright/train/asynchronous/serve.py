@@ -19,8 +19,6 @@ from ...parallel.asynchronous.members import Change
 from ...parallel.asynchronous.pieces import Piece, cut
 from ...parallel.asynchronous.server import Listener
 from ...parallel.engine import Shard
-from ...timeline import Timeline, summarize
-from ...workload.transformer import describe
 from ..checkpoint.pieces import Piece as StoredPiece
 from ..checkpoint.saver import Saver
 from ..checkpoint.state import load_weights, restore
@@ -29,6 +27,7 @@ from ..decoder import Decoder
 from ..events import Event, EventLog
 from ..log import RunLog
 from ..loop import facts_of
+from ..measured import write_measured
 from ..run_folder import RunFolder
 from .meeting import Address, announce, find
 from .task import WorkerRecord, parse_record
@@ -180,19 +179,7 @@ def _write_measured(config: JobConfig, plan: Plan, folder: RunFolder, records: l
         return
     measured_rows = rows[len(rows) // 10 :]
     step_time_s = sum(row["step_time_s"] for row in measured_rows) / len(measured_rows)
-    workload = describe(config.model, seq_len=config.data.seq_len, micro_batch=config.train.global_batch)
-    peak = plan.predicted.model_tflops_per_gpu * 1e12 / plan.predicted.mfu if plan.predicted.mfu else None
-    measured = summarize(
-        [record.parts | {"step_time_s": step_time_s} for record in records],
-        ranks=plan.layout.world_size,
-        tokens_per_step=workload.tokens,
-        model_flops_per_step=workload.model_flops,
-        peak_flops_per_s=peak,
-        peak_memory_bytes=max(record.peak_memory_bytes for record in records),
-    )
-    spans = tuple(span for record in records for span in record.spans)
-    folder.write_rank_memory([record.peak_memory_bytes for record in records])
-    folder.write_measured(measured, Timeline(spans=spans, source="measured"))
+    write_measured(folder, config, plan, records, step_time_s=step_time_s)
 
 
 def _say(text: str) -> None:
