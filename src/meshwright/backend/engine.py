@@ -108,11 +108,11 @@ class LocalEngine:
     def _doubt(
         self,
         late: Sequence[int],
-        waited_s: float,
+        waited_s: float | None,
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
     ) -> RankFailure | None:
-        return self.group.doubt(late, waited_s, self.group.timeout_s, call, arrived)
+        return self.group.doubt(late, waited_s or 0.0, self.group.timeout_s, call, arrived)
 
     @property
     def broken(self) -> CollectiveError | None:

@@ -392,15 +392,15 @@ class HostsEngine:
         return error
 
     def _doubt_letters(
-        self, late: Sequence[int], waited_s: float, call: tuple[str, int, int], arrived: Callable[[int], bool]
+        self, late: Sequence[int], waited_s: float | None, call: tuple[str, int, int], arrived: Callable[[int], bool]
     ) -> CollectiveError | None:
         group = self._local.group
         places = {member.rank: i for i, member in enumerate(group.members)}
         away = [rank for rank in late if rank not in places]
-        if away and (waited_s < 0 or waited_s > group.timeout_s):
-            return self._failure(self.members[away[0]], "lost" if waited_s < 0 else "waited", call)
+        if away and (waited_s is None or waited_s > group.timeout_s):
+            return self._failure(self.members[away[0]], "lost" if waited_s is None else "waited", call)
         near = [places[rank] for rank in late if rank in places]
-        error = group.doubt(near, waited_s, group.timeout_s, call, lambda place: arrived(group.members[place].rank))
+        error = group.doubt(near, waited_s or 0.0, group.timeout_s, call, lambda place: arrived(group.members[place].rank))
         if error is not None:
             self._tell(error.rank, str(error))
         return error

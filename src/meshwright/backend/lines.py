@@ -139,7 +139,7 @@ class SocketLine:
         of_head = min(count, len(self._head_out))
         self._head_out = self._head_out[of_head:]
         parcel.done_bytes += count - of_head
-        return count > 0
+        return count > 0 and not self._head_out  # an empty message is over only with its head
 
     def read(self, arrival: Parcel | Early | None, admit: Admit) -> tuple[Parcel | Early | None, bool]:
         """Take what the kernel has."""

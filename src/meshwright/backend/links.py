@@ -20,7 +20,8 @@ from .choice import Links
 from .executor import Executor
 from .hosts import Member
 
-PROBES = 5
+SMALL_PROBES = 15
+LARGE_PROBES = 7
 PROBE_BYTES = 256 * 1024
 LOOK_EVERY = 16  # reductions between two looks at whether the price still holds
 ENOUGH = 8  # notes between two looks, or there is nothing to say
@@ -32,16 +33,16 @@ KEPT_S = 12 * 3600.0
 def measure(executor: Executor, schedule: Schedule) -> Links:
     """Return what the executor's links cost, from small and larger exchanges of everybody with everybody."""
 
-    def seconds(size_bytes: int) -> float:
+    def seconds(size_bytes: int, probes: int) -> float:
         tensor = torch.zeros(size_bytes // 4)
         samples = []
-        for _ in range(PROBES):
+        for _ in range(probes):
             start = time.perf_counter()
             executor.all_reduce(tensor, schedule)
             samples.append(time.perf_counter() - start)
         return statistics.median(samples)
 
-    small, large = seconds(4), seconds(PROBE_BYTES)
+    small, large = seconds(4, SMALL_PROBES), seconds(PROBE_BYTES, LARGE_PROBES)
     return Links(small, max(0.0, large - small) / (PROBE_BYTES * (executor.ranks - 1)))
 
 

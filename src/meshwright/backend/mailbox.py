@@ -21,8 +21,9 @@ from .lines import Early, Line, LineLost, Parcel
 from .waiting import CHECK_S, SLEEP_S, YIELD_S
 from .work import PendingWork
 
-# from the ranks waited for, the seconds waited, what waits (name, number, bytes) and a last look: why it is in vain
-Doubt = Callable[[Sequence[int], float, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
+# from the ranks waited for, the seconds waited (None: the line is lost), what waits (name, number, bytes) and a last
+# look: why it is in vain
+Doubt = Callable[[Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
 
 
 class Letter(PendingWork):
@@ -122,7 +123,7 @@ class Mailbox:
                 if limit_s is not None and now - start > limit_s:
                     raise TimeoutError(f"{letter.name} is not done after {limit_s:g} s")
                 if now > next_check:
-                    self._look(now)
+                    self._look()
                     next_check = now + CHECK_S
                 if now - moved_s < YIELD_S:
                     os.sched_yield()
@@ -268,13 +269,14 @@ class Mailbox:
         """Give up, since the connection to `peer` is gone."""
         letters = self._open()
         name = (letters[0].name, letters[0].number, letters[0].parcel.size_bytes) if letters else ("messages", 0, 0)
-        error = self._doubt([peer], -1.0, name, lambda _: False)
+        error = self._doubt([peer], None, name, lambda _: False)
         self._drop(error or CollectiveError(f"{self._members[peer]}: connection lost"))
         return True
 
-    def _look(self, now: float) -> None:
+    def _look(self) -> None:
         """Give up every letter if one waits for a rank that is dead, gone or late."""
         with self._lock:
+            now = time.monotonic()
             for letter in self._open():
                 error = self._doubt(
                     [letter.peer] if letter.peer is not None else list(self._lines),
@@ -324,5 +326,5 @@ class Mailbox:
             else:
                 time.sleep(SLEEP_S)
                 if now > next_check:
-                    self._look(now)
+                    self._look()
                     next_check = now + CHECK_S

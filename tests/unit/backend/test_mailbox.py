@@ -1,9 +1,10 @@
 """The mailbox by itself, with lines that a test moves by hand."""
 
 import ctypes
+import time
 
 from meshwright.backend.hosts import Member
-from meshwright.backend.lines import Early
+from meshwright.backend.lines import HEAD, Early, SocketLine
 from meshwright.backend.mailbox import Letter, Mailbox, Parcel
 
 MEMBERS = [Member(rank, "here", "here", 1, (0,)) for rank in range(2)]
@@ -61,3 +62,45 @@ def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
     assert wanted.source_rank() == 1
     assert not never.done
     mailbox.close()
+
+
+class Slow(ByHand):
+    """A line on which looking takes a while."""
+
+    def read(self, arrival, admit):
+        time.sleep(0.005)
+        return arrival, False
+
+
+def test_a_letter_that_begins_while_others_are_looked_at_has_not_waited_less_than_no_time():
+    waits = []
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: Slow()}, lambda late, waited_s, *_: waits.append(waited_s))
+    buffers = [ctypes.create_string_buffer(4) for _ in range(100)]
+    for buffer in buffers:
+        mailbox.receive(letter(mailbox, buffer, tag=8))
+    mailbox.close()
+
+    assert waits
+    assert min(waits) >= 0
+
+
+class Sips:
+    """A connection that takes three bytes at a time."""
+
+    def __init__(self):
+        self.taken = b""
+
+    def sendmsg(self, parts):
+        sip = b"".join(bytes(part) for part in parts)[:3]
+        self.taken += sip
+        return len(sip)
+
+
+def test_an_empty_message_is_not_done_before_its_whole_head_has_left():
+    connection, parcel = Sips(), Parcel(5, 0, 0)
+    line = SocketLine(connection)
+    while not line.write(parcel):
+        pass
+
+    assert parcel.is_done
+    assert connection.taken == HEAD.pack(5, 0)
