@@ -87,10 +87,7 @@ def test_workers_end_with_the_weights_of_the_servers(wire, stream):
         run.finish()
 
     assert len(run.rows) == STEPS
-    if stream:  # how far it comes in so few steps depends on whose parts arrive when
-        assert min(run.losses()[-5:]) < run.losses()[0]
-    else:
-        assert run.losses()[-1] < 0.8 * run.losses()[0]
+    assert sum(run.losses()[-5:]) / 5 < 0.5 * run.losses()[0]
     assert run.rows[-1]["validation_loss"] == pytest.approx(final_loss(run), rel=1e-12 if wire == "full" else 0.02)
 
 
