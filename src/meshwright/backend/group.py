@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
+from torch.autograd import profiler
 from torch.distributed import ProcessGroup, Work
 
 from .agreement import agree, describe
 from .engine import Engine
 from .failures import CollectiveError
 from .link_rates import LinkRates
+from .marks import mark_issue, marked
 from .reductions import Reduction, reduction
 from .tensors import operator_of
 from .work import DoneWork, PendingWork, Tensors, Worker
@@ -64,10 +66,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if not options.asyncOp and self._worker.idle:
             return self._now(name, moved_bytes, options, call)
         work = PendingWork(lambda: self._now(name, moved_bytes, options, call), result)
+        if profiler._is_profiler_enabled:
+            mark_issue(name, work, self._submit)
+        else:
+            self._submit(work)
+        return work
+
+    def _submit(self, work: PendingWork) -> None:
         self._worker.submit(work)
         if self._engine.inline:
             work.patient(PATIENCE_S)
-        return work
 
     def _is_usual(self, options: Any, tensors: Iterable[Tensor]) -> bool:
         """Return whether a call blocks and its tensors can be taken as they are: the case where microseconds count."""
@@ -88,6 +96,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
         """Run a call of the engine on this thread."""
         engine = self._engine
+        if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
+            call = marked(name, call)
         with self._lock:
             if engine.broken is not None:
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")

@@ -10,12 +10,14 @@ from datetime import timedelta
 from typing import Any
 
 from torch import Tensor
+from torch.autograd import profiler
 from torch.distributed import AllreduceOptions, ReduceOp, Work
 
 from ..errors import InputError
 from .group import GroupBase
 from .lines import Parcel
 from .mailbox import Letter
+from .marks import mark_until_done
 from .sparse import all_reduce_sparse, check_sparse
 from .tensors import (
     Outputs,
@@ -347,6 +349,8 @@ class MeshwrightGroup(GroupBase):
         check_tensors([source], "send")
         mailbox, parcel = self._engine.mailbox, Parcel(tag, source.data_ptr(), size_bytes(source))
         letter = Letter(mailbox, f"send to rank {dst}", self._next_letter(), dst, parcel, [source])
+        if profiler._is_profiler_enabled:
+            mark_until_done("send", letter)
         mailbox.send(letter)
         return letter
 
@@ -358,6 +362,8 @@ class MeshwrightGroup(GroupBase):
         name = f"recv from rank {src}" if src is not None else "recv from any rank"
         mailbox, parcel = self._engine.mailbox, Parcel(tag, landing.addresses[0], size_bytes(tensor))
         letter = Letter(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
+        if profiler._is_profiler_enabled:
+            mark_until_done("recv", letter)
         mailbox.receive(letter)
         return letter
 

@@ -153,6 +153,11 @@ class Worker:
         """Whether nothing waits and nothing runs."""
         return self._issued == self._finished
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on this thread."""
+        return threading.current_thread() is self._thread
+
     def submit(self, work: PendingWork) -> None:
         """Queue `work`. Called by one thread at a time."""
         if self._thread is None:

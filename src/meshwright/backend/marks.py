@@ -1,0 +1,38 @@
+"""Marks of collectives for torch.profiler: "meshwright:all_reduce", as Gloo and NCCL mark theirs.
+
+A Python process group is not called through torch's dispatcher, so the profiler would see nothing of it. Whoever
+marks looks at the profiler's own flag first, which is all that a mark costs without one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.autograd.profiler import record_function
+
+from .work import PendingWork
+
+LIBRARY = "meshwright"
+
+
+def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
+    """Return `call`, marked as a collective for which the thread that calls it is taken."""
+
+    def recorded(*arguments: Any) -> None:
+        with record_function(f"c10d::{name}"), record_function(f"{LIBRARY}:{name}"):
+            call(*arguments)
+
+    return recorded
+
+
+def mark_until_done(name: str, work: PendingWork) -> None:
+    """Mark the time from now, on the caller's thread, until another thread finishes `work`."""
+    mark: Any = record_function(f"{LIBRARY}:{name}")
+    mark.__enter__()
+    mark._call_end_callbacks_on_future(work.get_future())
+
+
+def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], None]) -> None:
+    """Submit `work`, its time marked and that for which the caller is taken, as torch's dispatcher marks a call."""
+    with record_function(f"c10d::{name}"):
+        mark_until_done(name, work)
+        submit(work)

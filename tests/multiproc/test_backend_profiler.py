@@ -1,0 +1,74 @@
+"""torch.profiler sees the collectives of the backend "meshwright", and `report` explains the trace."""
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.profiler import profile
+
+from meshwright.report.kineto import read_profiles
+from meshwright.timeline import intervals, length_s
+from tests.multiproc.test_backend_collectives import group
+
+CALLS = ["all_reduce", "all_gather_single", "barrier", "broadcast", "send", "recv"]
+
+
+def profiled(rank, world_size, store, folder, asynchronously):
+    """Call one collective after the other under the profiler, which leaves a trace in `folder`."""
+    with group(rank, world_size, store):
+        dist.all_reduce(torch.ones(3))  # before the profiler: in no trace
+        with profile(acc_events=True) as profiler:
+            works = [
+                dist.all_reduce(torch.ones(1000), async_op=asynchronously),
+                dist.all_gather_into_tensor(torch.ones(4), torch.ones(2), async_op=asynchronously),
+                dist.barrier(async_op=asynchronously),
+                dist.broadcast(torch.ones(5), 0, async_op=asynchronously),
+                *(dist.batch_isend_irecv([dist.P2POp((dist.isend, dist.irecv)[rank], torch.ones(9), 1 - rank)])),
+            ]
+            for work in works:
+                if work is not None:
+                    work.wait()
+        profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("asynchronously", [False, True], ids=["blocking", "asynchronous"])
+def test_a_trace_holds_every_collective_once(rank_pool, tmp_path, asynchronously):
+    rank_pool(2).run(profiled, tmp_path, asynchronously)
+
+    paths = [tmp_path / f"rank{rank}.json" for rank in (0, 1)]
+    for rank, path in enumerate(paths):
+        events = [e for e in json.loads(path.read_text())["traceEvents"] if e["name"].startswith("meshwright:")]
+        assert sorted(e["name"].partition(":")[2] for e in events) == sorted([*CALLS[:4], CALLS[4 + rank]])
+        assert all(e["dur"] > 0 for e in events)
+    spans = [span for span in read_profiles(paths).spans if span.lane == "comm"]
+    assert {(s.rank, s.name) for s in spans} == {
+        *((rank, name) for rank in (0, 1) for name in ("all_reduce", "all_gather", "barrier", "broadcast")),
+        (0, "send"),
+        (1, "recv"),
+    }
+
+
+def backward_with_a_slow_peer(rank, world_size, store, folder):
+    """Reduce gradients of a tiny model where rank 1 comes late: rank 0 waits inside its backward."""
+    with group(rank, world_size, store):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+        model(torch.ones(2, 4)).sum().backward()
+        with profile(acc_events=True) as profiler:
+            loss = model(torch.ones(2, 4)).sum()
+            if rank == 1:
+                a = torch.randn(700, 700)
+                for _ in range(30):
+                    a = (a @ a).tanh()
+            loss.backward()
+        profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
+
+
+@pytest.mark.timeout(120)
+def test_waiting_inside_backward_counts_as_communication_and_not_as_computation(rank_pool, tmp_path):
+    rank_pool(2).run(backward_with_a_slow_peer, tmp_path)
+
+    spans = read_profiles([tmp_path / "rank0.json"]).spans
+    seconds = {lane: length_s(intervals(spans, lane=lane)) for lane in ("comm", "compute")}
+    assert seconds["comm"] > seconds["compute"]
