@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.result import Result
-from meshwright.bench.fit import fit_sweep, predicted_s
+from meshwright.bench.fit import fit_sweep
 from meshwright.bench.pool import RankPool
 from meshwright.bench.sweep import SweepRequest, rows_from, sweep_on_rank
 
@@ -49,7 +49,7 @@ def _not_fitted(pool: RankPool, backend: str) -> list[dict[str, Any]]:
     rows = rows_from(request, pool.run(one_sweep, request, timeout_s=300))
     fit = fit_sweep([row for row in rows if row.bytes in fitted])
     return [
-        _row("fresh size", backend, pool.world_size, row.bytes, predicted_s(fit, row.bytes), row.time_s)
+        _row("fresh size", backend, pool.world_size, row.bytes, fit.time_s(row.bytes), row.time_s)
         for row in rows
         if row.bytes in fresh
     ]

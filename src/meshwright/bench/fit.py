@@ -4,13 +4,15 @@ Both minimise relative errors, since a sweep spans nine orders of magnitude. The
 evolution from a fixed seed: the same sweep always gives the same constants.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..cluster.curve import ONE_MIB, SHARE_OF_SIZE, Curve
+from ..cluster.curve import ONE_MIB, SHARPNESS, Curve, LinksCurve, MemoryCurve
 from ..cluster.graph import CollectiveFit
 from ..errors import InputError
 from .collectives import fit as fit_line
@@ -85,11 +87,6 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
     )
 
 
-def predicted_s(fit: CollectiveFit, size_bytes: int) -> float:
-    """Return the seconds that a fit predicts: by its curve where it has one, else alpha + beta n."""
-    return fit.curve.time_s(size_bytes) if fit.curve else fit.alpha_s + fit.beta_s_per_byte * size_bytes
-
-
 def largest_error(curve: Curve, sweep: Sweep) -> float:
     """Return the largest relative error of a curve over a sweep."""
     return max(abs(curve.time_s(n) / t - 1) for n, t in zip(sweep.sizes_bytes, sweep.times_s, strict=True))
@@ -117,34 +114,43 @@ def fit_curve(sizes_bytes: Sequence[int], times_s: Sequence[float]) -> Curve:
     if cost > CLOSE_ENOUGH**ERROR_NORM:
         other_cost, other = _best(MEMORY, sizes, logs)
         if other_cost < cost * CLEARLY_CLOSER**ERROR_NORM:
-            return _curve(other, knee=True)
-    return _curve(found, knee=False)
+            return _memory_curve(other)
+    return _links_curve(found)
 
 
-def _curve(found: Array, *, knee: bool) -> Curve:
-    start, small, power, slowness, last = found
-    return Curve(
-        start_s=float(np.exp(start)),
-        small_s=float(np.exp(small)),
-        small_power=float(power),
-        bandwidth_bytes_per_s=float(np.exp(-slowness)),
-        knee_bytes=float(np.exp(last)) if knee else None,
-        filling_s=None if knee else float(np.exp(last)),
+def _links_curve(found: Array) -> LinksCurve:
+    small, small_power, middle, middle_power, slowness = found.tolist()
+    return LinksCurve(
+        small_s=math.exp(small),
+        small_power=small_power,
+        middle_s=math.exp(middle),
+        middle_power=middle_power,
+        bandwidth_bytes_per_s=math.exp(-slowness),
+    )
+
+
+def _memory_curve(found: Array) -> MemoryCurve:
+    small, power, start, slowness, knee = found.tolist()
+    return MemoryCurve(
+        start_s=math.exp(start),
+        small_s=math.exp(small),
+        small_power=power,
+        bandwidth_bytes_per_s=math.exp(-slowness),
+        knee_bytes=math.exp(knee),
     )
 
 
 def _links_times(people: Array, sizes: Array) -> Array:
-    start, small, power, slowness, filling = (people[:, i : i + 1] for i in range(5))
-    share = sizes / ONE_MIB
-    times: Array = np.maximum(
-        np.maximum(np.exp(start), np.exp(small) * share**power),
-        np.exp(slowness) * sizes + np.exp(filling) * share**SHARE_OF_SIZE,
-    )
+    small, small_power, middle, middle_power, slowness = (people[:, i : i + 1] for i in range(5))
+    share = np.log(sizes / ONE_MIB)
+    parts = np.stack([small + small_power * share, middle + middle_power * share, slowness + np.log(sizes)])
+    longest = parts.max(axis=0)
+    times: Array = np.exp(longest) * np.exp(SHARPNESS * (parts - longest)).sum(axis=0) ** (1 / SHARPNESS)
     return times
 
 
 def _memory_times(people: Array, sizes: Array) -> Array:
-    start, small, power, slowness, knee = (people[:, i : i + 1] for i in range(5))
+    small, power, start, slowness, knee = (people[:, i : i + 1] for i in range(5))
     beyond = np.maximum(0.0, sizes - np.exp(knee))
     times: Array = np.exp(start) + np.exp(small) * (sizes / ONE_MIB) ** power + np.exp(slowness) * beyond
     return times
@@ -153,21 +159,27 @@ def _memory_times(people: Array, sizes: Array) -> Array:
 def _links_bounds(sizes: Array, logs: Array) -> tuple[list[float], list[float]]:
     """Return where the search begins: between what the ends of the sweep suggest."""
     least, most, largest = logs.min(), logs.max(), np.log(sizes.max())
-    filling = most - SHARE_OF_SIZE * (largest - np.log(ONE_MIB)) - 0.5
-    low = [least - 0.1, least - 0.5, 0.0, most - largest - 0.5, least - 1.0]
-    return low, [least + 0.3, least + 2.0, 0.5, most - largest + 0.1, filling]
+    low = [least - 0.5, 0.0, least - 1.5, 0.4, most - largest - 0.5]
+    return low, [least + 2.0, 0.5, least + 1.0, 0.95, most - largest + 0.1]
 
 
 def _memory_bounds(sizes: Array, logs: Array) -> tuple[list[float], list[float]]:
     least, most, smallest, largest = logs.min(), logs.max(), np.log(sizes.min()), np.log(sizes.max())
     at_one_mib = most - (largest - np.log(ONE_MIB))
-    low = [least - 0.7, at_one_mib - 3.0, 0.5, most - largest - 3.0, (smallest + largest) / 2]
-    return low, [least + 0.1, at_one_mib + 1.0, 1.0, most - largest + 0.5, largest]
+    low = [at_one_mib - 3.0, 0.5, least - 0.7, most - largest - 3.0, (smallest + largest) / 2]
+    return low, [at_one_mib + 1.0, 1.0, least + 0.1, most - largest + 0.5, largest]
 
 
-LINKS = (_links_times, _links_bounds, 0.7)  # times, bounds, largest power
-MEMORY = (_memory_times, _memory_bounds, 1.1)
-Form = tuple[Callable[[Array, Array], Array], Callable[[Array, Array], tuple[list[float], list[float]]], float]
+class Form(NamedTuple):
+    """A curve to search for."""
+
+    times: Callable[[Array, Array], Array]  # of many sets of constants, at all sizes
+    bounds: Callable[[Array, Array], tuple[list[float], list[float]]]
+    largest_powers: dict[int, float]  # by place among the constants; all others are logarithms
+
+
+LINKS = Form(_links_times, _links_bounds, {1: 0.7, 3: 1.0})
+MEMORY = Form(_memory_times, _memory_bounds, {1: 1.1})
 
 
 def _best(form: Form, sizes: Array, logs: Array) -> tuple[float, Array]:
@@ -177,13 +189,12 @@ def _best(form: Form, sizes: Array, logs: Array) -> tuple[float, Array]:
 
 
 def _evolve(form: Form, sizes: Array, logs: Array, rng: np.random.Generator) -> tuple[float, Array]:
-    """Return the cost and the constants (all but the power as logarithms) of the best of a population."""
-    times, bounds, largest_power = form
-    low, high = (np.array(end) for end in bounds(sizes, logs))
+    """Return the cost and the constants (all but powers as logarithms) of the best of a population."""
+    low, high = (np.array(end) for end in form.bounds(sizes, logs))
     people = low + (np.maximum(high, low + 0.1) - low) * rng.random((POPULATION, len(low)))
 
     def cost(candidates: Array) -> Array:
-        errors = np.abs(np.log(times(candidates, sizes)) - logs)
+        errors = np.abs(np.log(form.times(candidates, sizes)) - logs)
         mean: Array = (errors**ERROR_NORM).mean(axis=1)
         return mean
 
@@ -194,7 +205,8 @@ def _evolve(form: Form, sizes: Array, logs: Array, rng: np.random.Generator) -> 
         step = rng.uniform(0.4, 0.9, (POPULATION, 1))
         children = people + step * (people[elite] - people) + step * (people[one] - people[two])
         children = np.where(rng.random(people.shape) < 0.9, children, people).clip(low - SLACK, high + SLACK)
-        children[:, 2] = np.clip(children[:, 2], 0.0, largest_power)
+        for place, largest in form.largest_powers.items():
+            children[:, place] = children[:, place].clip(0.0, largest)
         new_costs = cost(children)
         better = new_costs < costs
         people[better], costs[better] = children[better], new_costs[better]

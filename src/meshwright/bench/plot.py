@@ -6,7 +6,6 @@ from html import escape
 
 from ..cluster.graph import CollectiveFit
 from ..units import format_bytes, format_time
-from .fit import predicted_s
 from .table import Row
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 760, 440, 80, 50, 30, 20
@@ -82,6 +81,6 @@ def _point(row: Row, axes: _Axes, colour: str) -> str:
 def _curve(fit: CollectiveFit, rows: Sequence[Row], axes: _Axes, colour: str) -> str:
     low, high = math.log2(min(row.bytes for row in rows)), math.log2(max(row.bytes for row in rows))
     sizes = [2 ** (low + (high - low) * i / 100) for i in range(101)]
-    points = [(size, predicted_s(fit, round(size))) for size in sizes]
+    points = [(size, fit.time_s(size)) for size in sizes]
     text = " ".join(f"{axes.x(size):.1f},{axes.y(time_s):.1f}" for size, time_s in points if time_s > 0)
     return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-dasharray="5 3"/>'

@@ -2,36 +2,56 @@
 
 import msgspec
 
-SHARE_OF_SIZE = 1 / 3  # exponent of the filling term
 ONE_MIB = 2**20
+SHARPNESS = 8  # of the bends between the parts of a curve over links: the norm in which they are added
 
 
-class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One of two forms of five constants, with s = n / 1 MiB; either `filling_s` or `knee_bytes` is set.
+class LinksCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="form", tag="links"):
+    """Over links, with s = n / 1 MiB: small_s s^small_power, then middle_s s^middle_power, then n / bandwidth.
 
-    Over links: time(n) = max(start_s, small_s s^small_power, n / bandwidth + filling_s s^(1/3)): the start of a
-    collective, a protocol for small messages whose chunks grow with the message, and a pipeline with the link's rate
-    and its filling. Through shared memory: time(n) = start_s + small_s s^small_power + max(0, n - knee_bytes) /
-    bandwidth: copies in the caches, and what each byte costs more beyond them.
+    First the start of a collective and a protocol for small messages, then a pipeline that fills, then the links' rate;
+    time(n) is the norm of order 8 of the three: close to the largest, with rounded bends.
+    """
+
+    small_s: float
+    small_power: float
+    middle_s: float
+    middle_power: float
+    bandwidth_bytes_per_s: float
+
+    def time_s(self, size_bytes: float) -> float:
+        """Return the predicted seconds of one call with `size_bytes`."""
+        if not size_bytes:
+            return 0.0
+        share = size_bytes / ONE_MIB
+        parts: tuple[float, float, float] = (
+            self.small_s * share**self.small_power,
+            self.middle_s * share**self.middle_power,
+            size_bytes / self.bandwidth_bytes_per_s,
+        )
+        longest = max(parts)
+        norm: float = sum((part / longest) ** SHARPNESS for part in parts) ** (1 / SHARPNESS)
+        return longest * norm
+
+
+class MemoryCurve(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="form", tag="memory"
+):
+    """Through shared memory: time(n) = start_s + small_s s^small_power + max(0, n - knee_bytes) / bandwidth.
+
+    Copies in the caches (s = n / 1 MiB), and what each byte costs more beyond them.
     """
 
     start_s: float
     small_s: float
     small_power: float
     bandwidth_bytes_per_s: float
-    filling_s: float | None = None
-    knee_bytes: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.filling_s is None) == (self.knee_bytes is None):
-            raise ValueError("a curve has either filling_s or knee_bytes")
+    knee_bytes: float
 
     def time_s(self, size_bytes: float) -> float:
         """Return the predicted seconds of one call with `size_bytes`."""
-        share = size_bytes / ONE_MIB
-        small: float = self.small_s * share**self.small_power if size_bytes else 0.0
-        if self.filling_s is None:
-            beyond = max(0.0, size_bytes - (self.knee_bytes or 0.0))
-            return self.start_s + small + beyond / self.bandwidth_bytes_per_s
-        filling: float = self.filling_s * share**SHARE_OF_SIZE
-        return max(self.start_s, small, size_bytes / self.bandwidth_bytes_per_s + filling)
+        small: float = self.small_s * (size_bytes / ONE_MIB) ** self.small_power if size_bytes else 0.0
+        return self.start_s + small + max(0.0, size_bytes - self.knee_bytes) / self.bandwidth_bytes_per_s
+
+
+Curve = LinksCurve | MemoryCurve

@@ -135,6 +135,10 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     curve: Curve | None = None  # closer than the straight line, where enough sizes were measured
     curve_residual: float = 0.0
 
+    def time_s(self, size_bytes: float) -> float:
+        """Return the predicted seconds: by the curve where there is one, else alpha + beta x bytes."""
+        return self.curve.time_s(size_bytes) if self.curve else self.alpha_s + self.beta_s_per_byte * size_bytes
+
 
 class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Median seconds of one operator with all `ranks` ranks of the host busy with it at once."""

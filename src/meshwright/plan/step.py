@@ -54,8 +54,7 @@ class Times:
 
 def collective_s(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> float:
     """Return the seconds of a collective from the fit whose sizes lie nearest."""
-    fit = find_fit(measured, collective, backend, ranks, size_bytes)
-    return fit.alpha_s + fit.beta_s_per_byte * size_bytes
+    return find_fit(measured, collective, backend, ranks, size_bytes).time_s(size_bytes)
 
 
 def find_fit(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> CollectiveFit:
@@ -164,7 +163,7 @@ def overlapped_backward(
         fit = find_fit(inputs.measured, "all_reduce", inputs.backend, ranks, size)
         share = fit.busy_share
         begin = max(now, queue_free)
-        queue_free = begin + ratio * (fit.alpha_s + fit.beta_s_per_byte * size)
+        queue_free = begin + ratio * fit.time_s(size)
         spans.append(Span(0, "comm", "all_reduce", begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank ends last, and the last bucket waits for it

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..bench.fit import predicted_s
 from ..bench.table import Row
 from ..cluster.graph import CollectiveFit
 from ..units import format_bytes, format_rate, format_time
@@ -53,7 +52,7 @@ def _times(tables: Sequence[Measured]) -> Figure:
             }
         )
         if fit is not None:
-            fitted = [(row.bytes, predicted_s(fit, row.bytes)) for row in rows]
+            fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
             line = {"color": colour, "dash": "dash", "width": 1.5}
             traces.append(
                 {"type": "scatter", "mode": "lines", "name": f"{plain(name)}, fit", "line": line,

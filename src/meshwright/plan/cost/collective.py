@@ -83,7 +83,7 @@ def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
 def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> Number:
     """Return an all-reduce's time with its start: max(start, small s^power, moved + fill s^(1/3)), s = size / 1 MiB.
 
-    The curve over links of `cluster.curve`, with the constants of a node's links or of the network.
+    As a sweep over links bends (`cluster.curve`), with the constants of a node's links or of the network.
     """
     mib = size_bytes / ONE_MIB
     group = ((over.ranks - 1.0) / RING_STEPS) ** c.small_group
