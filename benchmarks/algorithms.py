@@ -129,7 +129,10 @@ def work(sizes: list[int], seconds: float) -> None:
 
 
 def joined() -> Any:
-    """Return the executor of this rank of an emulated cluster, over TCP, when all ranks are there."""
+    """Return the executor of this rank of an emulated cluster, over TCP, when all ranks are there.
+
+    Rank 0 keeps the store until every rank has found its peers in it.
+    """
     import torch
     import torch.distributed as dist
 
@@ -140,7 +143,9 @@ def joined() -> Any:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = os.environ["MASTER_ADDR"]
     store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    return Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
+    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
+    Bench(executor).barrier()
+    return executor
 
 
 def _own_address(master: str) -> str:

@@ -2,16 +2,17 @@
 
 Each rank is a node of its own behind a NIC of `--nic`; messages go over TCP. The simulator is told what plain messages
 and a lone computation take, measured in the same run, never a collective or a step: latency, rate, what a message costs
-the cores that all nodes share, the burst of the shaped links, how much a socket buffers, the rate of a reduction, and
-the seconds of a computation on one rank while the others wait. All points take turns, and of each the best time counts,
-since whatever else runs on the machine only adds to it. Steps: data parallel (computation on shared cores, then
-gradients bucket by bucket) and a pipeline (GPipe), both from a StepProgram.
+the cores that all nodes share, the burst of the shaped links, how much a socket buffers, the rate of a reduction, the
+seconds of a computation on one rank while the others wait, and how many cores all ranks have when they compute at once.
+All points take turns, and of each the best time counts, since whatever else runs on the machine only adds to it; what
+is computed alone goes on for as long as it does in a step, so that others get as much of a chance to disturb it. Steps:
+data parallel (computation on shared cores, then gradients bucket by bucket) and a pipeline (GPipe), both from a
+StepProgram.
 """
 
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -26,6 +27,7 @@ SIZES = tuple(2**exponent for exponent in (16, 18, 20, 21))
 BUCKET_BYTES, BUCKETS = 2**20, 4
 ACTIVATION_BYTES, MICRO_BATCHES = 2**19, 4
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 3, 6  # matrix products of a forward and a backward
+PRODUCTS = FORWARD_PRODUCTS + BACKWARD_PRODUCTS
 SIDE = 512  # of the matrices
 SMALL_BYTES, IN_A_ROW = 2**18, 8
 
@@ -123,7 +125,7 @@ def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
     from meshwright.simulate.step import Pass, Stage, StepProgram
 
     forward, backward = Pass(compute_s=compute["forward_s"]), Pass(compute_s=compute["backward_s"])
-    cores = float(len(os.sched_getaffinity(0)))
+    cores = compute["cores"]
     if name == "data parallel":
         bucket = Comm(axis="dp", collective="all_reduce", bytes=BUCKET_BYTES, algorithm="ring")
         stage = Stage(forward=forward, backward=backward, gradients=(bucket,) * BUCKETS)
@@ -142,8 +144,8 @@ def work(sizes: list[int], rounds: int) -> None:
     network = _best([bench.network() for _ in range(3)])
     network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
     turns: dict[str, Any] = {
-        "forward_s": lambda: step.compute(FORWARD_PRODUCTS) if rank == 0 else None,
-        "backward_s": lambda: step.compute(BACKWARD_PRODUCTS) if rank == 0 else None,
+        "alone": lambda: step.compute(MICRO_BATCHES * PRODUCTS) if rank == 0 else None,
+        "together": lambda: step.compute(MICRO_BATCHES * PRODUCTS),
         "data parallel": step.data_parallel,
         "pipeline": step.pipeline,
     }
@@ -155,7 +157,7 @@ def work(sizes: list[int], rounds: int) -> None:
             best[name] = min(best.get(name, math.inf), bench.timed(operation, 0.0, calls))
     report = {
         "network": network,
-        "compute": {name: best[name] for name in ("forward_s", "backward_s")},
+        "compute": _compute(best["alone"], best["together"], executor.ranks),
         "steps_s": {name: best[name] for name in ("data parallel", "pipeline")},
         "times_s": {name: {size: best[f"{name} {size}"] for size in sizes} for name in WAYS},
     }
@@ -163,6 +165,16 @@ def work(sizes: list[int], rounds: int) -> None:
         print("REPORT " + json.dumps(report), flush=True)
     bench.barrier()
     executor.transport.close()
+
+
+def _compute(alone_s: float, together_s: float, ranks: int) -> dict[str, float]:
+    """Return the seconds of a forward and a backward of one rank, and the cores that all of them have at once."""
+    product_s = alone_s / (MICRO_BATCHES * PRODUCTS)
+    return {
+        "forward_s": FORWARD_PRODUCTS * product_s,
+        "backward_s": BACKWARD_PRODUCTS * product_s,
+        "cores": ranks * min(1.0, alone_s / together_s),
+    }
 
 
 def _best(found: list[dict[str, float]]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,48 +187,57 @@ def _bounded() -> list[dict[str, Any]]:
 
 
 def _growth() -> list[dict[str, Any]]:
-    """Fit the exponent of time over flows: a ring, and random messages of random sizes, none at the same moment."""
-    from meshwright.collectives.network import uniform
+    """Fit the exponent of time over flows; nothing folds, and but for the even ring nothing happens at one moment."""
     from meshwright.simulate.native import engine_name, run
-    from meshwright.simulate.problem import Disturbance, problem
-    from meshwright.simulate.topology import PricedNetwork
-    from meshwright.simulate.traffic import Pattern, Traffic, named_traffic
-    from meshwright.simulate.unroll import unroll
-
-    def ring(ranks: int) -> Any:
-        whole = problem(named_traffic("all_reduce", "ring", ranks), PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB)
-        return unroll(whole, Disturbance(jitter=0.2))
-
-    def even(ranks: int) -> Any:
-        return unroll(
-            problem(named_traffic("all_reduce", "ring", ranks), PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB)
-        )
-
-    def random(ranks: int) -> Any:
-        rng = np.random.default_rng(0)
-        patterns = []
-        for _ in range(50):
-            dst = rng.permutation(ranks)
-            keep = dst != np.arange(ranks)
-            share = rng.uniform(0.1, 1.0, ranks)[keep]
-            patterns.append(Pattern(np.arange(ranks)[keep], dst[keep], share, np.zeros(int(keep.sum()), dtype=bool)))
-        traffic = Traffic("send", "random", ranks, tuple(patterns), np.arange(50))
-        return unroll(problem(traffic, PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB))
+    from meshwright.simulate.problem import Disturbance
 
     rows = []
     for what, make, sizes in (
-        ("a ring", even, (64, 128, 256, 512)),
-        ("a ring with jitter", ring, (128, 256, 512)),
-        ("random messages", random, (64, 128, 256, 512, 1024)),
+        ("a ring", _even_ring, (64, 128, 256, 512)),
+        ("a ring with jitter", partial(_even_ring, disturbance=Disturbance(jitter=0.2)), (64, 128, 256, 512)),
+        ("random messages, one a port", partial(_random_messages, at_once=1), (64, 128, 256, 512, 1024, 2048)),
+        ("random messages, four share a port", partial(_random_messages, at_once=4), (64, 128, 256, 512, 1024)),
     ):
         flows, seconds = [], []
-        for size in sizes:
-            program = make(size)
+        for ranks in sizes:
+            program = make(ranks)
             flows.append(program.activities)
-            seconds.append(min(_timed(lambda program=program: run(program))[0] for _ in range(2)))
+            seconds.append(min(_timed(lambda program=program: run(program))[0] for _ in range(3)))
         exponent = float(np.polyfit(np.log(flows), np.log(seconds), 1)[0])
-        note = f"{flows[0]:,} to {flows[-1]:,} flows, {seconds[-1] / flows[-1] * 1e6:.1f} us each, {engine_name()}"
+        each = ", ".join(f"{n:,}: {s / n * 1e6:.2f}" for n, s in zip(flows, seconds, strict=True))
+        note = f"us a flow of so many: {each}; {engine_name()}"
         rows.append(_row(f"time grows as flows to the power of: {what}", exponent, "exponent", 1.2, note))
         if math.isnan(exponent):
             raise SystemExit("no growth could be fitted")
     return rows
+
+
+def _even_ring(ranks: int, disturbance: Any = None) -> Any:
+    """Return the program of a ring all-reduce."""
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.problem import problem
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import named_traffic
+    from meshwright.simulate.unroll import unroll
+
+    network = PricedNetwork(uniform(ranks, ALPHA, RATE))
+    return unroll(problem(named_traffic("all_reduce", "ring", ranks), network, GIB), disturbance)
+
+
+def _random_messages(ranks: int, at_once: int) -> Any:
+    """Return the program of 20 rounds in which each rank sends so many messages of random sizes to random others."""
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.problem import problem
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import Pattern, Traffic
+    from meshwright.simulate.unroll import unroll
+
+    rng, rounds = np.random.default_rng(0), 20
+    patterns = []
+    for _ in range(rounds):
+        src = np.tile(np.arange(ranks), at_once)
+        dst = np.concatenate([rng.permutation(ranks) for _ in range(at_once)])
+        share, away = rng.uniform(0.1, 1.0, len(src)), dst != src
+        patterns.append(Pattern(src[away], dst[away], share[away], np.zeros(int(away.sum()), dtype=bool)))
+    traffic = Traffic("send", "random", ranks, tuple(patterns), np.arange(rounds))
+    return unroll(problem(traffic, PricedNetwork(uniform(ranks, ALPHA, RATE)), GIB))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric
 from ..layout import Layout, micro_batches
-from ..simulate.axes import Comm
+from ..simulate.axes import Axis, Comm
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import Pass, Stage, StepProgram, simulate_step
@@ -84,13 +84,18 @@ def _stage(
     inside = _inside(setting, layout, c)
     twice = (1 if layout.recompute == "full" else 0) + 1
     each = held / layers
-    gather = Comm(axis="replicas", collective="all_gather", bytes=round(HALF_BYTES * each))
-    scatter = Comm(axis="replicas", collective="reduce_scatter", bytes=round(float(c.gradient_bytes) * each))
+    over: Axis = "shard" if layout.replicas > 1 else "replicas"
+    gather = Comm(axis=over, collective="all_gather", bytes=round(HALF_BYTES * each))
+    scatter = Comm(axis=over, collective="reduce_scatter", bytes=round(float(c.gradient_bytes) * each))
     rings = _rings(setting, layout)
     alone = layout.pp == 1  # in a pipeline weights stay gathered and gradients are summed whole, as `cost` has it
     zero3 = layout.zero == 3 and alone
     scattered = layout.zero >= 2 and alone
     all_reduce = Comm(axis="replicas", collective="all_reduce", bytes=scatter.bytes)
+    shards = layout.dp * layout.cp // layout.replicas
+    summed = Comm(axis="copies", collective="all_reduce", bytes=round(scatter.bytes / shards))
+    once = () if scattered else (scatter,) if layout.zero else (all_reduce,)
+    once += (summed,) if layout.replicas > 1 else ()  # copies of a sharded model: once a step, as `cost` has it
     return Stage(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
@@ -106,7 +111,7 @@ def _stage(
             behind=(scatter,) if scattered else (),
         ),
         output_bytes=round(_activation_bytes(setting, layout) / (layout.tp if layout.sp or c.scatter > 0 else 1)),
-        gradients=() if scattered else (scatter if layout.zero else all_reduce,) * layers,
+        gradients=once * layers,
         parameters=(replace(gather, bytes=round(HALF_BYTES * held)),) if layout.zero and not zero3 else (),
     )
 

@@ -16,9 +16,11 @@ from .problem import Costs, Disturbance
 from .topology import Topology
 from .traffic import Pattern, Traffic, named_traffic, placed
 
-Axis = Literal["tp", "cp", "dp", "ep", "replicas"]  # replicas: dp and cp together, which share gradients
+# replicas: dp and cp together, which share gradients; shard: those of them that hold one copy of the model between
+# them; copies: those that hold the same part of each copy
+Axis = Literal["tp", "cp", "dp", "ep", "replicas", "shard", "copies"]
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
-JOINT = frozenset({"dp", "ep", "replicas"})  # axes that join replicas
+JOINT = frozenset({"dp", "ep", "replicas", "shard", "copies"})  # axes that join replicas
 
 
 class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,14 +45,19 @@ def coordinates(layout: Layout) -> dict[str, Ints]:
 def groups(layout: Layout, axis: Axis) -> Ints:
     """Return (groups, ranks): the ranks that communicate along an axis, in the order of their places on it.
 
-    Experts are spread over the cp and dp axes together, in runs of ep ranks.
+    Experts are spread over the cp and dp axes together, in runs of ep ranks, and so are the copies of a sharded model.
     """
     place = coordinates(layout)
-    meant = ("cp", "dp") if axis in ("ep", "replicas") else (axis,)
+    whole = layout.cp * layout.dp
+    widths = {"ep": layout.ep, "replicas": whole, "shard": whole // layout.replicas}
+    if axis == "copies":
+        parts = groups(layout, "replicas").reshape(-1, layout.replicas, whole // layout.replicas)
+        return parts.transpose(0, 2, 1).reshape(-1, layout.replicas)
+    meant = ("cp", "dp") if axis in widths else (axis,)
     inner = [name for name in layout.order.split("-") if name in meant]
     others = [name for name in layout.order.split("-") if name not in inner]
     keys = [*(place[name] for name in inner), *(place[name] for name in others)]
-    width = {"ep": layout.ep, "replicas": layout.cp * layout.dp}.get(axis) or getattr(layout, axis)
+    width = widths.get(axis) or getattr(layout, axis)
     return np.lexsort(keys).reshape(-1, width).astype(np.int64)
 
 

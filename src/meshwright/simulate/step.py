@@ -258,7 +258,8 @@ class _Step:
     def _joined(self, rank: int, comm: Comm, after: list[list[int]], detail: str) -> list[int]:
         """Add a collective: of each replica for itself along tp and cp, of all of them together along axes of replicas.
 
-        Collectives of one axis follow each other, as those of one communicator do.
+        Collectives of one axis follow each other, as those of one communicator do; what is summed over the copies of a
+        sharded model follows what its shards scattered.
         """
         seconds = self._prices.comm_s(comm)
         kind = "between" if self._crosses[comm.axis] else "inside"
@@ -272,7 +273,8 @@ class _Step:
                 uses |= {lane.ports[f"{kind} out"]: 1.0, lane.ports[f"{kind} in"]: 1.0}
                 for resource, weight in self._busy_cores(lane).items():
                     uses[resource] = uses.get(resource, 0.0) + weight
-                waits += [lane.last_comm[comm.axis]] if comm.axis in lane.last_comm else []
+                before = (comm.axis, "shard") if comm.axis == "copies" else (comm.axis,)
+                waits += [lane.last_comm[axis] for axis in before if axis in lane.last_comm]
             waits += [end for others in (after if len(part) > 1 else [after[number]]) for end in others]
             end = self._builder.activity(seconds, uses, after=waits)
             for lane in part:

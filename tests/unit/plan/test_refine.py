@@ -1,9 +1,14 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, price
 from meshwright.plan.explore import price_all, row_of, study_of
 from meshwright.plan.refine import refined
 from meshwright.plan.simulated import simulate_plan
+from meshwright.timeline import length_s
 from tests.unit.plan.test_explore import setting
 
 CASE = setting("llama3-8b", "dgx-a100-80g", gpus=16, global_batch=32)
@@ -29,6 +34,35 @@ def test_rows_are_ranked_by_the_simulator_and_keep_their_prediction():
 def test_the_formulas_and_the_simulator_agree_where_nothing_is_shared():
     for row in REFINED.rows:
         assert row.simulated_s == pytest.approx(row.predicted.step_time_s, rel=0.3)
+
+
+def test_a_model_sharded_in_each_node_sends_only_its_sums_between_nodes():
+    def busy_s(spans, name):
+        return length_s([(s.start_s, s.end_s) for s in spans if s.name == name])
+
+    layers, micro_batches = CASE.architecture.num_hidden_layers, 32 // 16
+    whole = simulate_plan(CASE, Layout(dp=16, zero=3)).spans
+
+    spans = simulate_plan(CASE, Layout(dp=16, zero=3, replicas=2)).spans
+
+    along = Counter((s.name, s.detail.split()[0]) for s in spans if s.lane == "comm")
+    assert along == {
+        ("all_gather", "shard"): 2 * micro_batches * layers,
+        ("reduce_scatter", "shard"): micro_batches * layers,
+        ("all_reduce", "copies"): layers,
+    }
+    assert busy_s(spans, "all_gather") < busy_s(whole, "all_gather")
+
+
+@pytest.mark.parametrize(
+    "layout", ["dp=16,zero=3,replicas=2", "dp=4,tp=4,zero=3,replicas=2", "dp=8,pp=2,zero=3,replicas=2"]
+)
+def test_the_formulas_and_the_simulator_agree_on_copies_of_a_sharded_model(layout):
+    layout = Layout.parse(layout)
+
+    simulated_s = max(span.end_s for span in simulate_plan(CASE, layout).spans)
+
+    assert simulated_s == pytest.approx(float(price(CASE, Grid.of([layout])).step_time_s[0]), rel=0.3)
 
 
 def test_fewer_than_the_rows_are_simulated_if_so_asked():
