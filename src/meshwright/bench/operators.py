@@ -125,6 +125,9 @@ def _make(operator: Operator) -> Copy:
         case "add":
             x, y = torch.randn(shape), torch.randn(shape)
             return Copy(lambda: (x + y,), (x, y))
+        case "dropout":
+            x = _leaf(*shape)
+            return Copy(lambda: (functional.seeded_dropout(x, 0.1, range(len(x))),), (x,))
         case "swiglu":
             x = _leaf(shape[0], 2 * shape[1])
             return Copy(lambda: (functional.swiglu(x),), (x,))

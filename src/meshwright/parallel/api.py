@@ -12,7 +12,8 @@ targets, not their mean. The model's code does not change.
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import torch
@@ -62,11 +63,13 @@ class WithLoss(nn.Module):
         return self.loss(self.model(inputs), targets)
 
 
-class Trained(NamedTuple):
-    """A split model with the plan that it was split by."""
+@dataclass
+class Trained:
+    """A split model with the plan that it was split by, and the steps that it has made: set these when you resume."""
 
     engine: Engine
     plan: Plan
+    steps: int = 0
 
 
 class Silent:
@@ -141,11 +144,13 @@ def parallelize(
     example: Tensor | None = None,
     max_grad_norm: float = 0.0,
     autocast: torch.dtype | None = None,
+    seed: int = 0,
 ) -> Trained:
     """Split `model` as the plan says; called on all ranks with the same weights on each.
 
     `optimizer` makes an optimiser of what a rank holds of the model. A model without `split_rules()` is captured with
-    the input `example` to find how tensor parallelism cuts it. Raises InputError where the layout cannot be run.
+    the input `example` to find how tensor parallelism cuts it. What `nn.Dropout` drops follows from `seed`, the step
+    and the sample, whatever the layout. Raises InputError where the layout cannot be run.
     """
     layout = plan.layout
     module: nn.Module = WithLoss(model, loss)
@@ -157,7 +162,7 @@ def parallelize(
         rules = derived_rules(model, (example,))
         model.split_rules = lambda: rules  # type: ignore[assignment]
     device = next(model.parameters()).device
-    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast)
+    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed)
     return Trained(build_engine(module, plan, settings), plan)
 
 
@@ -167,7 +172,8 @@ def step(trained: Trained, inputs: Tensor, targets: Tensor) -> tuple[float, floa
     size, count = layout.mbs, micro_batches(layout, len(inputs))
     mine = [slice(first * size, (first + 1) * size) for first in range(engine.data_rank, count * layout.dp, layout.dp)]
     tokens = int((targets != -100).sum()) if not targets.is_floating_point() else targets.numel()
-    total, norm = engine.step([(inputs[part], targets[part]) for part in mine], tokens)
+    total, norm = engine.step([(inputs[part], targets[part]) for part in mine], tokens, number=trained.steps)
+    trained.steps += 1
     if dist.is_initialized():
         total = total.to(inputs.device)
         dist.all_reduce(total)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..layout import Plan
+from . import dropout
 from .compression import Compressor, make_compressor
 from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
 
@@ -108,6 +109,7 @@ class DataParallel:
     def __init__(self, module: nn.Module, plan: Plan, settings: Settings) -> None:
         self.settings = settings
         self.module = module
+        dropout.prepare_dropout(module)
         self.optimizer = settings.optimizer(module)
         self.data_ranks = plan.layout.dp
         self.data_rank = dist.get_rank() if self.data_ranks > 1 else 0
@@ -120,14 +122,16 @@ class DataParallel:
                 compressor=make_compressor(settings.compression, None, powersgd_rank=settings.powersgd_rank),
             )
 
-    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+    def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Forward and backward over the micro-batches, gradients travelling during the last; then the update."""
         notes = self.settings.notes
         total = torch.zeros((), dtype=torch.float64)
-        for (inputs, targets), last in marked_last(batches):
+        moments = dropout.Moments(self.settings.seed, number, self.data_rank, self.data_ranks)
+        for index, ((inputs, targets), last) in enumerate(marked_last(batches)):
             travels = last and self.data_ranks > 1
             with contextlib.nullcontext() if last else self._no_sync():
-                with notes.span("compute", "forward"), self.settings.precision():
+                moment = moments.of(index, len(inputs))
+                with notes.span("compute", "forward"), self.settings.precision(), dropout.at(moment):
                     loss = self._model(inputs, targets)
                 self._backward(loss / tokens, travels=travels)
             total += loss.detach().double().cpu()
@@ -142,7 +146,7 @@ class DataParallel:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this rank's batch."""
-        with torch.no_grad(), self.settings.precision():
+        with torch.no_grad(), self.settings.precision(), dropout.evaluating(self.module):
             loss: Tensor = self.module(*batch)
         return loss.double().cpu()
 

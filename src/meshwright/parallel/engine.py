@@ -81,10 +81,11 @@ class Engine(Protocol):
     data_ranks: int  # so many
     optimizer: torch.optim.Optimizer
 
-    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+    def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Run one optimiser step over this rank's micro-batches.
 
-        `batches` yields as many on every rank; `tokens` are those of the global batch. Returns the summed loss (a
+        `batches` yields as many on every rank; `tokens` are those of the global batch, `number` tells the step from
+        others: masks of dropout follow from it. Returns the summed loss (a
         float64 CPU scalar; 0 where another rank reports it) and the gradient's global norm before clipping.
         """
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ..layout import Recompute
+from . import dropout
 
 _KEPT = {
     torch.ops.aten.mm.default,
@@ -31,10 +32,18 @@ def recomputed(mode: Recompute, layer: nn.Module, *inputs: Tensor) -> Tensor:
     if mode == "none" or not torch.is_grad_enabled():
         result: Tensor = layer(*inputs)
         return result
+    moment = dropout.now()
+
+    def run(*inputs: Tensor) -> Tensor:
+        """Run the layer with the masks of this micro-batch; its backward may come after the forward of others."""
+        with dropout.at(moment):
+            result: Tensor = layer(*inputs)
+            return result
+
     options: dict[str, Any] = {}
     if mode == "selective":
         options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, _policy)
-    found: Tensor = checkpoint(layer, *inputs, use_reentrant=False, preserve_rng_state=False, **options)
+    found: Tensor = checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False, **options)
     return found
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layout import Plan
+from . import dropout
 from .channel import Channel
 from .context import held_part
 from .data_parallel import marked_last
@@ -26,14 +27,15 @@ class Sharded:
         self._context = Channel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
 
-    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+    def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Forward and backward over the micro-batches, then the update."""
         stopwatch = self.part.stopwatch
         total = torch.zeros((), dtype=torch.float64)
-        for batch, last in marked_last(batches):
+        moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
+        for index, (batch, last) in enumerate(marked_last(batches)):
             self.part.begin(last=last)
             start = time.monotonic()
-            with self._settings.precision():
+            with self._settings.precision(), dropout.at(moments.of(index, len(batch[0]))):
                 loss = self.part.module(*held_part(batch, self._context))
             middle = time.monotonic()
             stopwatch.compute("forward", start, middle)
@@ -50,7 +52,7 @@ class Sharded:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this rank's part of a micro-batch."""
-        with torch.no_grad(), self._settings.precision():
+        with torch.no_grad(), self._settings.precision(), dropout.evaluating(self.part.module):
             loss: Tensor = self.part.module(*held_part(batch, self._context))
         self.part.rest()
         return loss.double().cpu() * self._reports

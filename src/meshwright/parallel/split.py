@@ -22,7 +22,8 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from .buckets import Buckets
 from .channel import Channel, Stopwatch
-from .context import split_context
+from .context import held_positions, split_context
+from .dropout import prepare_dropout
 from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .mesh import Axis, Mesh
@@ -36,6 +37,7 @@ def split_module(
 ) -> dict[nn.Parameter, Placement]:
     """Cut `module` in place over tp, cp and ep; return where each parameter it now holds lies in the unsplit one."""
     placements = {parameter: Placement(tuple(parameter.shape)) for parameter in module.parameters()}
+    prepare_dropout(module, _positions(mesh, layout, seq_len), seq_len)
     if layout.ep > 1:
         placements = split_experts(module, Channel(mesh, "ep", stopwatch), placements)
     if layout.tp > 1:
@@ -44,6 +46,14 @@ def split_module(
     if layout.cp > 1:
         split_context(module, Channel(mesh, "cp", stopwatch), seq_len)
     return placements
+
+
+def _positions(mesh: Mesh, layout: Layout, seq_len: int) -> Tensor | None:
+    """Return the positions of a sequence that this rank's norms and residuals are about, None for all of them."""
+    if layout.cp == 1 and not layout.sp:
+        return None
+    held = held_positions(mesh.index("cp"), layout.cp, seq_len) if layout.cp > 1 else torch.arange(seq_len)
+    return held.chunk(layout.tp)[mesh.index("tp")] if layout.sp else held
 
 
 def rules_of(module: nn.Module) -> dict[str, Rule]:

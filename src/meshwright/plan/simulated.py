@@ -94,7 +94,7 @@ def _stage(
     all_reduce = Comm(axis="replicas", collective="all_reduce", bytes=scatter.bytes)
     shards = layout.dp * layout.cp // layout.replicas
     summed = Comm(axis="copies", collective="all_reduce", bytes=round(scatter.bytes / shards))
-    once = () if scattered else (scatter,) if layout.zero else (all_reduce,)
+    once: tuple[Comm, ...] = () if scattered else (scatter,) if layout.zero else (all_reduce,)
     once += (summed,) if layout.replicas > 1 else ()  # copies of a sharded model: once a step, as `cost` has it
     return Stage(
         forward=Pass(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layout import Recompute
+from ..parallel.dropout import Dropout
 from ..parallel.experts import Experts
 from ..parallel.recompute import recomputed
 from ..parallel.tensor import Attributes, Column, Loss, Row, Rule, Vocabulary
@@ -63,7 +64,9 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.attention_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
         self.attention = Attention(model)
+        self.attention_dropout = Dropout(model.hidden_dropout)
         self.mlp_norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
+        self.mlp_dropout = Dropout(model.hidden_dropout)
         self.experts: Experts | None = None
         if model.num_local_experts:
             self.experts = Experts(
@@ -83,10 +86,11 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_BTC: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the residual stream after this layer."""
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), cos, sin)
+        x_BTC = x_BTC + self.attention_dropout(self.attention(self.attention_norm(x_BTC), cos, sin))
         normed_BTC = self.mlp_norm(x_BTC)
         update_BTC: Tensor = self.experts(normed_BTC) if self.experts else self.down(swiglu(self.gate_up(normed_BTC)))
-        return x_BTC + update_BTC
+        dropped_BTC: Tensor = self.mlp_dropout(update_BTC)
+        return x_BTC + dropped_BTC
 
 
 class Decoder(nn.Module):
@@ -103,6 +107,7 @@ class Decoder(nn.Module):
         self.config, self.recompute = model, recompute
         self.first, self.last = True, True  # whether this piece has the embedding, and the output
         self.embedding = nn.Embedding(model.vocab_size, model.hidden_size)
+        self.embedding_dropout = Dropout(model.hidden_dropout)
         self.layers = nn.ModuleList(DecoderLayer(model) for _ in range(model.num_hidden_layers))
         self.norm = RMSNorm(model.hidden_size, model.rms_norm_eps)
         self.output = nn.Linear(model.hidden_size, model.vocab_size, bias=False)
@@ -159,7 +164,7 @@ class Decoder(nn.Module):
         """
         length = tokens_BT.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        x_BTC: Tensor = self.embedding(tokens_BT) if before_BTC is None else before_BTC
+        x_BTC = self.embedding_dropout(self.embedding(tokens_BT)) if before_BTC is None else before_BTC
         for layer in self.layers:
             if not isinstance(layer, nn.Identity):  # which stands for a layer of another piece
                 x_BTC = recomputed(self.recompute, layer, x_BTC, cos, sin)

@@ -103,7 +103,8 @@ class Trainer:
         for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
         tokens = self.config.train.global_batch * self.config.data.seq_len
-        loss, norm = self.engine.step(self.feed.batches(step, self.engine.data_rank, self.engine.data_ranks), tokens)
+        batches = self.feed.batches(step, self.engine.data_rank, self.engine.data_ranks)
+        loss, norm = self.engine.step(batches, tokens, number=step)
         problem = self.saver.take_problem()
         flags = torch.tensor([self._stop_requested, bool(problem)], dtype=torch.float64)
         total = torch.cat((loss.reshape(1), flags, self.lookout.share()))

@@ -3,6 +3,8 @@
 Shapes: B sequences, T positions, H query heads, G key-value heads, D head width, N = B x T rows, C features.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,3 +52,21 @@ def cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return the sum over rows of the negative log-likelihood, in nats."""
     logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))  # float64 stays
     return F.cross_entropy(logits_NV, targets_N, reduction="sum")
+
+
+def seeded_dropout(
+    x_BTC: Tensor, rate: float, seeds: Sequence[int], positions: Tensor | None = None, length: int = 0
+) -> Tensor:
+    """Zero elements with probability `rate`, scale the others by 1 / (1 - rate); sample i is masked by seeds[i] alone.
+
+    `positions`: those that T counts of whole sequences of `length`, whose masks are drawn and cut; None: all.
+    """
+    masks_BTC = torch.empty_like(x_BTC, dtype=torch.float32)
+    for mask_TC, seed in zip(masks_BTC, seeds, strict=True):
+        generator = torch.Generator(x_BTC.device).manual_seed(seed)
+        if positions is None:
+            mask_TC.uniform_(generator=generator)
+        else:
+            whole_TC = torch.empty(length, *mask_TC.shape[1:], device=x_BTC.device).uniform_(generator=generator)
+            mask_TC.copy_(whole_TC[positions])
+    return x_BTC * (masks_BTC >= rate) / (1 - rate)

@@ -12,6 +12,7 @@ OperatorKind = Literal[
     "split_heads",
     "attention",
     "add",
+    "dropout",
     "swiglu",
     "cross_entropy",
     "grad_norm",  # once a step; shape: tensors x parameters

@@ -27,14 +27,18 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     rms_norm_eps: float = 1e-5  # added to the mean square
     rope_theta: float = 10000.0  # base of the rotary wavelengths
     initializer_range: float = 0.08  # standard deviation of the initial weights
+    hidden_dropout: float = 0.0  # share of the embedding, and of what each sublayer adds, that is dropped in training
     tie_word_embeddings: bool = True  # the output uses the embedding's weight
     num_local_experts: int = 0  # experts of a layer, each as wide as intermediate_size; 0: one dense network
     num_experts_per_tok: int = 2  # experts that each token passes through, where there are any
 
     def __post_init__(self) -> None:
+        may_be_0 = {"tie_word_embeddings", "num_local_experts", "hidden_dropout"}
         for name in self.__struct_fields__:
-            if name not in {"tie_word_embeddings", "num_local_experts"} and not getattr(self, name) > 0:
+            if name not in may_be_0 and not getattr(self, name) > 0:
                 raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
+        if not 0 <= self.hidden_dropout < 1:
+            raise ValueError(f"hidden_dropout: expected 0 to less than 1, got {self.hidden_dropout}")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"num_attention_heads: {self.num_attention_heads} does not divide hidden_size {self.hidden_size}"
@@ -95,6 +99,10 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
     hidden, vocabulary = model.hidden_size, model.vocab_size // tp
     heads, kv_heads, head_dim = model.num_attention_heads // tp, model.num_key_value_heads // tp, model.head_dim
     shapes = parameter_shapes(model, tp=tp, ep=split.ep)
+    dropped: tuple[Operator, ...] = ()
+    if model.hidden_dropout:  # masks are drawn of whole sequences, and kept as float32
+        shape, saved_bytes = (micro_batch, seq_len, hidden), FLOAT32_BYTES * outside * hidden
+        dropped = (Operator(kind="dropout", shape=shape, saved_bytes=saved_bytes),)
     embedding_shapes = 1 if model.tie_word_embeddings else 2
     layer_parameters = sum(map(math.prod, shapes[1 : len(shapes) - embedding_shapes])) // model.num_hidden_layers
     layer = Layer(
@@ -113,16 +121,18 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
             ),
             *_attentions(micro_batch, heads, kv_heads, length, head_dim, split.cp),
             _linear(rows, hidden // tp, hidden),
+            *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
             _rms_norm(outside, hidden),
             *_network(model, rows, outside, tp),
+            *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
     )
     embedding = Layer(
         name="embedding",
         parameters=vocabulary * hidden,
-        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows),),
+        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
     )
     output = Layer(
         name="output",

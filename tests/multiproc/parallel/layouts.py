@@ -21,6 +21,7 @@ class Case(NamedTuple):
 
 EXPERTS = {"num_local_experts": 4}
 UNTIED = {"tie_word_embeddings": False}
+DROPOUT = {"hidden_dropout": 0.2}
 
 FAST = (
     Case("dp=2,mbs=2"),
@@ -39,6 +40,9 @@ FAST = (
     Case("dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved", UNTIED),
     Case("dp=1,pp=2,mbs=2,schedule=zb,recompute=full"),
     Case("dp=2,pp=2,mbs=1,zero=1,vpp=2,schedule=zb"),
+    Case("dp=2,mbs=2,recompute=full", DROPOUT),
+    Case("dp=1,tp=2,mbs=4,sp=1", DROPOUT),
+    Case("dp=1,pp=2,mbs=2,recompute=full", DROPOUT),
 )
 
 SLOW = (
@@ -54,6 +58,10 @@ SLOW = (
     Case("dp=4,ep=4,mbs=2", EXPERTS),
     Case("dp=4,ep=2,mbs=1", EXPERTS),
     Case("dp=2,mbs=2", EXPERTS),
+    Case("dp=2,tp=2,mbs=2,zero=3,recompute=selective", DROPOUT),
+    Case("dp=1,tp=2,cp=2,mbs=4,sp=1", DROPOUT),
+    Case("dp=1,pp=2,mbs=2,vpp=2,schedule=zb,recompute=full", DROPOUT),
+    Case("dp=2,pp=2,mbs=1,zero=1,vpp=2,schedule=interleaved", DROPOUT),
     # hybrids
     Case("dp=2,tp=2,mbs=4"),
     Case("dp=2,tp=2,mbs=2,order=dp-tp-cp-pp"),

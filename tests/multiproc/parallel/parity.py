@@ -66,7 +66,9 @@ def train(layout: Layout, model: ModelConfig) -> dict[str, Any]:
     for step in range(STEPS):
         for group in engine.optimizer.param_groups:
             group["lr"] = 1e-3 * (step + 1)
-        loss, norm = engine.step(batches(step, layout, engine.data_rank, engine.data_ranks), GLOBAL_BATCH * SEQ_LEN)
+        loss, norm = engine.step(
+            batches(step, layout, engine.data_rank, engine.data_ranks), GLOBAL_BATCH * SEQ_LEN, number=step
+        )
         losses.append(_summed(loss) / (GLOBAL_BATCH * SEQ_LEN))
         norms.append(norm)
     validation = sum(

@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from ...layout import Plan
 from ...pipelines import SLACK, Action, Grid, Target, best_cut, schedule
+from .. import dropout
 from ..channel import Channel
 from ..context import held_part
 from ..engine import Batch, Settings, Shard
@@ -57,9 +58,10 @@ class PipelineEngine:
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
         self.data_rank, self.data_ranks = mesh.position.dp, layout.dp
 
-    def step(self, batches: Iterable[Batch], tokens: int) -> tuple[Tensor, float]:
+    def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Run the rank's row of the grid, sum the gradients, clip, update."""
-        total = self._runtime.step([held_part(batch, self._context) for batch in batches], tokens)
+        moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
+        total = self._runtime.step([held_part(batch, self._context) for batch in batches], tokens, moments)
         self._drain()
         self._sum_shared()
         self.part.reduce()
@@ -72,7 +74,8 @@ class PipelineEngine:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this pipeline's batch on the rank of the last stage, 0 elsewhere."""
-        loss = self._runtime.evaluate(held_part(batch, self._context))
+        with dropout.evaluating(self.part.module):
+            loss = self._runtime.evaluate(held_part(batch, self._context))
         self.part.rest()
         return loss * self._reports
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...pipelines import Action, Grid
 from ..channel import Stopwatch
+from ..dropout import Moments, at
 from ..engine import Batch, Settings
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
@@ -55,7 +56,7 @@ class Runtime:
         self._local: dict[Action, list[Tensor]] = {}  # what an action of this rank gives to another of this rank
         self._rest: dict[tuple[int, int], Any] = {}  # what is left of a split backward
 
-    def step(self, batches: Sequence[Batch], tokens: int) -> Tensor:
+    def step(self, batches: Sequence[Batch], tokens: int, moments: Moments) -> Tensor:
         """Run forward and backward of all micro-batches; return the summed loss, 0 without the last stage."""
         total = torch.zeros((), dtype=torch.float64)
         self._wire.begin((_form(batches[0]), True))
@@ -66,7 +67,9 @@ class Runtime:
             if last_of[action.stage] == index:
                 self._last(action.stage)
             if action.kind == "F":
-                total += self._forward(action, batches[action.micro_batch], received, tokens)
+                batch = batches[action.micro_batch]
+                with at(moments.of(action.micro_batch, len(batch[0]))):
+                    total += self._forward(action, batch, received, tokens)
             elif action.kind == "W":
                 self._backward_weight(action)
             else:

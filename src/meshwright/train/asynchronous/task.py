@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...layout import Plan
+from ...parallel import dropout
 from ...parallel.data_parallel import DataParallel, marked_last
 from ...parallel.engine import live_tensors
 from ...timeline import Span
@@ -66,9 +67,9 @@ class JobTask:
         counting = self._shares == COUNTED_SHARE
         self._shares += 1
         if not counting:
-            return self._compute(step, batches)
+            return self._compute(share, batches)
         with PeakMemory(live_tensors(self.module, self._optimizer())) as memory:
-            result = self._compute(step, batches)
+            result = self._compute(share, batches)
         self._peak_memory_bytes = memory.peak_bytes
         return result
 
@@ -84,7 +85,7 @@ class JobTask:
         """Return the mean loss of all held-out targets that this part of them adds."""
         island = self.config.data_parallel.island
         total = torch.zeros((), dtype=torch.float64)
-        with torch.no_grad(), self._settings.precision():
+        with torch.no_grad(), self._settings.precision(), dropout.evaluating(self.module):
             for inputs, targets in self._feed.held_out_batches(part * island + self._island_rank, parts * island):
                 total += self.module(inputs, targets).double().cpu()
         if island > 1:
@@ -100,22 +101,25 @@ class JobTask:
             WorkerRecord(self._rank, parts, self.recorder.spans(), self._peak_memory_bytes)
         ).decode()
 
-    def _compute(self, step: int, batches: Any) -> tuple[float, float]:
+    def _compute(self, share: int, batches: Any) -> tuple[float, float]:
         if self._engine is None:
-            return self._gradient(batches)
+            return self._gradient(share, batches)
         for group in self._engine.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config.optimizer, step, self.config.train.steps)
-        loss, norm = self._engine.step(batches, self._tokens)
+            group["lr"] = learning_rate(self.config.optimizer, share // self._workers, self.config.train.steps)
+        loss, norm = self._engine.step(batches, self._tokens, number=share)
         if self.config.data_parallel.island > 1:
             torch.distributed.all_reduce(loss)
         return loss.item(), norm
 
-    def _gradient(self, batches: Any) -> tuple[float, float]:
+    def _gradient(self, share: int, batches: Any) -> tuple[float, float]:
         """Leave the gradient of a share in the parameters, clipped unless the servers clip."""
         self.module.zero_grad()
         total = torch.zeros((), dtype=torch.float64)
-        for (inputs, targets), _ in marked_last(batches):
-            with self.recorder.span("compute", "forward"), self._settings.precision():
+        step, place = divmod(share, self._workers)
+        moments = dropout.Moments(self._settings.seed, step, place, self._workers)
+        for index, ((inputs, targets), _) in enumerate(marked_last(batches)):
+            moment = moments.of(index, len(inputs))
+            with self.recorder.span("compute", "forward"), self._settings.precision(), dropout.at(moment):
                 loss = self.module(inputs, targets)
             start = clock()
             (loss / self._tokens).backward()
