@@ -129,6 +129,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bucket_bytes: int  # gradients travel in buckets of this size
     cut: tuple[int, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
     alternatives: tuple[Candidate, ...] = ()
+    nodes: tuple[str, ...] = ()  # in the order of their ranks, near ones beside each other; () where none were named
     reason: str = ""
     schema: Literal["meshwright.plan/1"] = "meshwright.plan/1"
 

@@ -14,6 +14,7 @@ from ..units import parse_count, parse_rate, parse_time
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
     from ..plan.cost import Setting
     from ..plan.inverse import Need, Solution
@@ -42,6 +43,7 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 @click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
 @click.option("--latency", metavar="TIME", help="Of a hop between nodes (10us).")
 @click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue, between nodes. Default: flat.")
+@click.option("--placements", metavar="FILE", help="Switches above nodes (scontrol show topology): take near ones.")
 @click.option("--hardware", metavar="FILE", multiple=True, help="TOML that extends the catalogue.")
 @click.option("--target-mfu", metavar="SHARE", type=float, help="Which network, latency, GPUs reach this MFU.")
 @click.option("--target-step-time", metavar="TIME", help="Likewise for a step time (5s).")
@@ -114,6 +116,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     request = _request(given, model, given["cluster"])
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
+    _tell_places(setting.cluster)
     if given["scaling"] is not None:
         return _scaling(setting, given, console)
     if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
@@ -137,7 +140,35 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         intra_bytes_per_s=_optional(parse_rate, given["intra"]),
         inter_bytes_per_s=_optional(parse_rate, given["inter"]),
         latency_s=_optional(parse_time, given["latency"]),
+        placements=_placements(given["placements"]),
     )
+
+
+def _placements(path: str | None) -> "tuple[Placement, ...]":
+    """Return where the nodes hang that a file describes; InputError where it describes none."""
+    from ..cluster.dumps import load_dump
+    from ..hardware import load
+
+    if path is None:
+        return ()
+    found = load_dump(path, load()).placements
+    if not found:
+        raise InputError(f"--placements {path}: has no nodes below switches; expected `scontrol show topology`")
+    return found
+
+
+def _tell_places(cluster: "Cluster") -> None:
+    """Say in which order named nodes take the ranks, and how a cloud gives closer ones where they are spread."""
+    from ..cluster.proximity import advice
+    from ..plan.machines import node
+
+    nodes = [place.node for place in cluster.placements]
+    if nodes:
+        click.echo(f"order of nodes: {','.join(nodes)} (srun keeps it from SLURM_HOSTFILE)", err=True)
+    cloud = node(cluster).type.partition("-")[0]
+    told = advice(cluster, nodes or [f"node{number}" for number in range(cluster.num_nodes)], cloud)
+    if told:
+        click.echo(f"note: {told}", err=True)
 
 
 def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: "Console") -> int:

@@ -9,6 +9,7 @@ from .builders import bisection_bytes_per_s
 from .cuts import balanced_cut
 from .graph import Cluster, Link
 from .paths import MEANING, SLOW, is_switched, nvlink_count, rank
+from .proximity import advice as closer
 
 
 class SlowPairs(msgspec.Struct, frozen=True):
@@ -114,7 +115,8 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
     if len(by_numa) > 1 and None not in by_numa:
         groups = ", ".join(f"{count} on node {numa}" for numa, count in sorted(by_numa.items(), key=str))
         advice.append(f"GPUs sit on {len(by_numa)} NUMA nodes ({groups}): bind each rank to its GPU's node")
-    return advice
+    spread = closer(cluster, [place.node for place in cluster.placements])
+    return [*advice, spread] if spread else advice
 
 
 def _pair(number: dict[str, int], link: Link) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """How near two nodes are: hops over the switches between them, an order of nodes that keeps neighbours near."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 from ..errors import InputError
 from .graph import Cluster, Placement
@@ -43,13 +44,43 @@ def nearest_order(placements: Iterable[Placement]) -> list[str]:
     return [p.node for p in sorted(placements, key=lambda p: (tuple(reversed(p.switches)), _natural(p.node)))]
 
 
+def nearest_nodes(placements: Sequence[Placement], count: int) -> tuple[Placement, ...]:
+    """Return `count` nodes that lie under as few switches as neighbours in `nearest_order` can, in that order.
+
+    InputError where there are fewer.
+    """
+    if not 0 < count <= len(placements):
+        raise InputError(f"placements: of {count} nodes, {len(placements)} are described")
+    by_name = {placement.node: placement for placement in placements}
+    ordered = [by_name[name] for name in nearest_order(placements)]
+
+    def spread(start: int) -> tuple[int, int]:
+        first, last = ordered[start], ordered[start + count - 1]
+        return _shared_level(first, last), leaves[start + count - 1] - leaves[start]
+
+    changes = [a.switches[:1] != b.switches[:1] for a, b in pairwise(ordered)]
+    leaves = [0, *accumulate(changes)]  # of each node, numbered in their order
+    start = min(range(len(ordered) - count + 1), key=spread)
+    return tuple(ordered[start : start + count])
+
+
 def advice(cluster: Cluster, nodes: Sequence[str], cloud: str | None = None) -> str | None:
-    """Return what to do where the nodes of a job are spread over leaves, or None where they share one."""
-    distance = max((hops(cluster, nodes[0], other) for other in nodes[1:]), default=0)
+    """Return what to do where the nodes of a job are spread over leaves; None where they share one, or have none."""
+    if not cluster.placements and (cluster.fabric is None or cluster.fabric.kind in {"flat", "torus"}):
+        return None
+    distance = max(_distances(cluster, nodes), default=0)
     if distance <= 1:
         return None
     ways = [CLOSE_NODES[cloud]] if cloud in CLOSE_NODES else [f"{name}: {way}" for name, way in CLOSE_NODES.items()]
     return f"the nodes are up to {distance} switch levels apart; ask for close ones with {'; '.join(ways)}"
+
+
+def _distances(cluster: Cluster, nodes: Sequence[str]) -> Iterable[int]:
+    """Return how far each node is from the first one."""
+    if not cluster.placements:
+        return (hops(cluster, nodes[0], other) for other in nodes[1:])
+    places = {placement.node: placement for placement in cluster.placements}
+    return (_shared_level(places[nodes[0]], places[other]) for other in nodes[1:])
 
 
 def _placement(cluster: Cluster, node: str) -> Placement:

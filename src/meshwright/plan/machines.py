@@ -1,11 +1,13 @@
 """The cluster that a plan is made for: a node type of the catalogue or a file, so many GPUs, with rates overridden."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ..cluster.builders import catalogue_cluster
-from ..cluster.graph import Cluster, NodeGroup
+from ..cluster.graph import Cluster, Fabric, NodeGroup, Placement
+from ..cluster.proximity import nearest_nodes
 from ..errors import InputError
 from ..files import read_struct
 from ..hardware import Catalogue
@@ -36,6 +38,19 @@ def machines(
     return overridden(
         cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
     )
+
+
+def placed(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:
+    """Return the cluster on the nearest of these nodes, which become its `placements` in the order of ranks.
+
+    Its fabric gets as many nodes on a leaf as these have on average. InputError where they are too few.
+    """
+    chosen = nearest_nodes(placements, cluster.num_nodes)
+    leaves = len({place.switches[:1] for place in chosen})
+    fabric = cluster.fabric or Fabric()
+    kind = "fat-tree" if fabric.kind == "flat" else fabric.kind
+    fabric = replace(fabric, kind=kind, nodes_per_leaf=max(1, len(chosen) // leaves))
+    return replace(cluster, placements=chosen, fabric=fabric)
 
 
 def overridden(

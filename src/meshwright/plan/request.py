@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..cluster.graph import Placement
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..hardware.arithmetic import duplex_trap
@@ -14,7 +15,7 @@ from .cost import Grid, Setting, price
 from .cost.price import DEFAULT_STACK
 from .explore import row_of
 from .legality import illegal, nearest_legal
-from .machines import machines, node
+from .machines import machines, node, placed
 from .study import Row
 
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
@@ -34,6 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
+    placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
 
 
 def setting_of(request: Request, catalogue: Catalogue) -> Setting:
@@ -50,6 +52,8 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         inter_bytes_per_s=request.inter_bytes_per_s,
         latency_s=request.latency_s,
     )
+    if request.placements:
+        cluster = placed(cluster, request.placements)
     return Setting(
         architecture=request.model.architecture,
         cluster=cluster,
@@ -115,6 +119,7 @@ def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = ""
         seq_len=setting.seq_len,
         bucket_bytes=BUCKET_BYTES,
         alternatives=candidates(best, others),
+        nodes=tuple(place.node for place in setting.cluster.placements),
         reason=reason,
     )
 

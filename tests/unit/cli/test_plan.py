@@ -163,3 +163,30 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, words, message):
     text = capsys.readouterr().err
     assert message in text
     assert len(text.splitlines()) == 1
+
+
+def test_named_nodes_are_taken_near_each_other_and_a_spread_job_is_told_how_to_get_closer_ones(capsys, tmp_path):
+    topology, plan = tmp_path / "topology.conf", tmp_path / "plan.json"
+    topology.write_text(
+        "SwitchName=leaf0 Nodes=c0\nSwitchName=leaf1 Nodes=c[1-2]\nSwitchName=spine Switches=leaf[0-1]\n"
+    )
+    words = [*SMALL, "--layout", "tp=8,dp=2", "--placements", str(topology), "--output", str(plan)]
+
+    near = answer(capsys, *words).err
+    assert "order of nodes: c1,c2 " in near
+    assert "note:" not in near
+    assert read_struct(plan, Plan).nodes == ("c1", "c2")
+
+    for old, new in (("16", "24"), ("32", "48"), ("tp=8,dp=2", "tp=8,dp=3")):
+        words[words.index(old)] = new
+    spread = answer(capsys, *words).err
+    assert "order of nodes: c0,c1,c2 " in spread
+    assert "sbatch --switches=1" in spread
+
+
+def test_placements_without_nodes_are_an_error(capsys, tmp_path):
+    nothing = tmp_path / "matrix.txt"
+    nothing.write_text("GPU0 GPU1\n")
+
+    assert run([*SMALL, "--placements", str(nothing)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -10,7 +10,7 @@ from meshwright.cluster.cuts import balanced_cut
 from meshwright.cluster.dumps.detect import parse_dump
 from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster
-from meshwright.cluster.proximity import advice, hops, nearest_order
+from meshwright.cluster.proximity import advice, hops, nearest_nodes, nearest_order
 from meshwright.errors import InputError
 from meshwright.files import convert, to_json
 from meshwright.hardware import load
@@ -211,6 +211,37 @@ def test_spread_nodes_are_told_how_their_cloud_gives_close_ones():
     assert advice(cluster, ["a0", "a1"]) is None
     assert "placement group" in advice(cluster, ["a0", "b1"], "aws")
     assert "compact placement" in advice(cluster, ["a0", "b1"])
+
+
+def test_a_spread_cluster_says_so_in_its_analysis():
+    assert any("sbatch --switches=1" in line for line in analyse(parse_dump(SLURM, "s", CATALOGUE)).advice)
+    assert analyse(catalogue_cluster(CATALOGUE, "dgx-h100", nodes=64)).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "nodes"),
+    [(1, ["a0"]), (2, ["a0", "a1"]), (4, ["a0", "a1", "a2", "a3"]), (6, ["a0", "a1", "a2", "a3", "b0", "b1"])],
+)
+def test_the_nearest_nodes_are_those_under_the_fewest_switches(count, nodes):
+    placements = list(parse_dump(SLURM, "s", CATALOGUE).placements)
+    random.Random(2).shuffle(placements)
+
+    assert [place.node for place in nearest_nodes(placements, count)] == nodes
+
+
+def test_a_leaf_that_holds_all_nodes_is_taken_before_an_earlier_smaller_one():
+    text = """SwitchName=leaf0 Nodes=a0
+SwitchName=leaf1 Nodes=a[1-3]
+SwitchName=spine Switches=leaf[0-1]
+"""
+    chosen = nearest_nodes(parse_dump(text, "s", CATALOGUE).placements, 3)
+
+    assert [place.node for place in chosen] == ["a1", "a2", "a3"]
+
+
+def test_more_nodes_than_are_described_are_an_error():
+    with pytest.raises(InputError, match="7 nodes"):
+        nearest_nodes(parse_dump(SLURM, "s", CATALOGUE).placements, 7)
 
 
 def test_a_node_without_a_place_is_an_error():

@@ -2,7 +2,9 @@
 
 A ring over P ranks moves 2(P-1)/P of the bytes for an all-reduce and (P-1)/P for a gather or scatter. Its rate is that
 of its slowest link: a GPU's links inside a node, or the NICs of a node shared by the rings that pass through it. With
-k ranks of an axis in a node of G, G/k rings share the NICs (each GPU belongs to one).
+k ranks of an axis in a node of G, G/k rings share the NICs (each GPU belongs to one). Of a ring with m nodes under a
+leaf switch one hop in m climbs to the next level; where the links above are oversubscribed s times, the ring reaches
+m/s of the NICs' rate at most, so that near nodes cost less than far ones.
 """
 
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ class Span:
     link_rate: Number  # that a ring reaches on a GPU's links
     network_rate: Number  # of the NICs that one group of a node may use; infinite where it leaves none
     latency_s: Number  # of one step that leaves a node
+    near: Number = np.inf  # ranks of one group that sit under one leaf switch
 
     @property
     def crosses(self) -> Number:
@@ -41,12 +44,16 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span
     """Return how an axis of `ranks` ranks, `step` ranks apart, lies over the nodes."""
     inside = np.clip(np.floor(machine.domain / step), 1.0, ranks)
     crosses = inside < ranks
+    near = np.clip(np.floor(machine.nodes_per_leaf * machine.gpus_per_node / step), inside, ranks)
+    climbs = np.where(near < ranks, np.minimum(1.0, near / inside / machine.oversubscription), 1.0)
+    latency = c.network_latency_s + np.where(near < ranks, 2.0 * machine.hop_latency_s, 0.0)
     return Span(
         ranks=ranks,
         inside=inside,
         link_rate=machine.link_rate * c.link,
-        network_rate=np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node * inside, np.inf),
-        latency_s=np.where(crosses, c.network_latency_s, 0.0),
+        network_rate=np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node * inside * climbs, np.inf),
+        latency_s=np.where(crosses, latency, 0.0),
+        near=near,
     )
 
 
@@ -99,4 +106,6 @@ def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Numb
     local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.link_rate * c.link)
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
     remote = size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
-    return np.where(steps > 0, np.maximum(local, remote) + c.small_s / 2.0 + over.latency_s, 0.0)
+    far = size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
+    slowest = np.maximum(local, np.maximum(remote, far * machine.oversubscription))
+    return np.where(steps > 0, slowest + c.small_s / 2.0 + over.latency_s, 0.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import msgspec
 import numpy as np
 
-from ...cluster.graph import Cluster, NodeGroup
+from ...cluster.graph import Cluster, Fabric, NodeGroup
 from ...errors import InputError
 from ...layout import Layout
 from ...timeline import Performance
@@ -157,6 +157,8 @@ def machine_of(setting: Setting) -> Machine:
     """Return the machine that a setting describes."""
     group = node_group_of(setting.cluster)
     share = min(1.0, setting.gpus / group.gpus)
+    fabric = setting.cluster.fabric or Fabric()
+    leaves = fabric.kind not in {"flat", "torus"}
     return Machine(
         peak=peak_flops_per_s(group.gpu.peak_flops_per_s, setting.precision, where=group.gpu.model),
         peak_half=peak_flops_per_s(group.gpu.peak_flops_per_s, "bf16", where=group.gpu.model),
@@ -167,6 +169,9 @@ def machine_of(setting: Setting) -> Machine:
         domain=group.gpus * group.scale_up_nodes,
         link_rate=setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s,
         node_rate=(setting.inter_bytes_per_s or group.node_bandwidth_bytes_per_s or np.inf) * share,
+        nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
+        oversubscription=fabric.oversubscription if leaves else 1.0,
+        hop_latency_s=fabric.hop_latency_s,
     )
 
 

@@ -81,6 +81,9 @@ class Machine:
     domain: Number  # GPUs that reach each other over their own links
     link_rate: Number  # of one GPU to its peers
     node_rate: Number  # of all NICs of a node
+    nodes_per_leaf: Number = np.inf  # neighbours that share a leaf switch
+    oversubscription: Number = 1.0  # of the links above a leaf
+    hop_latency_s: Number = 0.0  # of a switch
 
 
 @dataclass(frozen=True, slots=True)

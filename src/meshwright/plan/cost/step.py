@@ -112,7 +112,10 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     """Return seconds of passing one micro-batch's activations to the next stage; all ranks of a node send at once."""
     step = stride(grid, "pp")
     crosses = step * grid.pp > machine.domain
-    rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node, machine.link_rate * c.link)
+    leaf = machine.nodes_per_leaf * machine.gpus_per_node
+    climbing = np.where(step * grid.pp > leaf, np.minimum(1.0, step / leaf), 0.0)  # share of a leaf's sends
+    up = np.maximum(1.0, machine.oversubscription * climbing)
+    rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node / up, machine.link_rate * c.link)
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
     latency = np.where(crosses, c.network_latency_s, c.small_s / 10.0)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency

@@ -10,7 +10,10 @@ from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.pipelines import in_flight as passes_in_flight
 from meshwright.plan.cost import Grid, Setting, performance, price
+from meshwright.plan.cost.coefficients import book, coefficients
+from meshwright.plan.cost.collective import span
 from meshwright.plan.cost.memory import in_flight
+from meshwright.plan.cost.price import machine_of
 from meshwright.plan.cost.quantities import stride
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model
@@ -27,6 +30,8 @@ TWO_BILLION = Architecture(
     gated=False,
     tied=True,
 )
+
+LLAMA = load_model("llama3-8b").architecture
 
 
 def setting(model: Architecture = TWO_BILLION, node: str = "dgx-a100-80g", gpus: int = 8, **changes) -> Setting:
@@ -213,3 +218,54 @@ def test_eight_gpus_of_one_node_and_of_two_give_other_prices():
     two = replace(one, cluster=catalogue_cluster(load(), "dgx-a100-80g", nodes=2), gpus=16, global_batch=128)
 
     assert priced(two, Layout(dp=16)).step_time_s[0] > priced(one, Layout(dp=8)).step_time_s[0]
+
+
+def on_fabric(gpus: int, **changes) -> Setting:
+    cluster = catalogue_cluster(load(), "dgx-h100", gpus=gpus, fabric="fat-tree", **changes)
+    return replace(setting(LLAMA, "dgx-h100", gpus, global_batch=256), cluster=cluster)
+
+
+def test_nodes_under_one_leaf_cost_what_one_switch_costs_and_far_ones_more_where_the_links_above_are_few():
+    layout = Layout(tp=8, dp=8)
+    flat, near, full, far, further = (
+        priced(given, layout).data_comm_s[0] + priced(given, layout).hidden_comm_s[0]
+        for given in (
+            setting(LLAMA, "dgx-h100", 64, global_batch=256),
+            on_fabric(64, nodes_per_leaf=8, oversubscription=4),
+            on_fabric(64, nodes_per_leaf=4, oversubscription=1),
+            on_fabric(64, nodes_per_leaf=2, oversubscription=4),
+            on_fabric(64, nodes_per_leaf=1, oversubscription=4),
+        )
+    )
+
+    assert near == flat
+    assert full == flat
+    assert flat < far < further
+
+
+def test_a_ring_climbs_with_one_hop_in_as_many_as_a_leaf_has_nodes():
+    def rate(nodes_per_leaf: int, oversubscription: float) -> float:
+        given = on_fabric(64, nodes_per_leaf=nodes_per_leaf, oversubscription=oversubscription)
+        c = coefficients(book(), "", "h100", "bf16")
+        return float(span(machine_of(given), c, 8.0, 8.0).network_rate)
+
+    assert rate(2, 2) == rate(8, 2)  # one of two flows climbs
+    assert rate(2, 4) == pytest.approx(rate(8, 4) / 2)
+    assert rate(1, 4) == pytest.approx(rate(8, 4) / 4)
+
+
+def test_switches_on_the_way_to_a_far_node_add_their_latency():
+    quick, slow = (
+        priced(on_fabric(64, nodes_per_leaf=2, hop_latency_s=hop_s), Layout(tp=8, dp=8)) for hop_s in (0.0, 1e-3)
+    )
+
+    assert slow.step_time_s[0] > quick.step_time_s[0]
+
+
+def test_stages_of_a_pipeline_that_all_send_over_a_thin_spine_send_slower():
+    thin, wide = (
+        priced(on_fabric(64, nodes_per_leaf=4, oversubscription=o), Layout(tp=8, pp=2, dp=4)).pipeline_comm_s[0]
+        for o in (4.0, 1.0)
+    )
+
+    assert thin > 2 * wide
