@@ -87,7 +87,8 @@ def splits_bytes(tensor: Tensor, splits: Sequence[int], parts: int, what: str) -
 
 def scale_(tensor: Tensor, code: Any) -> None:
     """Multiply `tensor` by the factor of a PREMUL_SUM."""
-    tensor.mul_(code.factor)
+    _, factor = code.__getstate__()  # which torch 2.11 has too, unlike `factor`
+    tensor.mul_(factor)
 
 
 def check_tensors(tensors: Sequence[Tensor], what: str) -> None:
