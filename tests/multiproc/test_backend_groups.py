@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend import hosts_engine
+from meshwright.backend import hosts_network
 from meshwright.backend.links import LinkCache
 from meshwright.backend.mixed import MixedGroup
 from meshwright.backend.options import GroupOptions
@@ -50,7 +50,8 @@ def handed_over(rank, world_size, store):
         parts = [torch.zeros(4) for _ in range(world_size)]
         mixed.allgather([parts], [mine + rank]).wait()
         single = torch.zeros(8)
-        mixed.all_gather_single(single, mine + rank).wait()
+        name = "all_gather_single" if hasattr(ProcessGroup, "all_gather_single") else "_allgather_base"  # torch 2.11
+        getattr(mixed, name)(single, mine + rank).wait()
         received = torch.zeros(2)
         if rank == 0:
             mixed.send([torch.ones(2)], 1, 7).wait()
@@ -77,7 +78,7 @@ def with_options(rank, world_size, store, options):
         made = dist.new_group(pg_options=options)
         tensor = torch.linspace(0, 1, 50_000) + rank
         dist.all_reduce(tensor, group=made)
-        schedules = {name for collective, name, *_ in made._engine._schedules if collective == "all_reduce"}
+        schedules = {name for collective, name, *_ in made._engine.network._schedules if collective == "all_reduce"}
         return tensor, schedules
 
 
@@ -112,14 +113,14 @@ def test_wrong_options_are_an_error_when_the_group_is_made(rank_pool, options, t
 def measurements(rank, world_size, store, folder):
     """Make three groups over the same pretended hosts; return their links and how often links were measured."""
     os.environ["XDG_CACHE_HOME"] = folder
-    measured, real = [], hosts_engine.measure
-    hosts_engine.measure = lambda *arguments: measured.append(1) or real(*arguments)
+    measured, real = [], hosts_network.measure
+    hosts_network.measure = lambda *arguments: measured.append(1) or real(*arguments)
     try:
         with group(rank, world_size, store, per_host=1):
             groups = [dist.group.WORLD, dist.new_group(), dist.new_group()]
-            return [made._engine.links for made in groups], len(measured)
+            return [made._engine.network.links for made in groups], len(measured)
     finally:
-        hosts_engine.measure = real
+        hosts_network.measure = real
         del os.environ["XDG_CACHE_HOME"]
 
 

@@ -21,7 +21,7 @@ marker, elements, calls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
 
 def seen(group):
-    links = group._engine.links
+    links = group._engine.network.links
     names = [choose(links, dist.get_world_size(), size) for size in SIZES]
     return {"alpha_s": links.alpha_s, "beta_s_per_byte": links.beta_s_per_byte, "choices": names}
 

@@ -1,0 +1,202 @@
+"""The network side of a group over several hosts: executors over TCP, links as measured, and who is to blame.
+
+Everything here is called by the engine of such a group (`hosts_engine`), which adds the shared memory inside each host.
+"""
+
+import contextlib
+import ctypes
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..collectives import algorithms
+from .choice import Links, choose, price_s
+from .executor import Executor
+from .failures import RankFailure
+from .hosts import Member
+from .links import LinkCache, Watch, measure
+from .local import LocalGroup
+from .options import WIRE_TYPES, GroupOptions
+from .reductions import Reduction
+from .transport import Incoming, Outgoing, Transport, TransportError
+from .transport_tcp import TcpTransport
+
+BLAME_KEY = "blame"
+
+
+class Among:
+    """The part of a transport that joins some of its ranks, numbered in their order."""
+
+    def __init__(self, whole: Transport, members: Sequence[int]) -> None:
+        self.rank = members.index(whole.rank)
+        self.ranks = len(members)
+        self._whole = whole
+        self._members = members
+
+    def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+        """Send and receive all these messages."""
+        for outgoing in sends:
+            outgoing.peer = self._members[outgoing.peer]
+        for incoming in receives:
+            incoming.peer = self._members[incoming.peer]
+        self._whole.exchange(sends, receives)
+
+    def close(self) -> None:
+        """Nothing of its own to let go of."""
+
+
+class HostsNetwork:
+    """The ranks of all hosts as one rank reaches them; `columns` are the ranks with the same place on their hosts."""
+
+    def __init__(
+        self,
+        store: Any,
+        members: Sequence[Member],
+        hosts: Sequence[Sequence[int]],
+        local: LocalGroup,
+        *,
+        timeout_s: float,
+        address: str,
+        options: GroupOptions,
+    ) -> None:
+        self.members = tuple(members)
+        self.columns = min(len(ranks) for ranks in hosts)
+        self._store, self._hosts, self._local = store, hosts, local
+        self._me = local.members[local.rank]
+        place = local.rank
+        self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
+        self.transport = TcpTransport(
+            store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
+        )
+        self._executors: dict[tuple[int, ...], Executor] = {}
+        self._schedules: dict[tuple[str, str, int, int], Any] = {}
+        self._algorithm = options.algorithm
+        self._wire = WIRE_TYPES[options.wire]
+        self._watch = Watch()
+        self._cache = LinkCache(members, self.columns, address)
+        self.links = self._known() or self._measured()
+
+    def _known(self) -> Links | None:
+        """Return the links that rank 0 remembers, the same on all ranks, or None."""
+        links = self._cache.get() if self._me.rank == 0 else None
+        alpha_s, beta_s_per_byte = self._largest([links.alpha_s, links.beta_s_per_byte] if links else [0.0, 0.0])
+        return Links(alpha_s, beta_s_per_byte) if alpha_s else None
+
+    def _measured(self) -> Links:
+        """Measure the links with all columns at work at once, agree on the slowest, and remember them."""
+        figures = [0.0, 0.0]
+        if self.column_ranks:
+            with self.blaming():
+                column = self.among(self.column_ranks)
+                links = measure(column, self.schedule("all_reduce", "one_shot", len(self._hosts)))
+            figures = [links.alpha_s, links.beta_s_per_byte]
+        links = Links(*self._largest(figures))
+        if self._me.rank == 0:
+            self._cache.put(links)
+        return links
+
+    def _largest(self, figures: Sequence[float]) -> list[float]:
+        """Return the largest of each figure over all ranks."""
+        tensor = torch.tensor(figures, dtype=torch.float64)
+        with self.blaming():
+            everyone = self.among(range(len(self.members)))
+            everyone.all_reduce(tensor, self.schedule("all_reduce", "recursive_doubling"), "max")
+        return tensor.tolist()
+
+    def look_at_links(self) -> None:
+        """Measure the links again where reductions have left their price for good on any rank; before a reduction."""
+        if self._algorithm or not self._watch.is_due():
+            return
+        taken = self._watch.taken()
+        slow, quick = self._largest([taken, 1 / taken if taken else 0.0])
+        ratio = slow if slow > 1 or not quick else 1 / quick
+        if self._watch.has_left(ratio):
+            before, self.links = self.links, self._measured()
+            self._watch.measured_again(ratio, before, self.links)
+
+    def among(self, ranks: Sequence[int]) -> Executor:
+        """Return the executor of some ranks, always the same one, so that it compiles each program once."""
+        key = tuple(ranks)
+        if key not in self._executors:
+            self._executors[key] = Executor(Among(self.transport, key))
+        return self._executors[key]
+
+    def reduce_column(self, address: int, count: int, kind: Reduction) -> None:
+        """Reduce in place over this rank's column, by the cheapest way on the links as measured."""
+        hosts, size_bytes = len(self._hosts), count * kind.item_bytes
+        wire = self.wire_of(kind)
+        name = self._algorithm or choose(self.links, hosts, size_bytes)
+        start = time.perf_counter()
+        with self.blaming():
+            self.among(self.column_ranks).all_reduce(
+                as_tensor(address, count, kind.dtype),
+                self.schedule("all_reduce", name, hosts),
+                kind.operator,
+                wire=wire,
+            )
+        if not self._algorithm and wire is None:
+            self._watch.note(time.perf_counter() - start, price_s(name, self.links, hosts, size_bytes))
+
+    def wire_of(self, kind: Reduction) -> torch.dtype | None:
+        """Return the type that a reduction's elements travel in, None: their own."""
+        return self._wire if kind.dtype == torch.float32 and kind.operator == "sum" else None
+
+    def schedule(self, collective: str, name: str, ranks: int | None = None, root: int = 0) -> Any:
+        """Return a schedule, always the same object, so that it is proved and compiled once."""
+        key = (collective, name, ranks or len(self.members), root)
+        if key not in self._schedules:
+            self._schedules[key] = algorithms.build(collective, name, key[2], root=root)
+        return self._schedules[key]
+
+    @contextlib.contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Turn the loss of a connection into an error that names the rank that is to blame."""
+        try:
+            yield
+        except TransportError as error:
+            peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
+            raise self.failure(peer, str(error), self._local.flight.current()) from None
+
+    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> RankFailure:
+        """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
+        what = "did not arrive in time" if "waited" in why else "died or left (its connection is closed)"
+        with contextlib.suppress(Exception):  # the store may have gone with the rank that held it
+            if self._store.check([BLAME_KEY]):
+                rank, what = json.loads(self._store.get(BLAME_KEY))
+                peer = self.members[rank]
+        name, sequence, size_bytes = call
+        error = RankFailure(
+            f"{peer} {what}",
+            rank=peer.rank,
+            host=peer.host,
+            operation=name,
+            sequence=sequence,
+            size_bytes=size_bytes,
+        )
+        self._local.give_up(error, peer.rank, what)
+        self.tell(peer.rank, what)
+        return error
+
+    def tell(self, rank: int, what: str) -> None:
+        """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
+        with contextlib.suppress(Exception):
+            if not self._store.check([BLAME_KEY]):
+                self._store.set(BLAME_KEY, json.dumps([rank, what]))
+        self.transport.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.transport.close()
+
+
+def as_tensor(address: int, count: int, dtype: torch.dtype) -> Tensor:
+    """Return the memory at an address as a tensor."""
+    if not count:
+        return torch.empty(0, dtype=dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype, count=count)
