@@ -18,14 +18,13 @@ SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a k
 
 
 # modules of this package that serve a benchmark and are none themselves
-HELPERS = {"__main__", "faults_peer", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
+HELPERS = {"__main__", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
 
 
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
-    names = sorted(
-        SHORT.get(m.name, m.name) for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in HELPERS
-    )
+    modules = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
+    names = sorted(SHORT.get(name, name) for name in modules if name not in HELPERS and not name.startswith("faults_"))
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")
         for name in names:

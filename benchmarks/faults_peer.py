@@ -1,13 +1,14 @@
 """The peer of the benchmark of faults: DDP over Gloo with DCP checkpoints, as PyTorch's documentation shows them.
 
-Run by torchrun. Arguments: the folder, steps, steps between checkpoints. Writes one line a step, and what an exception
-said when a collective failed.
+Run by torchrun. Arguments: the folder, steps, steps between checkpoints, the group's timeout in seconds. Writes one
+line a step (its number and how long it took), and what an exception said when a collective failed.
 """
 
 import json
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 def main() -> None:
     """Train a small model, resuming from the last checkpoint that DCP calls complete."""
     folder, steps, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[4])))
     rank = dist.get_rank()
     torch.manual_seed(0)
     module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
@@ -35,13 +36,14 @@ def main() -> None:
         first = int(saved[-1].parent.name[5:])
     try:
         for step in range(first, steps):
+            start = time.perf_counter()
             generator = torch.Generator().manual_seed(step * 1000 + rank)
             model(torch.randn(32, 64, generator=generator)).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
             if rank == 0:
                 with (folder / "steps").open("a") as file:
-                    file.write(f"{step}\n")
+                    file.write(f"{step} {time.perf_counter() - start}\n")
             if (step + 1) % every == 0:
                 state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
                 dcp.save(state, checkpoint_id=folder / f"step-{step + 1:08d}")

@@ -5,7 +5,6 @@ Everything here is called by the engine of such a group (`hosts_engine`), which 
 
 import contextlib
 import ctypes
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from ..collectives import algorithms
 from .choice import Links, choose, price_s
 from .executor import Executor
 from .failures import RankFailure
+from .hearsay import Hearsay
 from .hosts import Member
 from .links import LinkCache, Watch, measure
 from .local import LocalGroup
@@ -25,8 +25,6 @@ from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
 from .transport import Incoming, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
-
-BLAME_KEY = "blame"
 
 
 class Among:
@@ -66,8 +64,9 @@ class HostsNetwork:
     ) -> None:
         self.members = tuple(members)
         self.columns = min(len(ranks) for ranks in hosts)
-        self._store, self._hosts, self._local = store, hosts, local
+        self._hosts, self._local = hosts, local
         self._me = local.members[local.rank]
+        self._hearsay = Hearsay(store, self._me.rank)
         place = local.rank
         self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
         self.transport = TcpTransport(
@@ -164,11 +163,10 @@ class HostsNetwork:
 
     def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> RankFailure:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
-        what = "did not arrive in time" if "waited" in why else "died or left (its connection is closed)"
-        with contextlib.suppress(Exception):  # the store may have gone with the rank that held it
-            if self._store.check([BLAME_KEY]):
-                rank, what = json.loads(self._store.get(BLAME_KEY))
-                peer = self.members[rank]
+        lost = "waited" not in why
+        what = "died or left (its connection is closed)" if lost else "did not arrive in time"
+        rank, what = self._hearsay.culprit(peer.rank, what, lost=lost)
+        peer = self.members[rank]
         name, sequence, size_bytes = call
         error = RankFailure(
             f"{peer} {what}",
@@ -184,9 +182,7 @@ class HostsNetwork:
 
     def tell(self, rank: int, what: str) -> None:
         """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
-        with contextlib.suppress(Exception):
-            if not self._store.check([BLAME_KEY]):
-                self._store.set(BLAME_KEY, json.dumps([rank, what]))
+        self._hearsay.tell(rank, what)
         self.transport.close()
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 Underscored names of torch's agent are used here and nowhere else.
 """
 
+import hashlib
+import hmac
 import os
 import re
 import signal
@@ -11,12 +13,17 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from torch.distributed import DistError, TCPStore
 from torch.distributed.elastic.agent.server import WorkerSpec
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousConnectionError,
+    RendezvousStateError,
+    RendezvousTimeoutError,
+)
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
@@ -25,8 +32,8 @@ from .events import Event, EventLog
 from .meeting import address_towards, is_here, join, serve
 
 STOPPED_EXIT_CODE = 130
-MEETING_S = 600.0  # the least that machines wait for each other
-LAST_CALL_S = 3.0  # how long machines that are enough wait for one more
+MEETING_S, AGAIN_S = 600.0, 60.0  # the least that machines wait for each other: at first, and later
+FIRST_CALL_S, LAST_CALL_S = 30.0, 3.0  # how long machines that are enough wait for one more: at first, and later
 HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken for dead
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
 
@@ -44,6 +51,35 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 600.0
     grace_s: int = 30  # for ranks that are told to stop
     logs: str = ""
+    secret: bytes = b""  # what is written at the rendezvous is sealed with it
+
+
+class SealedBackend(C10dRendezvousBackend):
+    """The state of the rendezvous, sealed: torch keeps it as a pickle, in a store that strangers may reach."""
+
+    def __init__(self, store: TCPStore, name: str, secret: bytes) -> None:
+        super().__init__(store, name)
+        self._secret = secret
+
+    def get_state(self) -> tuple[bytes, Any] | None:
+        """Return the state and its token, None where there is none; RendezvousStateError if a stranger wrote it."""
+        found = super().get_state()
+        return (self._opened(found[0]), found[1]) if found else None
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        """Write the state unless another has been written since `token`; return what is there now."""
+        found = super().set_state(self._seal(state) + state, token)
+        return (self._opened(found[0]), *found[1:]) if found else None
+
+    def _seal(self, state: bytes) -> bytes:
+        return hmac.digest(self._secret, state, hashlib.sha256)
+
+    def _opened(self, sealed: bytes) -> bytes:
+        size = hashlib.sha256().digest_size
+        seal, state = sealed[:size], sealed[size:]
+        if not hmac.compare_digest(seal, self._seal(state)):
+            raise RendezvousStateError("the state of the rendezvous was not written by this job")
+        return state
 
 
 def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...], events: EventLog) -> None:
@@ -54,16 +90,17 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
     here = is_here(start.host)
     store = serve(start.host, start.port, start.timeout_s) if here else join(start.host, start.port, start.timeout_s)
+    patience = RendezvousTimeout(
+        join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
+    )
     handler = DynamicRendezvousHandler.from_backend(
         start.name,
         store,
-        C10dRendezvousBackend(store, start.name),
+        SealedBackend(store, start.name, start.secret),
         start.min_nodes,
         start.nodes,
         local_addr=start.host if here else address_towards(start.host),
-        timeout=RendezvousTimeout(
-            join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=LAST_CALL_S)
-        ),
+        timeout=patience,
         keep_alive_interval=HEARTBEAT_S,
         keep_alive_max_attempt=HEARTBEATS,
     )
@@ -84,7 +121,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         shutdown_timeout=start.grace_s,
         exit_barrier_timeout=start.timeout_s,
     )
-    agent.events = events
+    agent.events, agent.patience = events, patience
     told_to_stop = False
     try:
         result = agent.run()
@@ -97,6 +134,9 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         raise MeshwrightError(
             f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
         ) from None
+    except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise MeshwrightError(f"{start.host}:{start.port}: lost the machine where all meet ({why})") from None
     finally:
         if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
             handler.shutdown()
@@ -106,6 +146,12 @@ class Agent(LocalElasticAgent):
     """An agent that starts ranks again only where that may help, and writes down why it does."""
 
     events: EventLog
+    patience: RendezvousTimeout
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        super()._rendezvous(worker_group)
+        self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
+        self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, AGAIN_S))
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
@@ -123,7 +169,9 @@ class Agent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
-            if not worth_a_restart(result.failures):
+            if worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
+                self._remaining_restarts += 1  # torch takes one off
+            elif not worth_a_restart(result.failures):
                 self._remaining_restarts = 0
             elif self._remaining_restarts:
                 number = worker_group.spec.max_restarts - self._remaining_restarts + 1

@@ -37,6 +37,11 @@ def place(environment: Mapping[str, str]) -> Place:
     return Place(*values.values())
 
 
+def ranks_on_this_host(environment: Mapping[str, str], ranks: int) -> int:
+    """Return how many of a job's ranks run here: those that a launcher has started on this machine, or all."""
+    return place(environment).local_world_size if "RANK" in environment else ranks
+
+
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:
     """Set torchrun's variables from SLURM's where srun started this process and no other launcher did."""
     if "RANK" in environment or "SLURM_PROCID" not in environment:

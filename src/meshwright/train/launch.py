@@ -54,6 +54,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             max_restarts=settings.max_restarts,
             timeout_s=settings.timeout_s,
             logs=logs,
+            secret=folder.secret(),
         )
         try:
             run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)

@@ -5,7 +5,10 @@ it. So each is given a socket that is bound already, to the address that the oth
 machine). The word that the transports between hosts ask for is handed out through the store.
 """
 
+import contextlib
+import os
 import socket
+import stat
 from datetime import timedelta
 
 from torch.distributed import TCPStore
@@ -13,6 +16,7 @@ from torch.distributed import TCPStore
 from ..errors import InputError
 
 BACKLOG = 1024  # connections that wait to be accepted: the ranks of a job, and strangers
+LEAST_SILENCE_S = 10.0  # a cable that is out for less is nothing to give up a store for
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -39,8 +43,47 @@ def serve(host: str, port: int, timeout_s: float) -> TCPStore:
 
 
 def join(host: str, port: int, timeout_s: float) -> TCPStore:
-    """Return a store that another process hosts, once it does."""
-    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+    """Return a store that another process hosts, once it does.
+
+    A machine that does not answer for `timeout_s` (10 s at least) is lost: whoever waits for the store gets a
+    DistNetworkError.
+    """
+    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+    for connection in connections_to(port):
+        with connection:
+            _notice_silence(connection, max(timeout_s, LEAST_SILENCE_S))
+    return store
+
+
+def connections_to(port: int) -> list[socket.socket]:
+    """Return handles of this process's TCP connections to a port: the store keeps its own to itself."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed by now
+            if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
+                continue
+            connection = socket.socket(fileno=os.dup(int(name)))
+            if _leads_to(connection, port):
+                found.append(connection)
+            else:
+                connection.close()
+    return found
+
+
+def _leads_to(connection: socket.socket, port: int) -> bool:
+    try:
+        return connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername()[1] == port
+    except OSError:  # not connected
+        return False
+
+
+def _notice_silence(connection: socket.socket, silence_s: float) -> None:
+    """Let the kernel break a connection whose other side has acknowledged nothing for so long; it waits for hours."""
+    whole_s = max(1, round(silence_s))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, whole_s // 2))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, whole_s // 4))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * whole_s)
 
 
 def address_towards(host: str) -> str:

@@ -28,6 +28,7 @@ from .asynchronous.predict import repriced
 from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
+from .environment import ranks_on_this_host
 from .run_folder import RunFolder, check_writable
 from .worker import choose_backend
 
@@ -61,7 +62,7 @@ def prepare(
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
     cluster = local_cluster(_gpus())
-    backend = choose_backend(config.launch.backend, max(counts))
+    backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     corpus = _corpus(config, say)
     problem = _problem(config, backend, corpus)
     layouts = shortlist(candidates(counts, config.train.global_batch, wanted), problem)
@@ -147,9 +148,10 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
         while counts[-1] * 2 <= devices:
             counts.append(counts[-1] * 2)
         return [count for count in counts if config.train.global_batch % count == 0] or [1]
-    if config.launch.backend != "nccl" and not torch.cuda.device_count() and fixed > devices * RANKS_PER_CORE:
+    here = ranks_on_this_host(os.environ, fixed)
+    if config.launch.backend != "nccl" and not torch.cuda.device_count() and here > devices * RANKS_PER_CORE:
         raise InputError(
-            f"--ranks {fixed}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
+            f"--ranks {here}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
         )
     return [fixed]
 

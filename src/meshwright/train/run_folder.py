@@ -1,9 +1,12 @@
 """The run folder: which file is where, and how each is read and written."""
 
+import contextlib
 import json
 import os
+import secrets
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Literal, cast
 
@@ -59,6 +62,20 @@ class RunFolder:
         write_struct(self.path / "plan.json", plan)
         write_struct(self.path / "predicted.json", plan.predicted)
         self._write_trace("predicted_timeline.json", timeline)
+
+    def secret(self) -> bytes:
+        """Return random bytes that all machines of this run know and no other user does; InputError if not writable."""
+        path = self.path / "secret"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.path, prefix=".secret-") as fresh:  # for its owner alone
+                fresh.write(secrets.token_bytes(32))
+                fresh.flush()
+                with contextlib.suppress(FileExistsError):  # of two that begin at once, one wins
+                    os.link(fresh.name, path)
+            return path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
 
     def holds_a_run(self) -> bool:
         """Return whether a run was started here."""

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from ..backend.failures import CollectiveError
 from ..backend.flight import FLIGHT_VARIABLE
+from ..backend.group import GroupBase
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
@@ -44,6 +45,7 @@ from .run_folder import RunFolder
 from .watch import Watch
 
 WARM_UP_STEPS = 5  # of a run are not measured
+START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 GRACE_S = 20.0  # for a rank to save after the launcher has died
 
@@ -147,17 +149,26 @@ def _join(backend: str, config: JobConfig, device: torch.device, here: Place) ->
     """Meet the other ranks; rank 0 hosts the store on the interface of MASTER_ADDR, unless torchrun's agent does."""
     timeout_s = config.launch.timeout_s
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0"))
-    hosts_it = here.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    store = serve(address, port, timeout_s) if hosts_it else join(address, port, timeout_s)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store: dist.Store
+    start_s = max(timeout_s, START_S)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # the same store at every attempt
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"attempt {attempt}", join(address, port, start_s))
+    else:  # a new one: machines may have counted different numbers of attempts
+        store = serve(address, port, start_s) if here.rank == 0 else join(address, port, start_s)
     dist.init_process_group(
         backend,
-        store=dist.PrefixStore(f"attempt {attempt}", store),
+        store=store,
         rank=here.rank,
         world_size=here.world_size,
-        timeout=timedelta(seconds=timeout_s),
+        timeout=timedelta(seconds=start_s),
         device_id=device if device.type == "cuda" else None,
     )
+    group = dist.distributed_c10d._get_default_group()
+    if isinstance(group, GroupBase):
+        group.set_timeout(timedelta(seconds=timeout_s))
+    else:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks: int, device: torch.device) -> str:

@@ -1,7 +1,15 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.train.environment import Place, adopt_slurm, first_host, place, tasks_per_node
+from meshwright.train.environment import (
+    Place,
+    adopt_slurm,
+    first_host,
+    place,
+    ranks_on_this_host,
+    tasks_per_node,
+)
+from meshwright.train.worker import choose_backend
 
 
 def test_torchruns_variables_say_where_a_rank_stands():
@@ -21,6 +29,15 @@ def test_torchruns_variables_say_where_a_rank_stands():
 def test_missing_or_senseless_variables_are_named(variables, message):
     with pytest.raises(InputError, match=message):
         place(variables)
+
+
+def test_a_gpu_for_each_rank_of_a_machine_means_nccl_however_many_machines_there_are(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    one_of_two_machines = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
+
+    assert choose_backend("auto", ranks_on_this_host(one_of_two_machines, 16)) == "nccl"
+    assert choose_backend("auto", ranks_on_this_host({}, 8)) == "nccl"
+    assert choose_backend("auto", ranks_on_this_host({}, 16)) == "meshwright"
 
 
 def test_slurms_variables_become_torchruns():

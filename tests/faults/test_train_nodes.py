@@ -1,0 +1,102 @@
+"""Machines and cables that fail under a job of several machines: named, and the job ends or goes on as configured."""
+
+import sys
+import time
+
+import msgspec
+import pytest
+
+from meshwright.layout import Layout
+from tests.faults.jobs import events, steps_done
+from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+
+NODES, STEPS, EVERY, TIMEOUT_S = 3, 60, 10, 10.0
+PATIENCE_S = 400.0  # three machines and their planner share the cores of one
+pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def begin(emulated, tmp_path):
+    """Return a function that starts a job on every node of a cluster and returns the cluster, its run and the job."""
+
+    def run(min_nodes):
+        cluster = emulated(nodes=NODES, nic_bytes_per_s=125e6)
+        job = small_job(write_corpus(tmp_path), steps=STEPS, checkpoint_every=EVERY, global_batch=12, record=False)
+        launch = msgspec.structs.replace(
+            job.launch,
+            nodes=NODES,
+            min_nodes=min_nodes,
+            ranks=1,
+            rendezvous=f"{cluster.address(0)}:29400",
+            timeout_s=TIMEOUT_S,
+        )
+        folder = write_run(tmp_path / "run", msgspec.structs.replace(job, launch=launch), Layout(dp=NODES, mbs=4))
+        started = cluster.start_nodes(
+            [sys.executable, "-m", "meshwright", "train", "--resume", str(folder.path)],
+            env={"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        )
+        assert until(lambda: steps_done(folder) > 2 * EVERY or set(started.codes()) != {None})
+        assert started.codes() == (None,) * NODES, [started.stderr(node) for node in range(NODES)]
+        return cluster, folder, started
+
+    return run
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def blamed(folder, rank):
+    """Return whom a rank named in the first life of the job."""
+    return [event.culprit for event in events(folder, "failure") if (event.rank, event.attempt) == (rank, 0)]
+
+
+def said(started, node):
+    """Return what meshwright said last on a node; a traceback there is a failure."""
+    lines = started.stderr(node).splitlines()
+    assert not any("Traceback" in line for line in lines), lines
+    return [line for line in lines if line.startswith("meshwright: ")]
+
+
+def test_a_node_that_dies_is_named_and_the_others_go_on_without_it(begin):
+    cluster, folder, started = begin(min_nodes=2)
+
+    cluster.fault("kill node2")
+
+    assert until(lambda: None not in started.codes())
+    assert started.codes()[:2] == (0, 0), [started.stderr(node) for node in range(2)]
+    assert (blamed(folder, 0), blamed(folder, 1)) == ([2], [2])
+    assert len(events(folder, "replan")) == 1
+    assert steps_done(folder) == STEPS
+
+
+def test_a_node_that_is_cut_off_is_named_and_where_all_are_needed_everybody_ends(begin):
+    cluster, folder, started = begin(min_nodes=NODES)
+
+    cluster.fault("cut node2")
+
+    assert until(lambda: None not in started.codes()), [started.stderr(node) for node in range(NODES)]
+    assert 0 not in started.codes()
+    assert (blamed(folder, 0), blamed(folder, 1)) == ([2], [2])
+    for node in range(NODES):
+        assert len(said(started, node)) == 1
+    assert "launch.min_nodes" in said(started, 0)[0]
+
+
+def test_a_cable_that_is_out_for_less_than_the_timeout_changes_nothing(begin):
+    cluster, folder, started = begin(min_nodes=NODES)
+
+    cluster.fault("cut node1")
+    time.sleep(5)
+    cluster.fault("restore node1")
+
+    assert until(lambda: None not in started.codes())
+    assert started.codes() == (0,) * NODES, [started.stderr(node) for node in range(NODES)]
+    assert events(folder, "failure") == []
+    assert events(folder, "restart") == []
+    assert steps_done(folder) == STEPS

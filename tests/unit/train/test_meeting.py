@@ -1,0 +1,74 @@
+import os
+import pickle
+import socket
+
+import pytest
+import torch.distributed as dist
+from torch.distributed.elastic.rendezvous import RendezvousStateError
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
+from meshwright.train.agent import SealedBackend
+from meshwright.train.meeting import connections_to, join, serve
+from meshwright.train.run_folder import RunFolder
+
+
+class Payload:
+    """An object whose pickle, when loaded, makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_store_whose_machine_is_silent_is_given_up_by_the_kernel():
+    store = serve("127.0.0.1", 0, 30)
+
+    joined = join("127.0.0.1", store.port, 25)
+
+    limits_ms = set()
+    for connection in connections_to(store.port):
+        with connection:
+            limits_ms.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+    assert 25_000 in limits_ms
+    joined.set("key", "value")
+    assert store.get("key") == b"value"
+
+
+def test_what_a_stranger_writes_at_the_rendezvous_is_not_unpickled(tmp_path):
+    store = dist.HashStore()
+    ours = SealedBackend(store, "job", b"secret")
+    stranger = C10dRendezvousBackend(store, "job")
+
+    stranger.set_state(pickle.dumps(Payload(tmp_path / "mark")))
+
+    with pytest.raises(RendezvousStateError, match="not written by this job"):
+        ours.get_state()
+    with pytest.raises(RendezvousStateError, match="not written by this job"):
+        ours.set_state(b"state")
+    assert not (tmp_path / "mark").exists()
+
+
+def test_agents_of_one_job_read_what_each_other_wrote_and_only_the_first_of_two_wins():
+    store = dist.HashStore()
+    one, other = SealedBackend(store, "job", b"secret"), SealedBackend(store, "job", b"secret")
+    assert one.get_state() is None
+
+    state, token, written = one.set_state(b"first")
+
+    assert (state, written) == (b"first", True)
+    assert other.get_state() == (b"first", token)
+    assert other.set_state(b"second")[0::2] == (b"first", False)
+    assert other.set_state(b"second", token)[0::2] == (b"second", True)
+    assert one.get_state()[0] == b"second"
+
+
+def test_the_secret_of_a_run_is_the_same_on_all_machines_and_nobody_elses(tmp_path):
+    first, second = RunFolder(tmp_path / "run").secret(), RunFolder(tmp_path / "run").secret()
+
+    assert first == second
+    assert len(first) == 32
+    assert (tmp_path / "run" / "secret").stat().st_mode & 0o077 == 0
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["secret"]
+    assert RunFolder(tmp_path / "another").secret() != first
