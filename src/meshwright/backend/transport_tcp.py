@@ -4,7 +4,6 @@ Ranks meet through a torch.distributed store: each listens on an unused port of 
 told otherwise) and writes it there. A connection is accepted only with the random word that rank 0 put in the store.
 """
 
-import contextlib
 import hmac
 import secrets
 import select
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .doorway import Doorway
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
 from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
 
@@ -65,33 +65,27 @@ class TcpTransport:
                     ) from None
                 self.connections[peer] = connection
                 connection.sendall(GREETING.pack(word, self.rank))
-            while len(self.connections) < self.ranks - 1:
-                self._accept(server, word, deadline)
+            self._accept(server, word, deadline)
         for connection in self.connections.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setblocking(False)
 
     def _accept(self, server: socket.socket, word: bytes, deadline: Deadline) -> None:
-        server.settimeout(deadline.left_s)
-        try:
-            connection, _ = server.accept()
-        except TimeoutError:
-            missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self.connections)
-            raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time") from None
-        connection.settimeout(min(5.0, deadline.left_s))
-        greeting = b""
-        with contextlib.suppress(OSError):
-            while len(greeting) < GREETING.size and (more := connection.recv(GREETING.size - len(greeting))):
-                greeting += more
-        peer = -1
-        if len(greeting) == GREETING.size:
-            theirs, peer = GREETING.unpack(greeting)
-            if not hmac.compare_digest(theirs, word) or not self.rank < peer < self.ranks or peer in self.connections:
-                peer = -1
-        if peer < 0:
-            connection.close()  # a stranger
-        else:
-            self.connections[peer] = connection
+        """Take in the ranks above this one; strangers keep nobody waiting, whether they talk or are silent."""
+        server.setblocking(False)
+        with Doorway(server, GREETING.size) as doorway:
+            while len(self.connections) < self.ranks - 1:
+                greeted = doorway.next(deadline)
+                if greeted is None:
+                    missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self.connections)
+                    raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time")
+                connection, greeting = greeted
+                theirs, peer = GREETING.unpack(greeting)
+                known = hmac.compare_digest(theirs, word) and self.rank < peer < self.ranks
+                if known and peer not in self.connections:
+                    self.connections[peer] = connection
+                else:
+                    connection.close()  # a stranger
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""

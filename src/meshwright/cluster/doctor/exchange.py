@@ -4,6 +4,7 @@ Node 0 listens at MASTER_ADDR:MASTER_PORT, the others send their facts as one li
 Plain TCP, no torch: it works where the job itself does not start.
 """
 
+import contextlib
 import errno
 import selectors
 import socket
@@ -75,7 +76,9 @@ def _collect(listener: socket.socket, wanted: int, wait_s: float) -> list[tuple[
                     selector.register(guest, selectors.EVENT_READ)
                     continue
                 guest = key.fileobj  # type: ignore[assignment]
-                data = guest.recv(_MAX_BYTES)
+                data = b""
+                with contextlib.suppress(OSError):  # it broke the connection off
+                    data = guest.recv(_MAX_BYTES)
                 waiting[guest] += data
                 if data and not waiting[guest].endswith(b"\n") and len(waiting[guest]) < _MAX_BYTES:
                     continue
