@@ -11,6 +11,7 @@ from meshwright.collectives.msccl_import import load_msccl_xml
 from tests.multiproc import executor_cases as cases
 
 KINDS = ("shm", "tcp", "torch")
+SLOW_S = 280.0
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
 
@@ -33,17 +34,19 @@ def test_every_type_and_operator(rank_pool, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
-    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37)
+    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37, timeout_s=SLOW_S)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_every_type_and_operator_in_every_other_collective(rank_pool, ranks, kind):
-    rank_pool(ranks).run(cases.all_types_elsewhere, kind, 13)
+    rank_pool(ranks).run(cases.all_types_elsewhere, kind, 13, timeout_s=SLOW_S)
 
 
 @pytest.mark.parametrize("kind", KINDS)
