@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from meshwright.backend.executor import Executor
 from meshwright.backend.executor_reduce import OPERATORS
-from meshwright.backend.transport import TransportError
+from meshwright.backend.transport import Incoming, Outgoing, TransportError
 from meshwright.backend.transport_shm import SharedMemoryTransport
 from meshwright.backend.transport_tcp import TcpTransport
 from meshwright.backend.transport_torch import TorchTransport
@@ -115,22 +115,22 @@ def all_algorithms(rank, ranks, store, kind, elements):
         executor.transport.close()
 
 
-def rooted(executor, rank, ranks, n, root, everyone, parts):
-    is_root = rank == root
+def rooted(executor, rank, ranks, n, root, everyone, parts, *, reducing=True):
+    is_root, dtype = rank == root, everyone[rank].dtype
     for name in names("broadcast"):
         got = everyone[rank].clone()
         executor.broadcast(got, build("broadcast", name, ranks, root=root))
         assert torch.equal(got, everyone[root]), (name, n, root)
-    for name in names("reduce"):
+    for name in names("reduce") if reducing else ():
         got = everyone[rank].clone()
         executor.reduce(got, build("reduce", name, ranks, root=root))
         assert torch.equal(got, sum(everyone) if is_root else everyone[rank]), (name, n, root)
     for name in names("scatter"):
-        got = torch.empty(n, dtype=torch.int64)
+        got = torch.empty(n, dtype=dtype)
         executor.scatter(got, parts[root].clone() if is_root else None, build("scatter", name, ranks, root=root))
         assert torch.equal(got, parts[root][rank * n : (rank + 1) * n]), (name, n, root)
     for name in names("gather"):
-        got = torch.empty(ranks * n, dtype=torch.int64) if is_root else None
+        got = torch.empty(ranks * n, dtype=dtype) if is_root else None
         executor.gather(got, everyone[rank], build("gather", name, ranks, root=root))
         assert got is None or torch.equal(got, torch.cat(everyone)), (name, n, root)
     target = (root + 1) % ranks
@@ -153,6 +153,45 @@ def all_types(rank, ranks, store, kind, algorithms, elements):
                 got = everyone[rank].clone()
                 executor.all_reduce(got, schedule, op)
                 check_equal(got, wanted, dtype, f"{dtype} {op} {schedule.name}")
+    finally:
+        executor.transport.close()
+
+
+def all_types_elsewhere(rank, ranks, store, kind, elements):
+    """Run every operator on every type in all algorithms of reduce and reduce-scatter, every type in those that move.
+
+    The root is the last rank.
+    """
+    executor = Executor(open_transport(kind, store, rank, ranks))
+    root, mine = ranks - 1, slice(rank * elements, (rank + 1) * elements)
+    try:
+        reduces = [build("reduce", name, ranks, root=root) for name in names("reduce")]
+        scatters = [build("reduce_scatter", name, ranks) for name in names("reduce_scatter")]
+        for dtype, op in itertools.product((*INTEGERS, *FLOATS, torch.bool), OPERATORS):
+            if not allowed(op, dtype):
+                continue
+            everyone = inputs(ranks, ranks * elements, dtype)
+            wanted = reduced(everyone, op, dtype)
+            for schedule in reduces:
+                got = everyone[rank].clone()
+                executor.reduce(got, schedule, op)
+                check_equal(got, wanted if rank == root else everyone[rank], dtype, f"{dtype} {op} {schedule.name}")
+            for schedule in scatters:
+                got = torch.empty(elements, dtype=dtype)
+                executor.reduce_scatter(got, everyone[rank], schedule, op)
+                check_equal(got, wanted[mine], dtype, f"{dtype} {op} {schedule.name}")
+        for dtype in (*INTEGERS, *FLOATS, torch.bool):
+            everyone = inputs(ranks, elements, dtype)
+            parts = inputs(ranks, ranks * elements, dtype, seed=7)
+            rooted(executor, rank, ranks, elements, root, everyone, parts, reducing=False)
+            for name in names("all_gather"):
+                got = torch.empty(ranks * elements, dtype=dtype)
+                executor.all_gather(got, everyone[rank], build("all_gather", name, ranks))
+                check_equal(got, torch.cat(everyone), dtype, f"{dtype} {name}")
+            for name in names("all_to_all"):
+                got = torch.empty(ranks * elements, dtype=dtype)
+                executor.all_to_all(got, parts[rank], build("all_to_all", name, ranks))
+                check_equal(got, torch.cat([p[mine] for p in parts]), dtype, f"{dtype} {name}")
     finally:
         executor.transport.close()
 
@@ -333,6 +372,25 @@ def die(rank, ranks, store, kind, path):
         Executor(transport).all_reduce(torch.zeros(10), build("all_reduce", "ring", ranks))
     except TransportError as error:
         Path(path).write_text(f"{time.monotonic() - begun:.3f} {error}")
+
+
+def order_of_posting(rank, ranks, store):
+    """Exchange vectors of many pieces with the other rank; return the first and the last operation posted."""
+    transport = open_transport("torch", store, rank, ranks)
+    post, posted = dist.batch_isend_irecv, []
+
+    def noting(operations):
+        posted.extend(operation.op.__name__ for operation in operations)
+        return post(operations)
+
+    mine, theirs = torch.full((2**20,), float(rank)), torch.empty(2**20)
+    dist.batch_isend_irecv = noting
+    try:
+        transport.exchange([Outgoing(1 - rank, mine)], [Incoming(1 - rank, theirs)])
+    finally:
+        dist.batch_isend_irecv = post
+    assert bool((theirs == 1 - rank).all())
+    return posted[0], posted[-1]
 
 
 def wire_types(rank, ranks, store, kind):

@@ -11,6 +11,7 @@ from meshwright.collectives.msccl_import import load_msccl_xml
 from tests.multiproc import executor_cases as cases
 
 KINDS = ("shm", "tcp", "torch")
+SLOW_S = 280.0
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
 
@@ -33,10 +34,19 @@ def test_every_type_and_operator(rank_pool, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shm", "tcp"])
-@pytest.mark.parametrize("ranks", [2, 5, 8])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
-    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37)
+    rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37, timeout_s=SLOW_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_every_type_and_operator_in_every_other_collective(rank_pool, ranks, kind):
+    rank_pool(ranks).run(cases.all_types_elsewhere, kind, 13, timeout_s=SLOW_S)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,6 +113,11 @@ def test_a_peer_whose_process_ends_is_named_within_2_s(tmp_path, kind):
 
     assert message.startswith("rank 0 lost rank 1: ")
     assert float(seconds) < 2
+
+
+def test_the_torch_transport_posts_receives_before_sends(rank_pool):
+    for first, last in rank_pool(2).run(cases.order_of_posting):
+        assert (first, last) == ("irecv", "isend")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -26,12 +26,11 @@ class TorchTransport:
         self._global = dist.get_process_group_ranks(group or dist.group.WORLD)
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        """Post all these messages at once; return when they are done (on CUDA: are queued on the stream)."""
-        operations = [
-            dist.P2POp(dist.isend, piece, self._global[send.peer], self._group)
-            for send in sends
-            for piece in _pieces(send.data)
-        ]
+        """Post all these messages at once; return when they are done (on CUDA: are queued on the stream).
+
+        Receives come first: Gloo tells its peer of one behind what it sends, so that both ways would take turns.
+        """
+        operations: list[dist.P2POp] = []
         staged = []
         for receive in receives:
             is_stored = receive.combine is None and receive.dtype == receive.data.dtype
@@ -39,10 +38,15 @@ class TorchTransport:
             pieces = _pieces(whole)
             staged.append((receive, None if is_stored else whole, pieces))
             operations += [dist.P2POp(dist.irecv, piece, self._global[receive.peer], self._group) for piece in pieces]
+        received = len(operations)
+        operations += [
+            dist.P2POp(dist.isend, piece, self._global[send.peer], self._group)
+            for send in sends
+            for piece in _pieces(send.data)
+        ]
         handles = list(dist.batch_isend_irecv(operations)) if operations else []
-        if len(handles) == len(operations):  # one for each operation, the receives last
-            sent = len(operations) - sum(len(pieces) for _, _, pieces in staged)
-            arrivals, handles = iter(handles[sent:]), handles[:sent]
+        if len(handles) == len(operations):  # one for each operation
+            arrivals, handles = iter(handles[:received]), handles[received:]
         else:  # one for all of them, as NCCL does
             arrivals = iter(())
             _wait(handles)

@@ -86,10 +86,10 @@ def _measure(request: PairsRequest, a: int, b: int, first: bool, device: torch.d
             dist.send(small, peer)
 
     def both_ways() -> None:
-        work = dist.isend(payload, peer), dist.irecv(inbox, peer)
-        for item in work:
-            if item is not None:
-                item.wait()
+        # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
+        work = [dist.P2POp(dist.irecv, inbox, peer), dist.P2POp(dist.isend, payload, peer)]
+        for item in dist.batch_isend_irecv(work):
+            item.wait()
 
     latency_s = _median_s(ping, 4 * request.rounds, device) / 2
     one_s = _median_s(one_way, request.rounds, device)

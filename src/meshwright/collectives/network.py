@@ -39,6 +39,10 @@ class Network(Protocol):
         """Seconds that each message of a round costs all others of it, for ranks that share a machine's cores."""
 
     @property
+    def turn_s(self) -> float:
+        """Seconds that each rank at work in a round, beyond two, costs all of it, likewise."""
+
+    @property
     def burst_s(self) -> float:
         """Seconds of its rate that a resource lets pass at once after a pause, as token buckets of shaped links do."""
 
@@ -72,6 +76,7 @@ class HostsNetwork:
     nics: int = 1
     message_s: float = 0.0
     crowding_s: float = 0.0
+    turn_s: float = 0.0
     burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
     shared_bytes_per_s: float | None = None
@@ -100,8 +105,10 @@ class HostsNetwork:
         """Return the ports of both ranks, or the NICs of both hosts."""
         here, there = src // self.ranks_per_host, dst // self.ranks_per_host
         if here == there:
-            shared = 2 * self.ranks + 2 * self.hosts * self.nics + here
-            return Route(self.inside.latency_s, (src, self.ranks + dst, shared))
+            ports = (src, self.ranks + dst)
+            if self.shared_bytes_per_s is None:  # nothing to queue for
+                return Route(self.inside.latency_s, ports)
+            return Route(self.inside.latency_s, (*ports, 2 * self.ranks + 2 * self.hosts * self.nics + here))
         out = 2 * self.ranks + self._nic(src)
         into = 2 * self.ranks + self.hosts * self.nics + self._nic(dst)
         return Route(self.between.latency_s, (out, into))
@@ -114,7 +121,7 @@ class HostsNetwork:
 def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: float) -> HostsNetwork:
     """Return a network where any two ranks are joined alike, and each sends and receives at once at full rate.
 
-    `more`: message_s, crowding_s, burst_s, reduce_bytes_per_s, as in HostsNetwork.
+    `more`: message_s, crowding_s, turn_s, burst_s, reduce_bytes_per_s, as in HostsNetwork.
     """
     wire = Wire(latency_s, bandwidth_bytes_per_s)
     return HostsNetwork(ranks, ranks, wire, wire, **more)  # type: ignore[arg-type]
@@ -134,6 +141,7 @@ class GraphNetwork:
     latency_s: float | None = None  # of a message, for links that do not say
     message_s: float = 0.0
     crowding_s: float = 0.0
+    turn_s: float = 0.0
     burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
     _around: dict[str, list[tuple[str, int]]] = field(init=False, default_factory=dict, repr=False)

@@ -2,8 +2,9 @@
 
 The messages of a round that share a resource share its rate, so each takes its latency, and then the time in which the
 busiest resource on its way carries all that the round puts on it; what it brings is reduced after that. A message costs
-the network's `message_s` more for each further one of its round out of its sender or into its receiver, and its
-`crowding_s` for each other one of the round. Two models:
+the network's `message_s` more for each further one of its round out of its sender or into its receiver, and, where
+ranks share a machine's cores, its `crowding_s` for each other one of the round and its `turn_s` for each further rank
+at work in it; all the cores' work together is the least that a schedule takes. Two models:
 
 as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
               when both its ends are in its round and the resources on its way are done with earlier rounds.
@@ -78,7 +79,14 @@ class PricedSchedule:
             np.maximum.at(clock, r.dst, end + r.memory_s_per_byte[:, None] * sizes)
             if lockstep:
                 clock[:] = clock.max(axis=0)
-        return np.asarray(clock.max(axis=0))
+        times: Floats = np.maximum(clock.max(axis=0), self._work_s())
+        return times
+
+    def _work_s(self) -> float:
+        """Return the seconds of all that the ranks' shared cores have to do, whatever runs at once."""
+        sent = [[t for t in transfers if not t.is_local] for transfers in self.schedule.rounds]
+        ranks_at_work = sum(len({rank for t in messages for rank in (t.src, t.dst)}) for messages in sent)
+        return self.network.crowding_s * sum(map(len, sent)) + self.network.turn_s * ranks_at_work
 
     def _round(self, transfers: Round) -> _Round:
         share = float(chunk_share(self.schedule))
@@ -95,7 +103,8 @@ class PricedSchedule:
                 load[r] += share * len(t.chunks) / self._capacities[r]
             if t.reduce or t.is_local:
                 memory[t.dst] += share * len(t.chunks) / memory_rate
-        crowd_s = self.network.crowding_s * (out.total() - 1)
+        at_work = len(out.keys() | into.keys())
+        crowd_s = self.network.crowding_s * (out.total() - 1) + self.network.turn_s * max(0, at_work - 2)
         more_s = [
             0.0 if t.is_local else crowd_s + self.network.message_s * (max(out[t.src], into[t.dst]) - 1)
             for t in transfers

@@ -16,9 +16,9 @@ from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import Pass, Stage, StepProgram, simulate_step
 from ..timeline import Timeline
-from .cost.coefficients import Coefficients, book, coefficients
+from .cost.coefficients import Coefficients
 from .cost.layer import HALF_BYTES, Layer, layer_s
-from .cost.price import Setting, machine_of, node_group_of, price
+from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .cost.quantities import Grid, Model
 from .cost.step import head_s, parameters_of_rank
 
@@ -35,7 +35,7 @@ def simulate_plan(
 
 def effective_cluster(setting: Setting) -> Cluster:
     """Return the cluster with the rates and latencies that the stack's constants say software reaches."""
-    c = _constants(setting)
+    c = coefficients_of(setting)
     group = node_group_of(setting.cluster)
     link = float(c.link / c.pace)
     inside = (setting.intra_bytes_per_s or group.gpu_bandwidth_bytes_per_s) * link
@@ -55,7 +55,7 @@ def effective_cluster(setting: Setting) -> Cluster:
 
 def step_program(setting: Setting, layout: Layout) -> StepProgram:
     """Return what one step of a layout computes and communicates, stage by stage."""
-    c, machine, model = _constants(setting), machine_of(setting), Model.of(setting.architecture)
+    c, machine, model = coefficients_of(setting), machine_of(setting), Model.of(setting.architecture)
     grid = Grid.of([layout])
     seconds = layer_s(machine, c, model, grid, float(setting.seq_len))
     head = [float(np.ravel(s)[0]) for s in head_s(machine, c, model, grid, layout.mbs * setting.seq_len / layout.cp)]
@@ -148,9 +148,3 @@ def _layers(layers: int, stages: int) -> list[int]:
     """Return the layers of each stage; where they do not divide, the first stages have one more."""
     each, rest = divmod(layers, stages)
     return [each + (number < rest) for number in range(stages)]
-
-
-def _constants(setting: Setting) -> Coefficients:
-    group = node_group_of(setting.cluster)
-    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision)
-    return c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)

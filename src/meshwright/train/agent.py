@@ -118,10 +118,9 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         spec,
         DefaultLogsSpecs(log_dir=start.logs),
         start_method="forkserver",
-        shutdown_timeout=start.grace_s,
         exit_barrier_timeout=start.timeout_s,
     )
-    agent.events, agent.patience = events, patience
+    agent.events, agent.patience, agent.grace_s = events, patience, start.grace_s
     told_to_stop = False
     try:
         result = agent.run()
@@ -147,6 +146,7 @@ class Agent(LocalElasticAgent):
 
     events: EventLog
     patience: RendezvousTimeout
+    grace_s: int  # for ranks that are told to stop
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         super()._rendezvous(worker_group)
@@ -156,15 +156,21 @@ class Agent(LocalElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
 
-        They are always told by SIGTERM: to them a second SIGINT is a person who does not want to wait.
+        They are always told by SIGTERM, to them a second SIGINT is a person who does not want to wait; and have
+        `grace_s`, of which torch 2.11 knows nothing.
         """
         try:
-            super()._shutdown(signal.SIGTERM, timeout)
+            self._end(signal.SIGTERM, self.grace_s)
         except SignalException as again:
             if again.sigval == signal.SIGINT:
-                super()._shutdown(signal.SIGKILL, 1)
+                self._end(signal.SIGKILL, 1)
                 raise
-            super()._shutdown(signal.SIGTERM, timeout)
+            self._end(signal.SIGTERM, self.grace_s)
+
+    def _end(self, told: signal.Signals, timeout_s: int) -> None:
+        if self._pcontext is not None:
+            self._pcontext.close(told, timeout_s)
+        super()._shutdown(told)
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)

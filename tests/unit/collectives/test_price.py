@@ -198,3 +198,32 @@ def test_a_link_without_a_figure_is_named():
         price(build("all_reduce", "ring", 4), network_of(lonely, 4), N)
 
     assert time_s("ring", 4, network_of(graph(None), 4, latency_s=2e-6), size=0) == pytest.approx(12e-6)
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 8])
+def test_messages_of_other_ranks_and_ports_do_not_wait_for_each_other(ranks):
+    """Naive: rank r can give to r + 1 two messages after rank r - 1 began, so that all are through in 3 (P - 1)."""
+    found = time_s("naive", ranks, uniform(ranks, 0.0, RATE), lockstep=False)
+
+    assert found == pytest.approx(3 * (ranks - 1) * N * BETA)
+
+
+def test_what_a_host_shares_is_still_queued_for():
+    net = HostsNetwork(8, 4, Wire(0.0, RATE), Wire(0.0, RATE), shared_bytes_per_s=RATE)
+
+    assert time_s("naive", 4, net, lockstep=False) == pytest.approx(12 * N * BETA)
+
+
+def test_messages_and_ranks_at_work_cost_the_cores_that_they_share():
+    crowded = uniform(8, 1e-4, 1e12, crowding_s=1e-5, turn_s=3e-5)
+
+    ring = 14 * (1e-4 + 7 * 1e-5 + 6 * 3e-5)  # rounds of 8 messages between 8 ranks
+    assert time_s("ring", 8, crowded, size=1, lockstep=False) == pytest.approx(ring, rel=1e-3)
+    partitioned = 2 * (1e-4 + 55 * 1e-5 + 6 * 3e-5)
+    assert time_s("partitioned", 8, crowded, size=1, lockstep=False) == pytest.approx(partitioned, rel=1e-3)
+
+
+def test_rounds_that_overlap_take_no_less_than_the_work_of_all_cores():
+    crowded = uniform(8, 1e-6, 1e12, crowding_s=1e-5, turn_s=3e-5)
+
+    assert time_s("naive", 8, crowded, size=1, lockstep=False) == pytest.approx(56 * (1e-5 + 2 * 3e-5), rel=1e-3)

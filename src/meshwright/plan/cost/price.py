@@ -12,7 +12,8 @@ from ...layout import Layout
 from ...timeline import Performance
 from ...workload.architecture import Architecture
 from .cautions import cautions, widened
-from .coefficients import GENERIC, book, coefficients
+from .coefficients import GENERIC, Coefficients, book, coefficients
+from .measured import on_measured_links
 from .memory import memory_bytes
 from .quantities import Array, Grid, Machine, Model
 from .step import step_s
@@ -78,11 +79,7 @@ class Prices:
 
 def price(setting: Setting, grid: Grid) -> Prices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision."""
-    machine = machine_of(setting)
-    group = node_group_of(setting.cluster)
-    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind)
-    if setting.latency_s is not None:
-        c = c._replace(network_latency_s=setting.latency_s)
+    machine, c = machine_of(setting), coefficients_of(setting)
     model = Model.of(setting.architecture)
     shard = grid.dp * grid.cp / grid.replicas
     batch, seq_len = float(setting.global_batch), float(setting.seq_len)
@@ -109,6 +106,20 @@ def price(setting: Setting, grid: Grid) -> Prices:
         logits_bytes=memory.logits_bytes,
         buffers_bytes=memory.buffers_bytes,
     )
+
+
+def coefficients_of(setting: Setting) -> Coefficients:
+    """Return the constants of a setting's stack and machines, with what the cluster's own links were measured at."""
+    group = node_group_of(setting.cluster)
+    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind)
+    c = on_measured_links(
+        c,
+        machine_of(setting),
+        setting.cluster,
+        links=setting.intra_bytes_per_s is None,
+        network=setting.inter_bytes_per_s is None,
+    )
+    return c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
 
 
 def performance(setting: Setting, prices: Prices, index: int, layout: Layout | None = None) -> Performance:

@@ -6,11 +6,11 @@ from meshwright.bench.fit import clean_sweep
 from meshwright.bench.table import load_tables
 from meshwright.plan.cost.coefficients import book, coefficients
 from meshwright.plan.cost.collective import Span, all_reduce_s, gather_s
+from meshwright.plan.cost.measured import IDLE_SHARE
 from tests.unit.bench.published import collective_tables
 from tests.unit.bench.test_fit import A100, rows_of
 
 LAUNCH_S = 14e-6  # of a collective by a framework, which nccl-tests does not time: the H200 table is PyTorch's
-IDLE_SHARE = 0.93  # of the NICs' rate, that an all-reduce alone on the network reaches; in training it is less
 # table: accelerator, fabric, ranks, GPUs' link in bytes/s, NICs of a node in bytes/s, launches timed
 TABLES = {
     "a100": ("a100-80g", "", 8, 300e9, 0.0, 0.0),

@@ -1,0 +1,45 @@
+"""What `bench --save` measured on the links of a cluster, in place of what the constants say of such links."""
+
+from collections.abc import Iterable
+
+from ...cluster.graph import Cluster, CollectiveFit
+from ...collectives.price import bus_factor
+from .coefficients import Coefficients
+from .quantities import Machine
+
+BACKEND = "nccl"  # whose collectives the constants describe
+LEAST_BYTES = 2**26  # a smaller message does not reach a link's rate
+IDLE_SHARE = 0.93  # of the NICs' rate, that an all-reduce alone on the network reaches; in training it is less
+BOUND_BY_LINKS = 0.9  # of the links' rate, from which on an all-reduce over nodes says nothing of the network
+
+
+def on_measured_links(
+    c: Coefficients, machine: Machine, cluster: Cluster, *, links: bool, network: bool
+) -> Coefficients:
+    """Return the coefficients with the shares of the rates that the cluster's own fits say are reached.
+
+    `links` and `network` tell which of both still have the cluster's rates: what a user gave in their place was not
+    measured. An all-reduce over nodes alone on the network says how much faster or slower than others' it is.
+    """
+    fits = cluster.measured.collectives if cluster.measured else ()
+    large = [fit for fit in fits if fit.backend == BACKEND and fit.max_bytes >= LEAST_BYTES and fit.ranks > 1]
+    inside = [fit for fit in large if fit.ranks <= machine.domain]
+    reduced, gathered = _rate(inside, "all_reduce"), _rate(inside, "all_gather")
+    if links and gathered is not None:
+        in_switch = c.in_switch if reduced is None else reduced / gathered
+        c = c._replace(link=gathered / machine.link_rate, in_switch=in_switch)
+    elif links and reduced is not None:
+        c = c._replace(link=reduced / machine.link_rate / c.in_switch)
+    between = _rate((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
+    if network and between is not None and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
+        c = c._replace(network=c.network * between / (IDLE_SHARE * machine.node_rate))
+    return c
+
+
+def _rate(fits: Iterable[CollectiveFit], collective: str) -> float | None:
+    """Return the bus bandwidth at the largest size of the fit over most ranks, in bytes per second."""
+    found = [fit for fit in fits if fit.collective == collective]
+    if not found:
+        return None
+    fit = max(found, key=lambda fit: (fit.ranks, fit.max_bytes))
+    return bus_factor(collective, fit.ranks) * fit.max_bytes / fit.time_s(fit.max_bytes)

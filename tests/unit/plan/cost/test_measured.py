@@ -1,0 +1,92 @@
+"""Collectives that `bench --save` measured on a cluster's own links set the rates that its plans are priced with."""
+
+import pytest
+from msgspec.structs import replace
+
+from meshwright.bench.fit import fit_sweep
+from meshwright.bench.keep import with_fits
+from meshwright.bench.table import Row
+from meshwright.cluster.builders import catalogue_cluster
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.cost.collective import all_reduce_s, gather_s, span
+from meshwright.plan.cost.price import coefficients_of, machine_of
+from meshwright.workload.models import load_model
+
+SIZES = [2**k for k in range(12, 33)]
+
+
+def sweep(ranks: int, busbw_bytes_per_s: float, collective: str = "all_reduce", backend: str = "nccl"):
+    """Return the fit of a link with this bus bandwidth and a start of 30 us."""
+    factor = (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+    return fit_sweep(
+        [
+            Row(
+                collective=collective,
+                backend=backend,
+                ranks=ranks,
+                bytes=n,
+                time_s=30e-6 + n * factor / busbw_bytes_per_s,
+            )
+            for n in SIZES
+        ]
+    )
+
+
+def setting(*fits, node: str = "dgx-a100-80g", gpus: int = 16, **changes) -> Setting:
+    cluster = catalogue_cluster(load(), node, gpus=gpus)
+    model = load_model("llama3-8b").architecture
+    cluster = with_fits(cluster, fits, None) if fits else cluster
+    return Setting(architecture=model, cluster=cluster, gpus=gpus, global_batch=64, seq_len=2048, **changes)
+
+
+def time_s(given: Setting, ranks: int, collective=all_reduce_s, size: float = 2.0**32) -> float:
+    c = coefficients_of(given)
+    return float(collective(c, span(machine_of(given), c, float(ranks), 1.0), size))
+
+
+@pytest.mark.parametrize("node", ["dgx-a100-80g", "dgx-h100"])  # without and with sums in the switch
+@pytest.mark.parametrize("rate", [100e9, 250e9])
+def test_an_all_reduce_in_a_node_is_priced_as_it_was_measured(node, rate):
+    fit = sweep(8, rate)
+
+    assert time_s(setting(fit, node=node), 8) == pytest.approx(fit.time_s(2**32), rel=0.05)
+
+
+def test_a_measured_all_gather_is_told_from_sums_in_the_switch():
+    gathered, reduced = sweep(8, 330e9, "all_gather"), sweep(8, 470e9)
+    given = setting(gathered, reduced, node="dgx-h100")
+
+    assert time_s(given, 8, gather_s) == pytest.approx(gathered.time_s(2**32), rel=0.05)
+    assert time_s(given, 8) == pytest.approx(reduced.time_s(2**32), rel=0.05)
+
+
+def test_a_network_at_half_the_rate_of_others_takes_twice_as_long():
+    usual, half, quarter = (time_s(setting(sweep(16, share * 0.93 * 200e9)), 16) for share in (1.0, 0.5, 0.25))
+
+    assert usual == pytest.approx(time_s(setting(), 16), rel=0.05)
+    assert half > 1.4 * usual  # a tree moves less between two nodes than a ring
+    assert quarter == pytest.approx(2 * half, rel=0.05)
+
+
+def test_a_plan_on_slower_links_takes_longer():
+    layout = Grid.of([Layout(tp=8, dp=2)])
+    slow, plain = (price(given, layout).step_time_s[0] for given in (setting(sweep(8, 50e9)), setting()))
+
+    assert slow > 1.2 * plain
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [sweep(8, 50e9, backend="gloo"), replace(sweep(8, 50e9), max_bytes=2**20), sweep(8, 50e9, "broadcast")],
+    ids=["another backend", "small messages", "another collective"],
+)
+def test_what_says_nothing_of_the_links_changes_nothing(fit):
+    assert coefficients_of(setting(fit)) == coefficients_of(setting())
+
+
+def test_rates_that_were_given_stand_beside_what_was_measured():
+    given = {"intra_bytes_per_s": 600e9, "inter_bytes_per_s": 400e9}
+
+    assert coefficients_of(setting(sweep(8, 50e9), sweep(16, 20e9), **given)) == coefficients_of(setting(**given))
