@@ -151,7 +151,6 @@ def joined() -> Any:
 
     from meshwright.backend.executor import Executor
     from meshwright.backend.transport_tcp import TcpTransport
-    from meshwright.collectives.algorithms import build
 
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
