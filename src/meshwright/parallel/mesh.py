@@ -10,9 +10,10 @@ order the launcher counts in. Besides the four axes there are groups that combin
     world    all ranks
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..backend.hosts import exchange, hosts_of
+from ..errors import InputError
 from ..layout import AXES, Layout
 
 Axis = Literal["tp", "cp", "dp", "pp", "data", "shard", "replica", "ep", "edp", "world"]
@@ -123,7 +125,7 @@ class Mesh:
         if axis not in self._groups:
             for places in groups(self.layout, axis):
                 ranks = [self._ranks[place] for place in places]
-                made = dist.new_group(ranks, timeout=self._timeout, sort_ranks=False, group_desc=f"{axis}{ranks}")
+                made = _new_group(ranks, self._timeout, f"{axis}{ranks}")
                 if self.rank in ranks:
                     self._groups[axis] = made
         return self._groups[axis]
@@ -136,7 +138,7 @@ class Mesh:
         found = None
         for places in groups(self.layout, axis):
             ranks = [self._ranks[places[position]] for position in positions]
-            made = dist.new_group(ranks, timeout=self._timeout, sort_ranks=False, group_desc=f"{axis}{ranks}")
+            made = _new_group(ranks, self._timeout, f"{axis}{ranks}")
             if self.rank in ranks:
                 found = made
         return found
@@ -154,6 +156,20 @@ class Mesh:
         """Return the groups of `axis` that hold ranks of this rank's data group."""
         members = set(self.ranks("data"))
         return [places for places in groups(self.layout, axis) if self._ranks[places[0]] in members]
+
+
+def _new_group(ranks: list[int], timeout: timedelta | None, description: str) -> dist.ProcessGroup:
+    """Return the group of these ranks, numbered in their order; torch 2.11 numbers them in ascending order only."""
+    kept: dict[str, Any] = {}
+    if "sort_ranks" in inspect.signature(dist.new_group).parameters:
+        kept["sort_ranks"] = False
+    elif ranks != sorted(ranks):
+        raise InputError(
+            f"torch {torch.__version__} cannot make the group {description}: number the ranks host by host, or "
+            "take torch 2.13"
+        )
+    made: dist.ProcessGroup = dist.new_group(ranks, timeout=timeout, group_desc=description, **kept)
+    return made
 
 
 def _hosts(rank: int, size: int) -> list[tuple[int, ...]]:
