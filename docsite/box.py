@@ -119,6 +119,9 @@ def samples(folder: Path) -> None:
     """Write the files that the commands of the documentation name: dumps, tables, schedules, runs, traces."""
     import json
 
+    import msgspec
+
+    from meshwright.backend.flight import Flight, FlightDump
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
@@ -150,6 +153,12 @@ def samples(folder: Path) -> None:
         fake_run(folder / "runs" / name, seed=index, slow_rank=index)
         (folder / "runs" / name / "checkpoints").mkdir(exist_ok=True)
         saved(folder / "runs" / name / "checkpoints" / "step-00000007", MODELS["tied"])
+        for rank in (0, 1):  # rank 1 has not arrived at the third all-reduce
+            calls = [Flight(group="world", sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n),
+                            ended=n < 3) for n in range(1, 4 - rank)]  # fmt: skip
+            dump = FlightDump(rank=rank, pid=0, group="world", reason="waited in vain", written_s=9.0,
+                              arrivals={0: 3, 1: 2}, flights=tuple(calls))  # fmt: skip
+            (folder / "runs" / name / f"flight-{rank}.json").write_bytes(msgspec.json.encode(dump))
     _called(["checkpoint", "convert", "runs/X", "exported"], folder)
     (folder / "tests" / "external").mkdir(parents=True)
     (folder / "tests" / "external" / "published").symlink_to(ROOT / "tests" / "external" / "published")
