@@ -68,6 +68,8 @@ def test_a_command_of_the_documentation_is_understood(words, page, folder, monke
     elif parts[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(parts[1:]) <= set(targets)
+    elif parts[1] == "-c":
+        compile(parts[2], page, "exec")  # the page of mechanisms runs it
     elif "-m" in parts:
         name = parts[parts.index("-m") + 1]
         assert name in {"venv", "torch"} or importlib.util.find_spec(name) is not None

@@ -31,6 +31,7 @@ ELSEWHERE = {  # needs what a test has not, or is run by another; parsed by `tes
     "torchrun --nnodes": "two machines; tests/multiproc/train/test_torchrun.py runs it on one",
     "torchrun --nproc-per-node 8 -m meshwright -- bench --backend nccl": "eight GPUs",
     "make": "CI",
+    "python -c": "tests/external/test_docs.py, with the page of mechanisms",
     "python -m benchmarks": "half an hour of quiet cores",
     "python examples": "tests/multiproc/test_examples.py",
 }
