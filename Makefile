@@ -34,7 +34,7 @@ check: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	$(BIN)/python -m docsite
+	$(BIN)/python -m docsite --quick
 	$(BIN)/mkdocs build --strict
 
 # Debian's Chromium, which the tests of the report page drive; they are skipped where it cannot be had

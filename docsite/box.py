@@ -23,12 +23,26 @@ A100_TABLE = """all_reduce on 8 ranks
 """
 
 
+OWN_HARDWARE = """[sources]
+lab = "measured in our lab"
+
+[accelerators.own-x1]
+title = "X1 of our own"
+vendor = "us"
+host_link = "pcie-5"
+memory = { value = "48GB", source = "lab" }
+memory_rate = { value = "1TB/s", source = "lab" }
+flops = { bf16 = { value = "200TFLOP/s", source = "lab" } }
+"""
+
+
 class Entry(NamedTuple):
     """One mechanism."""
 
     name: str
     command: str  # as a person types it in the repository
     about: str = ""
+    lasts: bool = False  # a minute or more: a test of its own runs it
 
 
 class Chapter(NamedTuple):
@@ -39,8 +53,8 @@ class Chapter(NamedTuple):
     about: str = ""
 
 
-def box_page() -> str:
-    """Return the page as Markdown."""
+def box_page(kept: str = "") -> str:
+    """Return the page as Markdown; what lasts is taken from the page `kept`, if one is given, and not run."""
     from docsite.mechanisms import CHAPTERS
 
     parts = [
@@ -51,13 +65,19 @@ def box_page() -> str:
         samples(Path(folder))
         for chapter in CHAPTERS:
             parts.append(f"## {chapter.heading}" + (f"\n\n{chapter.about}" if chapter.about else ""))
-            parts += [_entry(entry, Path(folder)) for entry in chapter.entries]
+            parts += [_entry(entry, Path(folder), kept) for entry in chapter.entries]
     return "\n\n".join(parts) + "\n"
 
 
-def _entry(entry: Entry, folder: Path) -> str:
+def _entry(entry: Entry, folder: Path, kept: str) -> str:
     about = f"\n\n{entry.about}" if entry.about else ""
-    return f"### {entry.name}{about}\n\n```text\n$ {entry.command}\n{output_of(entry.command, folder)}\n```"
+    output = shown_output(kept, entry.command) if entry.lasts and kept else output_of(entry.command, folder)
+    return f"### {entry.name}{about}\n\n```text\n$ {entry.command}\n{output}\n```"
+
+
+def shown_output(page: str, command: str) -> str:
+    """Return what a page says that a command prints; "" where it does not show the command."""
+    return page.partition(f"$ {command}\n")[2].partition("\n```")[0]
 
 
 def output_of(command: str, folder: Path) -> str:
@@ -99,6 +119,9 @@ def samples(folder: Path) -> None:
     """Write the files that the commands of the documentation name: dumps, tables, schedules, runs, traces."""
     import json
 
+    import msgspec
+
+    from meshwright.backend.flight import Flight, FlightDump
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
@@ -121,11 +144,21 @@ def samples(folder: Path) -> None:
     (folder / "lstopo.xml").write_text((ROOT / "tests/unit/cluster/data/synthetic_2x4.xml").read_text())
     (folder / "ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 8)))
     (folder / "job.toml").write_text("")
+    (folder / "own.toml").write_text(OWN_HARDWARE)
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "libnccl-net.so").write_bytes(b"NET/OFI Initializing aws-ofi-nccl")
+    _sysfs(folder / "sysfs")
     (folder / "train.py").write_text("print('hello')\n")
     for index, name in enumerate(("20260101-120000", "20260102-090000", "X")):
         fake_run(folder / "runs" / name, seed=index, slow_rank=index)
         (folder / "runs" / name / "checkpoints").mkdir(exist_ok=True)
         saved(folder / "runs" / name / "checkpoints" / "step-00000007", MODELS["tied"])
+        for rank in (0, 1):  # rank 1 has not arrived at the third all-reduce
+            calls = [Flight(group="world", sequence=n, operation="all_reduce", size_bytes=4096, started_s=float(n),
+                            ended=n < 3) for n in range(1, 4 - rank)]  # fmt: skip
+            dump = FlightDump(rank=rank, pid=0, group="world", reason="waited in vain", written_s=9.0,
+                              arrivals={0: 3, 1: 2}, flights=tuple(calls))  # fmt: skip
+            (folder / "runs" / name / f"flight-{rank}.json").write_bytes(msgspec.json.encode(dump))
     _called(["checkpoint", "convert", "runs/X", "exported"], folder)
     (folder / "tests" / "external").mkdir(parents=True)
     (folder / "tests" / "external" / "published").symlink_to(ROOT / "tests" / "external" / "published")
@@ -136,3 +169,16 @@ def samples(folder: Path) -> None:
         (folder / "trace" / f"rank{rank}.json").write_text(json.dumps(trace))
     spans = (Span(0, "compute", "forward", 0.0, 1.0),)
     (folder / "timeline.json").write_text(json.dumps(chrome_trace(Timeline(spans, "simulated"))))
+
+
+def _sysfs(root: Path) -> None:
+    """Write a folder like /sys: three GPUs and two NICs on two NUMA nodes."""
+    from tests.unit.cluster.test_discover import FakeSys
+
+    machine = FakeSys(root)
+    switch = "pci0000:00/0000:00:01.0/0000:01:00.0"
+    machine.gpu(f"{switch}/0000:02:00.0/0000:03:00.0")
+    machine.gpu(f"{switch}/0000:02:01.0/0000:04:00.0")
+    machine.nic(f"{switch}/0000:02:02.0/0000:05:00.0", infiniband="mlx5_0", net="ib0")
+    machine.gpu("pci0000:80/0000:80:01.0/0000:81:00.0", numa=1, cpus="4-7")
+    machine.nic("pci0000:80/0000:80:02.0/0000:82:00.0", net="eth0", speed="25000", numa=1, cpus="4-7")

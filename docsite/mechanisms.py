@@ -31,8 +31,8 @@ WAYS = {
 INSIDE = {
     "PCIe 3": "pcie-3", "PCIe 4": "pcie-4", "PCIe 5": "pcie-5", "PCIe 6": "pcie-6", "PCIe 7": "pcie-7",
     "NVLink 1": "nvlink-1", "NVLink 2": "nvlink-2", "NVLink 3": "nvlink-3", "NVLink 3, cut": "nvlink-3-cut",
-    "NVLink 4": "nvlink-4", "NVLink 4, cut": "nvlink-4-cut", "NVLink 5": "nvlink-5", "xGMI, MI250X": "xgmi-mi250x",
-    "xGMI, MI300X": "xgmi-mi300x", "Gaudi2": "gaudi2",
+    "NVLink 4": "nvlink-4", "NVLink 4, cut": "nvlink-4-cut", "NVLink 5": "nvlink-5", "NVLink-C2C": "nvlink-c2c",
+    "xGMI, MI250X": "xgmi-mi250x", "xGMI, MI300X": "xgmi-mi300x", "Gaudi2": "gaudi2",
 }  # fmt: skip
 BETWEEN = {
     "InfiniBand": "infiniband", "EFA": "efa", "Gaudi2's RoCE": "gaudi2-100gbe", "GPUDirect-TCPX": "tcpx",
@@ -48,7 +48,24 @@ DUMPS = {
     "lstopo XML (hwloc)": "lstopo.xml",
     "NCCL's topology XML": "nccl.xml",
     "scontrol show topology": "slurm.txt",
+    "sysfs: PCIe, NUMA, InfiniBand rates, network interfaces": "sysfs --gpu h100",
 }
+ACCELERATORS = {
+    "V100": "v100", "A100": "a100", "A800": "a800", "H100": "h100", "H200": "h200", "B200": "b200", "B300": "b300",
+    "MI250X": "mi250x", "MI300X": "mi300x", "Gaudi2": "gaudi",
+}  # fmt: skip
+FABRICS = {
+    "Flat: one switch": "flat",
+    "Fat-tree": "fat-tree --nodes-per-leaf 2",
+    "Fat-tree, oversubscribed": "fat-tree --nodes-per-leaf 2 --oversubscription 4",
+    "Rail-optimised fat-tree": "rail-optimised --nodes-per-leaf 4",
+    "Dragonfly": "dragonfly --nodes-per-leaf 2 --leaves-per-group 2",
+    "Torus": "torus",
+}
+PLUGINS = (
+    "from meshwright.cluster.plugins import net_plugins; "
+    "print(*net_plugins({'LD_LIBRARY_PATH': 'plugins'}, ()), sep='\\n')"
+)
 
 
 SMALL = "--model llama3-8b --cluster dgx-h200 --gpus 8 --global-batch 64"
@@ -78,6 +95,7 @@ SIZING = {
     "--inter 200Gbps --recompute full",
     "Between nodes: 400 Gb/s": "--params 2B --seq-len 2048 --global-batch 64 --gpus 32 --cluster dgx-a100-80g "
     "--inter 400Gbps --recompute full",
+    "The same on H100": "--params 2B --seq-len 2048 --global-batch 16 --gpus 8 --cluster dgx-h100 --recompute full",
     "A token budget, and a layer that must be cut": "--params 1.8T --tokens 13T --layers 120 --seq-len 2048 "
     "--global-batch 1 --gpus 1 --cluster dgx-a100-80g --mfu 1",
 }
@@ -98,12 +116,26 @@ CHAPTERS = (
         "Drawn for four ranks; every algorithm of each is in `meshwright collectives list`.",
     ),
     Chapter(
+        "Run on live ranks",
+        (Entry("Every collective and every reduction", "python examples/every_collective.py"),),
+        "Over the backend `meshwright`, which any `torch.distributed` program can use.",
+    ),
+    Chapter(
         "Ways of all-reduce",
         (
             *(Entry(name, f"meshwright collectives show {key} --ranks 4") for name, key in WAYS.items()),
             Entry("Hierarchical", "meshwright collectives show hierarchical:ring/ring:2 --ranks 4"),
-            Entry("Every way proved", "meshwright collectives verify ring --ranks 8"),
+            Entry("A way proved", "meshwright collectives verify ring --ranks 8"),
             Entry("Every way priced", _priced(8)),
+            Entry(
+                "A parameter server that is the bottleneck",
+                "meshwright collectives price parameter_server --ranks 256 --bytes 102.2MB --rate 50GB/s --alpha 1us",
+                "256 workers with ResNet-50's 25.557 M gradients: three times a second would need a third of a second.",
+            ),
+            Entry(
+                "Why payloads are fused into buckets",
+                "meshwright collectives price ring --ranks 8 --bytes 4MB,4GB --rate 300GB/s --alpha 5us",
+            ),
             Entry(
                 "Bus bandwidth, fits and verdicts of a measured table",
                 "meshwright bench --from saved.txt --node dgx-a100-80g",
@@ -112,15 +144,34 @@ CHAPTERS = (
     ),
     Chapter(
         "Ways to parallelise",
-        tuple(
-            Entry(name, f"meshwright plan {setting} --layout {layout}", about)
-            for name, (setting, layout, about) in PARALLEL.items()
+        (
+            *(
+                Entry(name, f"meshwright plan {setting} --layout {layout}", about)
+                for name, (setting, layout, about) in PARALLEL.items()
+            ),
+            Entry(
+                "Data parallel, asynchronous, local and compressed",
+                "python examples/data_parallel_modes.py",
+                "A parameter server with bounded staleness, local SGD, DiLoCo, and gradients compressed to int8 or by "
+                "PowerSGD: `meshwright train --set data_parallel.mode=...`, each run here on two ranks.",
+                lasts=True,
+            ),
+            Entry("Linear scaling as the yardstick", f"meshwright plan {MODEL} --scaling fixed"),
+            Entry("Every legal layout, ranked", f"meshwright plan {MODEL}"),
+            Entry(
+                "Solved backwards: the network that a utilisation needs", f"meshwright plan {MODEL} --target-mfu 0.4"
+            ),
         ),
     ),
     Chapter(
         "Sizing arithmetic",
         (
             *(Entry(name, f"meshwright plan {words}") for name, words in SIZING.items()),
+            Entry(
+                "The gradients of 80 B parameters once over 200 Gb/s",
+                "meshwright collectives price direct --collective send --ranks 2 --bytes 320GB --rate 200Gbps "
+                "--alpha 0s",
+            ),
             Entry("2(P-1)/P: NVLink against the network, A100 and A800", "python examples/dgx_a100_against_a800.py"),
         ),
     ),
@@ -137,6 +188,19 @@ CHAPTERS = (
                 "meshwright simulate --collective all_reduce --algorithm hierarchical:ring/ring --ranks 64 "
                 "--ranks-per-node 8 --bytes 1GiB --cluster dgx-h100",
             ),
+            *(
+                Entry(
+                    name,
+                    "meshwright simulate --collective all_reduce --algorithm halving_doubling --ranks 64 --bytes 1GiB "
+                    f"--cluster dgx-h100 --fabric {fabric}",
+                )
+                for name, fabric in FABRICS.items()
+            ),
+            Entry(
+                "A training step, rank by rank",
+                "meshwright simulate --model llama3-8b --layout tp=8,pp=2,dp=2,mbs=1 --gpus 32 --global-batch 64 "
+                "--seq-len 4096 --cluster dgx-h100 --fabric rail-optimised",
+            ),
         ),
     ),
     Chapter(
@@ -146,12 +210,19 @@ CHAPTERS = (
     Chapter("Switches between GPUs", (Entry("NVSwitch", "meshwright topo --catalogue switches"),)),
     Chapter(
         "Fabrics between nodes",
-        tuple(Entry(name, f"meshwright topo --catalogue networks {key}") for name, key in BETWEEN.items()),
+        (
+            *(Entry(name, f"meshwright topo --catalogue networks {key}") for name, key in BETWEEN.items()),
+            Entry("Topologies", "meshwright topo --catalogue fabrics", "What a step makes of each is simulated above."),
+        ),
     ),
     Chapter(
         "Machines and accelerators",
         (
-            Entry("Accelerators", "meshwright topo --catalogue accelerators a100"),
+            *(
+                Entry(title, f"meshwright topo --catalogue accelerators {words}")
+                for title, words in ACCELERATORS.items()
+            ),
+            Entry("Hardware of one's own", "meshwright topo --hardware own.toml --catalogue accelerators own"),
             Entry("Nodes side by side", "meshwright topo --catalogue --compare dgx-a100-80g dgx-a800"),
             Entry("Traps in published figures", "meshwright topo --catalogue traps"),
         ),
@@ -160,6 +231,7 @@ CHAPTERS = (
         "Finding out what a machine has",
         (
             *(Entry(name, f"meshwright topo --from {file}") for name, file in DUMPS.items()),
+            Entry("NCCL's net plugins", f'python -c "{PLUGINS}"'),
             Entry("What is set up badly, and why each check matters", "meshwright doctor --list"),
         ),
         "Without `--from`, `meshwright topo` reads this machine from sysfs (PCIe, NUMA, InfiniBand), NVML, AMD's KFD "

@@ -1,9 +1,12 @@
 """Wheel and sdist: built from the tree, installed without it, and complete."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -70,3 +73,19 @@ def test_the_wheel_works_where_nothing_of_the_tree_is(built, tmp_path):
     assert "Commands:" in run(command, "--help", cwd=tmp_path)
     assert "NVLink" in run(command, "topo", "--catalogue", "nvlink", cwd=tmp_path)
     assert "proved" in run(command, "collectives", "verify", "ring", "--ranks", 4, cwd=tmp_path)
+
+
+def test_whatever_the_package_imports_is_declared():
+    """The environment of the test above borrows libraries that a user would not have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [text for group in ("gpu", "mpi") for text in project["optional-dependencies"][group]]
+    declared = {re.split(r"[<>=\[ ]", text)[0].replace("-", "_") for text in (*project["dependencies"], *extras)}
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add(str(node.module).split(".")[0])
+
+    assert imported - declared - set(sys.stdlib_module_names) - {"meshwright"} == set()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from docsite.box import shown_output
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -92,6 +94,37 @@ def test_a_parameter_server_trains_on_beside_a_straggler_with_bounded_staleness(
 
     assert len(re.findall(r"([\d.]+) s a step,", out)) == 2
     assert int(re.search(r"parameter server.*staleness up to (\d+)", out)[1]) > 0
+
+
+@pytest.mark.timeout(120)
+def test_every_collective_leaves_what_its_definition_says():
+    held = {
+        line[:20].strip(): re.findall(r"-> (\[[^]]*\])", line) for line in run("every_collective", "2").splitlines()
+    }
+
+    assert held["all-reduce, sum"] == ["[3.0]", "[3.0]"]
+    assert held["all-reduce, average"] == ["[1.5]", "[1.5]"]
+    assert held["all-reduce, product"] == ["[2.0]", "[2.0]"]
+    assert held["reduce to rank 0"] == ["[3.0]", "[2.0]"]
+    assert held["reduce-scatter"] == ["[30.0]", "[32.0]"]
+    assert held["all-to-all"] == ["[10.0, 20.0]", "[11.0, 21.0]"]
+    assert held["to the next rank"] == ["[2.0]", "[1.0]"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_mode_of_data_parallelism_trains_and_moves_what_the_page_says():
+    out = run("data_parallel_modes", timeout_s=580)
+    shown = shown_output((EXAMPLES.parent / "docs" / "box.md").read_text(), "python examples/data_parallel_modes.py")
+    moved, before = (
+        {line[:37].strip(): float(re.search(r"([\d.]+) MB", line)[1]) for line in text.splitlines()}
+        for text in (out, shown)
+    )
+
+    assert moved == pytest.approx(before, rel=0.02)
+    assert max(int(stale) for stale in re.findall(r"staleness (\d+), loss", out)) <= 4
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", out)]
+    assert max(losses) < 5.545  # of guessing one of 256 bytes: every mode has learnt
 
 
 @pytest.mark.slow

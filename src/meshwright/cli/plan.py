@@ -190,9 +190,11 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
 
 
 def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+    from ..layout import micro_batches
     from ..plan.explore import plain_data_parallel
     from ..plan.request import priced_layout
     from ..report.planning import show_row
+    from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, given["layout"])
     others = [plain_data_parallel(setting)]
@@ -201,6 +203,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
         _print_answer(row, others)
     else:
         show_row(console, str(row.layout), row)
+        show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0
 
 

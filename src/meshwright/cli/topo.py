@@ -25,7 +25,12 @@ from ..report.terminal import console
 
 @click.command("topo", epilog="Example: meshwright topo --from nvidia-smi.txt --gpu h100 --svg topology.svg")
 @click.argument("words", nargs=-1)
-@click.option("--from", "dump", metavar="FILE", help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM.")
+@click.option(
+    "--from",
+    "dump",
+    metavar="FILE",
+    help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM; a copy of /sys.",
+)
 @click.option("--gpu", metavar="NAME", help="Which accelerator it is, where a dump leaves a rate open.")
 @click.option("--catalogue", "from_catalogue", is_flag=True, help="List the catalogue; WORDS filter it.")
 @click.option("--compare", is_flag=True, help="With --catalogue: put the entries named by WORDS side by side.")

@@ -74,6 +74,8 @@ def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> Entry:
         )
         for other in figure.others:
             texts[key] += f" [{other.value} by {other.source}]"
+    if found_in := getattr(item, "found_in", ()):
+        texts["found_in"] = ", ".join(found_in)
     if table == "nodes":
         rate = item.nics.number * catalogue.network(item.network).rate_bytes_per_s
         texts["network_rate"], numbers["network_rate"] = f"{format_network_rate(rate)} per direction", rate

@@ -18,5 +18,6 @@ def picture(grid: Grid, times: StageTimes | None = None, *, tick_s: float = 1.0)
         for action in row:
             start, end = (round(t / tick_s) for t in timing.intervals[action])
             cells[start:end] = [str(action), *["-"] * (end - start - 1)][: end - start]
-        lines.append(f"rank {rank}  " + " ".join(cell.ljust(width) for cell in cells).rstrip())
+        name = f"rank {rank}".ljust(len(f"rank {grid.ranks - 1}"))
+        lines.append(f"{name}  " + " ".join(cell.ljust(width) for cell in cells).rstrip())
     return "\n".join([*lines, f"idle {timing.bubble_share:.1%} of the step"])

@@ -2,7 +2,7 @@
 
 from ..errors import InputError
 from ..layout import Layout
-from ..pipelines import StageTimes, bubble_share, schedule, timed
+from ..pipelines import StageTimes, bubble_share, picture, schedule, timed
 from ..timeline import Performance
 from ..units import format_time
 from .document import Figure
@@ -11,6 +11,7 @@ COLOURS = {"F": "#4c78a8", "B": "#f58518", "I": "#f58518", "W": "#eeca3b"}
 NAMES = {"F": "forward", "B": "backward", "I": "backward, inputs", "W": "backward, weights"}
 MAX_ACTIONS = 4000
 MAX_TEXTS = 600
+MAX_ROWS = 16  # ranks that a terminal shows
 
 
 def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) -> Figure | None:
@@ -71,3 +72,28 @@ def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) 
         height_px=120 + 30 * layout.pp,
         note=note,
     )
+
+
+def pipeline_lines(layout: Layout, micro_batches: int, width: int) -> list[str]:
+    """Return the schedule as text of at most `width` columns, one row a rank, forward one tick and backward two.
+
+    As many micro-batches as fit are drawn, two for each rank at least; nothing without a pipeline.
+    """
+    if layout.pp == 1:
+        return []
+    tries = sorted(
+        {micro_batches, *(n * layout.pp for n in range(2, 9) if n * layout.pp < micro_batches)}, reverse=True
+    )
+    for shown in tries:
+        try:
+            *rows, idle = picture(schedule(layout.schedule, layout.pp, layout.vpp, shown)).splitlines()
+        except InputError as error:
+            return [f"pipeline not drawn: {error}"]
+        if max(map(len, rows)) <= width:
+            break
+    less = (
+        f"the first {shown} of {micro_batches:,} micro-batches" if shown < micro_batches else f"{shown} micro-batches"
+    )
+    cut = [row if len(row) <= width else row[: width - 2].rsplit(" ", 1)[0] + " …" for row in rows[:MAX_ROWS]]
+    more = [f"... {len(rows) - MAX_ROWS} more ranks"] if len(rows) > MAX_ROWS else []
+    return [f"pipeline {layout.schedule}, {less}: stage, pass, micro-batch", *cut, *more, f"{idle} as drawn"]

@@ -70,7 +70,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Print it for a person: who is stuck, who waits, what each rank said, stacks last."""
         lines = [f"rank {stuck.rank} is stuck: {stuck.why}" for stuck in self.stuck]
-        lines += [f"{_ranks(ranks)} wait in {call}" for call, ranks in self.waiting.items()]
+        for call, ranks in self.waiting.items():
+            lines.append(f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {call}")
         lines += [f"rank {rank} says: {reason}" for rank, reason in sorted(self.reasons.items()) if reason]
         for process in self.processes:
             where = f", in the kernel's {process.waits_in}" if process.waits_in else ""

@@ -5,9 +5,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..layout import Plan
+from ..layout import Layout, Plan
 from ..units import format_bytes, format_time
 from .compare import Comparison
+from .grid import pipeline_lines
 from .traced import StepShares
 
 MAX_ALTERNATIVES = 8
@@ -36,6 +37,13 @@ def show_plan(console: Console, plan: Plan) -> None:
         )
     console.print(table)
     console.print(plan.reason, highlight=False, markup=False, soft_wrap=True)
+    show_pipeline(console, plan.layout, plan.micro_batches)
+
+
+def show_pipeline(console: Console, layout: Layout, micro_batches: int) -> None:
+    """Print the grid of a pipeline's schedule; nothing where there is no pipeline."""
+    for line in pipeline_lines(layout, micro_batches, console.width):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_comparison(console: Console, comparison: Comparison, runs: str = "") -> None:

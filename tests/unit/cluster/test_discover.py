@@ -14,6 +14,7 @@ from meshwright.cluster.local import local_cluster, parse_cores
 from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
 from meshwright.cluster.sysfs import Interface, infiniband_rate
+from meshwright.errors import InputError
 from meshwright.hardware import load
 
 CATALOGUE = load()
@@ -94,6 +95,20 @@ def test_devices_come_from_the_bus_with_numa_and_rates(sys_folder):
     assert by_id["mlx5_0"].network_bandwidth_bytes_per_s == 50e9
     assert by_id["eth0"].network_bandwidth_bytes_per_s == 25e9 / 8
     assert by_id["veth1"].network_bandwidth_bytes_per_s == 10e9 / 8
+
+
+def test_a_copy_of_sysfs_is_read_like_the_live_one(sys_folder):
+    copied = load_dump(sys_folder.root, CATALOGUE, "a100")
+    live = assembled(sys_folder, [])
+
+    assert [d.id for d in copied.devices] == [d.id for d in live.devices]
+    assert copied.links == live.links
+    assert copied.devices[0].model.startswith("a100")
+
+
+def test_a_folder_that_is_no_copy_of_sysfs_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no bus/pci/devices in this folder"):
+        load_dump(tmp_path, CATALOGUE)
 
 
 def test_paths_follow_the_pci_tree(sys_folder):
@@ -270,6 +285,7 @@ SHAPED = """
 import json
 from pyroute2 import IPRoute
 from meshwright.cluster.discover import discover
+from meshwright.errors import InputError
 from meshwright.hardware import load
 
 with IPRoute() as netlink:

@@ -29,6 +29,13 @@ def test_the_rank_that_has_not_arrived_is_named_with_collective_and_number():
     assert verdict.waiting == {"all_reduce #12 of 4 KiB": (0, 2)}
 
 
+def test_one_rank_waits_and_several_wait():
+    late = record(1, 11, ended=True)
+
+    assert "rank 0 waits in all_reduce #12 of 4 KiB" in str(explain([record(0, 12), late]))
+    assert "ranks 0, 2 wait in all_reduce #12 of 4 KiB" in str(explain([record(0, 12), late, record(2, 12)]))
+
+
 def test_a_rank_that_left_no_record_is_named_from_what_the_others_saw():
     arrivals = {0: 30, 1: 30, 2: 29}
 

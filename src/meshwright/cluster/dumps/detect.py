@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ...errors import InputError
 from ...files import read_struct, read_text
 from ...hardware import Catalogue
+from ..discover import assemble
 from ..graph import Cluster
 from .hwloc import from_hwloc
 from .matrix import looks_like_matrix
@@ -20,17 +21,26 @@ from .xml import parse_xml
 MAX_BYTES = 32 * 2**20
 MAX_LINES = 200_000
 KNOWN = (
-    "nvidia-smi topo -m, rocm-smi --showtopo, lstopo XML, NCCL topology XML, scontrol show topology, or cluster.json"
+    "nvidia-smi topo -m, rocm-smi --showtopo, lstopo XML, NCCL topology XML, scontrol show topology, "
+    "a folder like /sys, or cluster.json"
 )
 
 
 def load_dump(path: str | os.PathLike[str], catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Read a saved dump or a cluster file; InputError in one line for anything that is neither."""
+    """Read a saved dump, a copy of /sys, or a cluster file; InputError in one line for anything else."""
+    if Path(path).is_dir():
+        return _saved_sysfs(Path(path), catalogue, gpu)
     if Path(path).suffix in {".json", ".toml"}:
         return read_struct(path, Cluster)
     text = read_text(path, max_bytes=MAX_BYTES)
     cluster = parse_dump(text, str(path), catalogue, gpu)
     return replace(cluster, name=Path(path).stem) if cluster.name == str(path) else cluster
+
+
+def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster:
+    if not (folder / "bus/pci/devices").is_dir():
+        raise InputError(f"{folder}: no bus/pci/devices in this folder; expected a copy of /sys, or a file of {KNOWN}")
+    return assemble(Cluster(name=folder.name), catalogue, [], gpu, folder, None)
 
 
 def parse_dump(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:

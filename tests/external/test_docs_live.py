@@ -1,0 +1,142 @@
+"""Commands of the documentation that train, measure or emulate: each is started, on a job or a range small enough."""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from docsite.box import samples
+from meshwright import cli
+from meshwright.train.config import to_toml
+from tests.external.test_docs import EVERY, RUN
+from tests.multiproc.train.jobs import small_job, write_corpus
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# what is added to a command so that it takes seconds; the last of an option given twice holds
+SMALLER = {
+    "bench": ["--ranks", "2", "--min", "1K", "--max", "64K", "--time", "0.01"],
+    "train": ["--steps", "4"],
+    "completion": [],
+    "doctor": [],
+}
+FAULTS = ["slow", "delay", "lose", "cut", "restore", "pause", "kill"]  # in this order on one emulated cluster
+ELSEWHERE = {  # needs what a test has not, or is run by another; parsed by `test_a_command_..._is_understood`
+    "kubectl": "a Kubernetes cluster; the manifest is parsed",
+    "sbatch": "a SLURM cluster; the script is parsed",
+    "srun": "a SLURM cluster; tests/faults/test_doctor.py and tests/multiproc/train take srun's variables",
+    "torchrun --nnodes": "two machines; tests/multiproc/train/test_torchrun.py runs it on one",
+    "torchrun --nproc-per-node 8 -m meshwright -- bench --backend nccl": "eight GPUs",
+    "make": "CI",
+    "python -c": "tests/external/test_docs.py, with the page of mechanisms",
+    "python -m benchmarks": "half an hour of quiet cores",
+    "python examples": "tests/multiproc/test_examples.py",
+}
+HERE = sorted({words for words, _ in EVERY if words.split()[0] in {"meshwright", "torchrun"}})
+STARTED = [
+    words
+    for words in HERE
+    if words.split()[1] not in {*RUN, "emulate"} and not any(words.startswith(start) for start in ELSEWHERE)
+]
+EMULATED = [words for words in HERE if words.startswith("meshwright emulate --")]
+
+
+def test_every_command_of_the_documentation_is_run_or_it_is_said_why_not():
+    run = {*STARTED, *EMULATED, *(words for words in HERE if words.split()[1] in RUN)}
+    run |= {words for words in HERE if words.startswith(("meshwright emulate fault", "meshwright emulate exec"))}
+    run |= {"meshwright emulate list"}
+
+    assert [w for w, _ in EVERY if w not in run and not any(w.startswith(start) for start in ELSEWHERE)] == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("live")
+    samples(made)
+    (made / "job.toml").write_text(to_toml(small_job(write_corpus(made), steps=4)))
+    (made / "train.py").write_text(TRAIN)
+    (made / "home").mkdir()
+    assert cli.run(["topo", "--save", str(made / "dgx.json")]) == 0
+    return made
+
+
+TRAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+t = torch.ones(1)
+dist.all_reduce(t)
+assert t.item() == dist.get_world_size()
+dist.destroy_process_group()
+"""
+
+
+def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    programs = {
+        "meshwright": [sys.executable, "-m", "meshwright"],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+    }
+    environment = {
+        **os.environ,
+        "HOME": str(folder / "home"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    return subprocess.Popen(
+        [*programs[words[0]], *words[1:]], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def outcome(words: list[str], folder: Path) -> tuple[int, str]:
+    process = started(words, folder)
+    return (process.communicate()[0], process.returncode)[::-1]
+
+
+@pytest.mark.parametrize("words", STARTED, ids=str)
+def test_a_command_that_trains_or_measures_runs(words, folder):
+    parts = shlex.split(words.partition(" > ")[0])
+    verb = "train" if parts[0] == "torchrun" else parts[1]
+    if "--resume" in parts:
+        before = ["meshwright", "train", "job.toml", "--ranks", "2", "--run-dir", "begun", "--steps", "4"]
+        assert outcome(before, folder)[0] == 0
+        parts[parts.index("--resume") + 1], verb = "begun", ""
+    small = [] if {"--from", "--print-config"} & {*parts} else SMALLER.get(verb, [])
+    code, out = outcome([*parts, *small], folder)
+
+    assert code == 0 or (verb == "doctor" and code == 1), out  # 1: it has found something
+    assert "Traceback" not in out
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("words", EMULATED, ids=str)
+def test_a_command_in_an_emulated_cluster_runs(words, folder):
+    code, out = outcome(shlex.split(words), folder)
+    if code == 2 and "refuses" in out:
+        pytest.skip(out.strip())
+
+    assert code == 0, out
+
+
+@pytest.mark.netns
+def test_the_faults_of_the_documentation_strike_a_running_cluster(folder):
+    given = [shlex.split(w) for w in HERE if w.startswith("meshwright emulate fault")]
+    assert {words[3] for words in given} == {*FAULTS}
+    cluster = started(shlex.split("meshwright emulate --nodes 2 --ranks-per-node 2 --nic 1Gbps -- sleep 120"), folder)
+    deadline = time.monotonic() + 60
+    while "4 programs running" not in (listed := outcome(["meshwright", "emulate", "list"], folder))[1]:
+        if cluster.poll() is not None and "refuses" in (said := cluster.communicate()[0]):
+            pytest.skip(said.strip())
+        assert time.monotonic() < deadline, listed
+    struck = [
+        (words, *outcome(words, folder))
+        for words in [
+            shlex.split("meshwright emulate exec node1 -- ip -s link"),
+            *sorted(given, key=lambda words: FAULTS.index(words[3])),
+        ]
+    ]
+    cluster.communicate()
+
+    assert [(words, out) for words, code, out in struck if code != 0] == []
+    assert cluster.returncode != 0  # a rank was killed
