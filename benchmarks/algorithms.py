@@ -25,6 +25,7 @@ WAYS = ("parameter_server", "naive", "staggered", "partitioned", "ring", "halvin
 SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
 PASSES = 5
 SMALL_BYTES = 2**18  # up to here a size is measured in every pass, above while its seconds last
+BUFFER_BYTES = 2**17  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
 CLEARLY = 1.15  # two priced or measured times that differ by more are ordered
 
 
@@ -122,7 +123,7 @@ def _plotted(rows: list[dict[str, Any]], ranks: int, draw: Any) -> str:
 
 def work(sizes: list[int], seconds: float) -> None:
     """Measure on one rank of the emulated cluster; rank 0 prints the report."""
-    executor = joined()
+    executor = joined(BUFFER_BYTES)
     bench = Bench(executor)
     networks: list[dict[str, float]] = []
     points = [(name, size) for size in sorted(sizes) for name in WAYS]
@@ -141,10 +142,11 @@ def work(sizes: list[int], seconds: float) -> None:
     executor.transport.close()
 
 
-def joined() -> Any:
+def joined(buffer_bytes: int | None = None) -> Any:
     """Return the executor of this rank of an emulated cluster, over TCP, when all ranks are there.
 
-    Rank 0 keeps the store until every rank has found its peers in it.
+    Rank 0 keeps the store until every rank has found its peers in it. `buffer_bytes` is what the kernel may hold of
+    each connection, at either end; None leaves it to the kernel.
     """
     import torch
     import torch.distributed as dist
@@ -157,6 +159,9 @@ def joined() -> Any:
     master = os.environ["MASTER_ADDR"]
     store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
     executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
+    for connection in executor.transport.connections.values() if buffer_bytes else ():
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            connection.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)
     Bench(executor).barrier()  # until then a slow rank asks rank 0's store for others
     return executor
 

@@ -4,7 +4,7 @@ The messages of a round that share a resource share its rate, so each takes its 
 busiest resource on its way carries all that the round puts on it; what it brings is reduced after that. A message costs
 the network's `message_s` more for each further one of its round out of its sender or into its receiver, and, where
 ranks share a machine's cores, its `crowding_s` for each other one of the round and its `turn_s` for each further rank
-at work in it; all the cores' work together is the least that a schedule takes. Two models:
+at work in it; the cores' work on all messages is the least that a schedule takes. Two models:
 
 as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
               when both its ends are in its round and the resources on its way are done with earlier rounds.
@@ -83,10 +83,8 @@ class PricedSchedule:
         return times
 
     def _work_s(self) -> float:
-        """Return the seconds of all that the ranks' shared cores have to do, whatever runs at once."""
-        sent = [[t for t in transfers if not t.is_local] for transfers in self.schedule.rounds]
-        ranks_at_work = sum(len({rank for t in messages for rank in (t.src, t.dst)}) for messages in sent)
-        return self.network.crowding_s * sum(map(len, sent)) + self.network.turn_s * ranks_at_work
+        """Return the seconds that the ranks' shared cores have to work on messages, whatever runs at once."""
+        return self.network.crowding_s * sum(not t.is_local for transfers in self.schedule.rounds for t in transfers)
 
     def _round(self, transfers: Round) -> _Round:
         share = float(chunk_share(self.schedule))
