@@ -18,7 +18,7 @@ SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a k
 
 
 # modules of this package that serve a benchmark and are none themselves
-HELPERS = {"__main__", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
+HELPERS = {"__main__", "pages", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
 
 
 def main() -> int:

@@ -17,15 +17,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.algorithms import Bench, emulated, joined
+from benchmarks.pages import PAGES, measured_part, write_part
 from benchmarks.result import Result
 
 WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree", "parameter_server")
 SIZES = tuple(2**exponent for exponent in (16, 18, 20, 21))
-BUCKET_BYTES, BUCKETS = 2**20, 4
-ACTIVATION_BYTES, MICRO_BATCHES = 2**19, 4
+BUCKETS, BUCKET_SIZES = 4, (2**18, 2**20)
+MICRO_BATCHES, ACTIVATION_SIZES = 4, (2**16, 2**19)
+STEPS_IN_A_TURN = 3  # steps and computations take longer than messages, and others disturb them more
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 3, 6  # matrix products of a forward and a backward
 PRODUCTS = FORWARD_PRODUCTS + BACKWARD_PRODUCTS
 SIDE = 512  # of the matrices
@@ -43,7 +46,10 @@ def run(arguments: list[str]) -> Result:
         told = {key: float(f"{value:.3g}") for key, value in {**report["network"], **report["compute"]}.items()}
         notes.append(f"{ranks} ranks, what the simulator was told: {told}")
     notes += judged(rows)
-    return Result(f"simulated beside measured, every rank a node with a NIC of {options.nic}", rows, notes)
+    result = Result(f"simulated beside measured, every rank a node with a NIC of {options.nic}", rows, notes)
+    if options.write:
+        write_part(PAGES / "simulator.md", "simulated", measured_part(result))
+    return result
 
 
 def judged(rows: list[dict[str, Any]]) -> list[str]:
@@ -67,6 +73,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--nic", default="200Mbps")
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
     parser.add_argument("--rounds", type=int, default=8, help="turns of every point")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/simulator.md")
     return parser.parse_args(arguments)
 
 
@@ -88,10 +95,10 @@ def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
             found = simulate_collective(traffic, topology, int(size), costs=costs).result
             rows.append(_row(ranks, name, int(size), measured_s, found.time_s / calls))
     for name, measured_s in report["steps_s"].items():
-        program = _program(name, ranks, report["compute"])
+        kind, each = name.rsplit(" ", 1)
+        program = _program(kind, int(each), ranks, report["compute"])
         spans = simulate_step(program, topology, costs=costs).spans
-        size = BUCKET_BYTES * BUCKETS if name == "data parallel" else ACTIVATION_BYTES
-        rows.append(_row(ranks, name, size, measured_s, max(span.end_s for span in spans)))
+        rows.append(_row(ranks, kind, int(each), measured_s, max(span.end_s for span in spans)))
     return rows
 
 
@@ -119,7 +126,7 @@ def _costs(told: dict[str, float]) -> Any:
     )
 
 
-def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
+def _program(name: str, size: int, ranks: int, compute: dict[str, float]) -> Any:
     from meshwright.layout import Layout
     from meshwright.simulate.axes import Comm
     from meshwright.simulate.step import Pass, Stage, StepProgram
@@ -127,10 +134,10 @@ def _program(name: str, ranks: int, compute: dict[str, float]) -> Any:
     forward, backward = Pass(compute_s=compute["forward_s"]), Pass(compute_s=compute["backward_s"])
     cores = compute["cores"]
     if name == "data parallel":
-        bucket = Comm(axis="dp", collective="all_reduce", bytes=BUCKET_BYTES, algorithm="ring")
+        bucket = Comm(axis="dp", collective="all_reduce", bytes=size, algorithm="ring")
         stage = Stage(forward=forward, backward=backward, gradients=(bucket,) * BUCKETS)
         return StepProgram(layout=Layout(dp=ranks), micro_batches=1, stages=(stage,), cores=cores)
-    stage = Stage(forward=forward, backward=backward, output_bytes=ACTIVATION_BYTES)
+    stage = Stage(forward=forward, backward=backward, output_bytes=size)
     layout = Layout(pp=ranks, schedule="gpipe")
     return StepProgram(layout=layout, micro_batches=MICRO_BATCHES, stages=(stage,) * ranks, cores=cores)
 
@@ -143,22 +150,23 @@ def work(sizes: list[int], rounds: int) -> None:
     step = _Steps(executor)
     network = _best([bench.network() for _ in range(3)])
     network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
+    steps = {f"data parallel {size}": partial(step.data_parallel, size) for size in BUCKET_SIZES}
+    steps |= {f"pipeline {size}": partial(step.pipeline, size) for size in ACTIVATION_SIZES}
     turns: dict[str, Any] = {
         "alone": lambda: step.compute(MICRO_BATCHES * PRODUCTS) if rank == 0 else None,
         "together": lambda: step.compute(MICRO_BATCHES * PRODUCTS),
-        "data parallel": step.data_parallel,
-        "pipeline": step.pipeline,
+        **steps,
     }
     points = {f"{name} {size}": step.all_reduce(name, size) for name in WAYS for size in sizes}
     best: dict[str, float] = {}
     for _ in range(rounds):
-        for name, operation in {**turns, **points}.items():
+        for name, operation in [*turns.items()] * STEPS_IN_A_TURN + [*points.items()]:
             calls = _calls(int(name.split()[1])) if name in points else 1
             best[name] = min(best.get(name, math.inf), bench.timed(operation, 0.0, calls))
     report = {
         "network": network,
         "compute": _compute(best["alone"], best["together"], executor.ranks),
-        "steps_s": {name: best[name] for name in ("data parallel", "pipeline")},
+        "steps_s": {name: best[name] for name in steps},
         "times_s": {name: {size: best[f"{name} {size}"] for size in sizes} for name in WAYS},
     }
     if rank == 0:
@@ -199,8 +207,7 @@ class _Steps:
         self._rank, self._ranks = executor.rank, executor.ranks
         self._a, self._b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
         self._ring = build("all_reduce", "ring", self._ranks)
-        self._bucket = torch.zeros(BUCKET_BYTES // 4)
-        self._activation = torch.zeros(ACTIVATION_BYTES // 4)
+        self._tensors = {size: torch.zeros(size // 4) for size in (*BUCKET_SIZES, *ACTIVATION_SIZES)}
 
     def all_reduce(self, name: str, size: int) -> Callable[[], None]:
         """Return an all-reduce of so many bytes."""
@@ -233,26 +240,26 @@ class _Steps:
         for _ in range(products):
             self._a @ self._b
 
-    def data_parallel(self) -> None:
-        """Forward, backward, and the sum of each bucket after the other."""
+    def data_parallel(self, size: int) -> None:
+        """Forward, backward, and the sum of each bucket of so many bytes after the other."""
         self.compute(FORWARD_PRODUCTS)
         self.compute(BACKWARD_PRODUCTS)
         for _ in range(BUCKETS):
-            self._executor.all_reduce(self._bucket, self._ring)
+            self._executor.all_reduce(self._tensors[size], self._ring)
 
-    def pipeline(self) -> None:
-        """GPipe: all forwards, then all backwards, with activations and their gradients between neighbours."""
+    def pipeline(self, size: int) -> None:
+        """GPipe: all forwards, then all backwards, with activations of so many bytes and their gradients."""
         for _ in range(MICRO_BATCHES):
-            self._pass(self._rank - 1, self._rank + 1, FORWARD_PRODUCTS)
+            self._pass(size, self._rank - 1, self._rank + 1, FORWARD_PRODUCTS)
         for _ in range(MICRO_BATCHES):
-            self._pass(self._rank + 1, self._rank - 1, BACKWARD_PRODUCTS)
+            self._pass(size, self._rank + 1, self._rank - 1, BACKWARD_PRODUCTS)
 
-    def _pass(self, before: int, after: int, products: int) -> None:
+    def _pass(self, size: int, before: int, after: int, products: int) -> None:
         if 0 <= before < self._ranks:
-            self._executor.send(self._activation, self._message(before, self._rank))
+            self._executor.send(self._tensors[size], self._message(before, self._rank))
         self.compute(products)
         if 0 <= after < self._ranks:
-            self._executor.send(self._activation, self._message(self._rank, after))
+            self._executor.send(self._tensors[size], self._message(self._rank, after))
 
     def _message(self, src: int, dst: int) -> Any:
         return self._build("send", "direct", self._ranks, root=src, target=dst)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.pages import grid
 from meshwright.plan.cost import NOT_MODELLED
 from meshwright.plan.cost.coefficients import Book
 from meshwright.plan.cost.quantities import Array
@@ -44,16 +45,9 @@ def page(
     sweeps: Sequence[tuple[str, int, float]],
 ) -> str:
     """Return the page as Markdown."""
-    parts = [HEAD, "## Errors by family, in %\n", _grid(table), _sweeps(sweeps), _constants(known), _not_modelled()]
+    parts = [HEAD, "## Errors by family, in %\n", grid(table), _sweeps(sweeps), _constants(known), _not_modelled()]
     parts += [_outliers(data, fitted, out), _runs(data, fitted, out, strange), _unpriced(data)]
     return "\n".join(parts)
-
-
-def _grid(rows: Sequence[dict[str, Any]]) -> str:
-    names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 def _sweeps(sweeps: Sequence[tuple[str, int, float]]) -> str:
@@ -64,7 +58,7 @@ def _sweeps(sweeps: Sequence[tuple[str, int, float]]) -> str:
     return (
         "## Which layout is best\n\nOver sweeps of four layouts or more of one model, machines and "
         f"batch, the layout predicted to be the fastest was {100 * np.mean(values):.1f} % slower than the fastest "
-        f"measured, at worst {100 * max(values):.1f} %.\n\n" + _grid(rows)
+        f"measured, at worst {100 * max(values):.1f} %.\n\n" + grid(rows)
     )
 
 
@@ -82,7 +76,7 @@ def _constants(known: Book) -> str:
     ]
     return (
         f"## The {len(rows)} constants\n\nGain: what left-out runs that use it lose if it is held at its prior.\n\n"
-        + _grid(rows)
+        + grid(rows)
     )
 
 
@@ -98,7 +92,7 @@ def _outliers(data: "Study", fitted: Array, out: Array) -> str:
         if abs(error) > OUTLIER and row.run is not None:
             why = data.reasons.get(row.id) or _why(row.family, row.run.architecture.experts > 0)
             rows.append({"run": row.id, "layout": str(row.run.layout), "error %": f"{100 * error:+.1f}", "why": why})
-    return f"## Outliers\n\nRuns that the fit itself is more than {100 * OUTLIER:.0f} % off.\n\n" + _grid(rows)
+    return f"## Outliers\n\nRuns that the fit itself is more than {100 * OUTLIER:.0f} % off.\n\n" + grid(rows)
 
 
 def _why(family: str, experts: bool) -> str:
@@ -131,7 +125,7 @@ def _runs(data: "Study", fitted: Array, out: Array, strange: Array) -> str:
                 "stack unseen %": next(shares),
             }
         )
-    return "## Every run\n\n" + _grid(rows)
+    return "## Every run\n\n" + grid(rows)
 
 
 def _unpriced(data: "Study") -> str:
@@ -141,4 +135,4 @@ def _unpriced(data: "Study") -> str:
         for row in data.everything
         if row.id not in used
     ]
-    return "## Rows of the file that are not used\n\n" + _grid(rows)
+    return "## Rows of the file that are not used\n\n" + grid(rows)

@@ -14,11 +14,13 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define SAME 1e-12  /* moments closer than this are one, as in engine.py */
 #define FAIR 1e-11  /* relative difference of rates that counts as none */
 #define NONE (-1)
 #define LINE 64 /* bytes of a cache line */
+#define LARGE_PAGE (2u << 20)
 
 typedef int64_t i64;
 typedef int32_t i32;
@@ -474,10 +476,15 @@ static void loop(Engine *e) {
     }
 }
 
-/* Return memory that begins with a cache line, not cleared. */
+/* Return memory that begins with a cache line, not cleared; in large pages where there is much of it. */
 static void *room_for(i64 count, size_t size, int *failed) {
-    void *memory = aligned_alloc(LINE, ((size_t)count * size / LINE + 1) * LINE);
+    size_t bytes = (size_t)count * size, unit = bytes < LARGE_PAGE ? LINE : LARGE_PAGE;
+    size_t whole = (bytes / unit + 1) * unit;
+    void *memory = aligned_alloc(unit, whole);
     if (!memory) *failed = 1;
+#ifdef MADV_HUGEPAGE
+    else if (unit == LARGE_PAGE) madvise(memory, whole, MADV_HUGEPAGE);
+#endif
     return memory;
 }
 

@@ -108,8 +108,9 @@ class _Buckets:
 
     def spent(self, now: float, active: Ints, left: Floats, began: Ints) -> Floats:
         """Return what is left of the active work after the tokens for what began now; the first come first."""
-        idle = np.where(self._burst > 0, self._program.capacity - self.used, 0.0)
-        self._debt = np.maximum(0.0, self._debt - idle * (now - self._at))
+        own = self._burst > 0
+        back = (self._program.capacity[own] - self.used[own]) * (now - self._at)
+        self._debt[own] = np.maximum(0.0, self._debt[own] - back)
         self._at = now
         left = left.copy()
         place = {int(activity): i for i, activity in enumerate(active)}

@@ -120,6 +120,7 @@ class _Step:
         self._crosses = {axis: self._prices.crosses(axis) for axis in get_args(Axis)}
         self._fills_gradients: dict[int, Action] = {}  # of each stage, the last of its actions that does
         self._output: dict[Action, list[int]] = {}  # of each action and replica: what it ended with
+        self._sent: dict[tuple[int, int], int] = {}  # the last message from one rank to another
 
     def timeline(self) -> Timeline:
         """Run the step."""
@@ -206,7 +207,9 @@ class _Step:
         far = self._prices.between_nodes(np.array([src.rank]), np.array([dst.rank]))
         kind = "between" if far else "inside"
         uses = {src.ports[f"{kind} out"]: 1.0, dst.ports[f"{kind} in"]: 1.0, **self._busy_cores(src)}
-        end = self._builder.activity(self._prices.send_s(a, b, size), uses, after=(after,))
+        before = self._sent.get((src.rank, dst.rank), after)  # they follow each other, as on a connection
+        end = self._builder.activity(self._prices.send_s(a, b, size), uses, after=(after, before))
+        self._sent[src.rank, dst.rank] = end
         self._spans.append((end, src.rank, "comm", "send", size, f"{detail} to {dst.rank}"))
         self._spans.append((end, dst.rank, "comm", "recv", size, f"{detail} from {src.rank}"))
         return end

@@ -1,5 +1,7 @@
 """The event engine: max-min shares beside their definition, both engines beside each other, and closed cases."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,6 +46,7 @@ def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
     rates = rng.integers(0 if seed % 9 == 0 else 1, 20, rng.integers(1, 9))
     bursts = rng.integers(0, 30, len(rates)) * (seed % 2)
     resources = [builder.resource(float(rate), float(burst)) for rate, burst in zip(rates, bursts, strict=True)]
+    resources.append(builder.resource(math.inf if seed % 3 else 1000.0))  # that hardly holds anybody back
     for number in range(int(rng.integers(1, 40))):
         chosen = rng.choice(len(resources), min(len(resources), int(rng.integers(0, 4))), replace=False)
         uses = {int(r): float(rng.integers(1, 3)) for r in chosen}
@@ -61,6 +64,26 @@ def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
 
     np.testing.assert_allclose(found.end_s, expected.end_s, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found.start_s, expected.start_s, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_engines_agree_on_many_flows_that_come_and_go_on_shared_links(seed):
+    library = load()
+    if library is None:
+        pytest.skip("no C compiler here")
+    rng = np.random.default_rng(seed)
+    builder = Builder()
+    links = [builder.resource(float(rate)) for rate in rng.uniform(1, 10, 24)]
+    core = builder.resource(60.0)  # at times full, at times not
+    for number in range(500):
+        uses = {links[i]: float(rng.integers(1, 3)) for i in rng.choice(24, 2, replace=False)} | {core: 1.0}
+        after = [number - 100] if number >= 100 else []
+        builder.activity(float(rng.uniform(1, 20)), uses, after=after, delay_s=float(rng.uniform(0, 3)))
+    program = builder.build()
+
+    found, expected = run_native(library, program), run_numpy(program)
+
+    np.testing.assert_allclose(found.end_s, expected.end_s, rtol=1e-9)
 
 
 def test_ranks_on_the_same_cores_share_them_as_flows_share_a_link():

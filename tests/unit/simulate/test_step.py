@@ -61,6 +61,15 @@ def test_activations_take_their_time_between_stages():
     assert [s.name for s in spans if s.lane == "comm" and s.rank == 1] == ["recv", "send"]
 
 
+def test_messages_from_one_stage_to_the_next_arrive_one_after_the_other():
+    stage = Stage(forward=Pass(compute_s=0.25), backward=Pass(compute_s=0.0), output_bytes=10**9)
+
+    spans = simulated(program(Layout(pp=2, schedule="gpipe"), 4, stage=stage))
+
+    arrivals = sorted(s.end_s for s in spans if s.name == "recv" and s.rank == 1)
+    assert arrivals == pytest.approx([0.25 + k * (ALPHA + 1.0) for k in (1, 2, 3, 4)])
+
+
 def test_collectives_of_each_layer_stand_in_the_way_of_compute():
     comm = Comm(axis="tp", collective="all_reduce", bytes=10**8, algorithm="ring")
     work = Pass(compute_s=1.0, layers=4, comms=(comm, comm))
