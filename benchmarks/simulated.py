@@ -28,7 +28,7 @@ WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree",
 SIZES = tuple(2**exponent for exponent in (16, 18, 20, 21))
 BUCKETS, BUCKET_SIZES = 4, (2**18, 2**20)
 MICRO_BATCHES, ACTIVATION_SIZES = 4, (2**16, 2**19)
-STEPS_IN_A_TURN = 3  # steps and computations take longer than messages, and others disturb them more
+OFTEN = 3  # times a turn: steps, computations and small messages, which others disturb most
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 3, 6  # matrix products of a forward and a backward
 PRODUCTS = FORWARD_PRODUCTS + BACKWARD_PRODUCTS
 SIDE = 512  # of the matrices
@@ -148,8 +148,6 @@ def work(sizes: list[int], rounds: int) -> None:
     rank = executor.rank
     bench = Bench(executor)
     step = _Steps(executor)
-    network = _best([bench.network() for _ in range(3)])
-    network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
     steps = {f"data parallel {size}": partial(step.data_parallel, size) for size in BUCKET_SIZES}
     steps |= {f"pipeline {size}": partial(step.pipeline, size) for size in ACTIVATION_SIZES}
     turns: dict[str, Any] = {
@@ -158,11 +156,17 @@ def work(sizes: list[int], rounds: int) -> None:
         **steps,
     }
     points = {f"{name} {size}": step.all_reduce(name, size) for name in WAYS for size in sizes}
+    large = {name: point for name, point in points.items() if _calls(int(name.split()[1])) == 1}
+    often = turns | {name: point for name, point in points.items() if name not in large}
+    networks: list[dict[str, float]] = []
     best: dict[str, float] = {}
     for _ in range(rounds):
-        for name, operation in [*turns.items()] * STEPS_IN_A_TURN + [*points.items()]:
+        networks.append(bench.network())
+        for name, operation in [*often.items()] * OFTEN + [*large.items()]:
             calls = _calls(int(name.split()[1])) if name in points else 1
             best[name] = min(best.get(name, math.inf), bench.timed(operation, 0.0, calls))
+    network = _best(networks)
+    network["eager_bytes"] = step.eager_bytes(bench, network["bandwidth_bytes_per_s"])
     report = {
         "network": network,
         "compute": _compute(best["alone"], best["together"], executor.ranks),

@@ -23,15 +23,17 @@ def cache_folder() -> Path:
     return folder
 
 
-def compiled(source: Path, flags: Sequence[str], folder: Path) -> Path:
+def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequence[Path] = ()) -> Path:
     """Return the shared library of `source` for this machine in `folder`, compiling it if it is not there.
 
+    `included`: the files of this package that it includes.
     OSError without a compiler or a place to write, CalledProcessError where the compiler refuses.
     """
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise FileNotFoundError("no C compiler on PATH")
-    parts = (source.read_text(), compiler, " ".join(flags), platform.machine(), _processor())
+    text = "".join(file.read_text() for file in (source, *included))
+    parts = (text, compiler, " ".join(flags), platform.machine(), _processor())
     path = folder / f"{source.stem}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
     if not path.exists():
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")

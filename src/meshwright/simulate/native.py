@@ -16,6 +16,7 @@ from .engine import run_numpy
 from .program import Outcome, Program, check_reached
 
 SOURCE = Path(__file__).with_name("engine.c")
+INCLUDED = (Path(__file__).with_name("sharing.h"),)
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
 @functools.cache
 def _load() -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL(str(compiled(SOURCE, FLAGS, cache_folder())))
+        return ctypes.CDLL(str(compiled(SOURCE, FLAGS, cache_folder(), INCLUDED)))
     except (OSError, subprocess.SubprocessError) as error:
         _log.info("the simulator's engine in C is not used: %s", error)
         return None
