@@ -201,7 +201,7 @@ def _growth() -> list[dict[str, Any]]:
         ("random messages, four share a port", partial(_random_messages, at_once=4), (64, 128, 256, 512, 1024)),
     ):
         programs = [make(ranks) for ranks in sizes]
-        tries = [[_timed(lambda program=program: run(program))[0] for program in programs] for _ in range(7)]
+        tries = [[_timed(lambda program=program: run(program))[0] for program in programs] for _ in range(15)]
         flows, seconds = [program.activities for program in programs], np.min(tries, axis=0)
         exponent = float(np.polyfit(np.log(flows), np.log(seconds), 1)[0])
         each = ", ".join(f"{n:,}: {s / n * 1e6:.2f}" for n, s in zip(flows, seconds, strict=True))
