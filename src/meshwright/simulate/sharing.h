@@ -17,6 +17,7 @@
 #define FAIR 1e-11  /* relative difference of rates that counts as none */
 #define NONE (-1)
 #define LINE 64 /* bytes of a cache line */
+#define WAYS 4  /* of the heap of moments: four of them fit into a cache line */
 
 typedef int64_t i64;
 typedef int32_t i32;
@@ -118,7 +119,7 @@ static void put(Engine *e, i32 at, Moment moment) {
 static void sift_up(Engine *e, i32 at) {
     Moment moved = e->heap[at];
     while (at > 0) {
-        i32 above = (at - 1) / 2;
+        i32 above = (at - 1) / WAYS;
         if (e->heap[above].key <= moved.key) break;
         put(e, at, e->heap[above]);
         at = above;
@@ -129,9 +130,10 @@ static void sift_up(Engine *e, i32 at) {
 static void sift_down(Engine *e, i32 at) {
     Moment moved = e->heap[at];
     for (;;) {
-        i32 below = 2 * at + 1;
-        if (below >= e->heap_size) break;
-        if (below + 1 < e->heap_size && e->heap[below + 1].key < e->heap[below].key) below++;
+        i32 first = WAYS * at + 1, below = first;
+        if (first >= e->heap_size) break;
+        for (i32 other = first + 1; other < first + WAYS && other < e->heap_size; other++)
+            below = e->heap[other].key < e->heap[below].key ? other : below;
         if (e->heap[below].key >= moved.key) break;
         put(e, at, e->heap[below]);
         at = below;
