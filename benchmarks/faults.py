@@ -44,15 +44,16 @@ def run(arguments: list[str]) -> Result:
     for name, (_, _, count) in PARTS.items():
         parser.add_argument(f"--{name}", type=int, default=count)
     options = parser.parse_args(arguments)
-    rows = _known_rows()
+    fresh: dict[str, list[Row]] = {}
     for name in [] if options.docs else options.only.split(","):
         function, module, _ = PARTS[name]
         with tempfile.TemporaryDirectory() as place:
             part = getattr(importlib.import_module(f"benchmarks.{module}"), function)
             found = part(Path(place), random.Random(options.seed), getattr(options, name))
         commit = describe_machine()["commit"]
-        rows = [row for row in rows if row["part"] != name]
-        rows += [{"part": name} | _told(row) | {"seed": options.seed, "commit": commit} for row in found]
+        fresh[name] = [{"part": name} | _told(row) | {"seed": options.seed, "commit": commit} for row in found]
+    rows = [row for row in _known_rows() if row["part"] not in fresh]  # read late: another may have been measuring
+    rows += [row for some in fresh.values() for row in some]
     rows.sort(key=lambda row: list(PARTS).index(row["part"]))
     if options.docs:
         before, _, rest = PAGE.read_text().partition(BEGIN)

@@ -25,6 +25,7 @@ from meshwright.train.checkpoint.saver import Saver
 from tests.faults.hostile.corpus import Payload
 
 REPOSITORY = Path(__file__).parents[1]
+MOST_WRITES = 10  # for one that is killed before its end
 
 
 def _tensors() -> dict[str, Any]:
@@ -102,9 +103,11 @@ def writer_kills(place: Path, rng: random.Random, count: int) -> list[Row]:
         folder.mkdir()
         save(folder)
         whole_s = statistics.median(_in_a_child(context, save, folder, None) or 0.0 for _ in range(5))
-        left_good = cut_off = 0
-        for number in range(count):
-            cut_off += _in_a_child(context, save, folder, 1.2 * whole_s * number / count) is None
+        left_good = killed = begun = 0
+        while killed < count and begun < MOST_WRITES * count:  # one that ended before its kill does not count
+            delay_s = rng.random() * whole_s
+            killed += _in_a_child(context, save, folder, delay_s) is None
+            begun += 1
             left_good += (fine := good(folder))
             if not fine:
                 save(folder)
@@ -112,9 +115,9 @@ def writer_kills(place: Path, rng: random.Random, count: int) -> list[Row]:
             {
                 "fault": "writer killed",
                 "system": system,
-                "times": count,
-                "before its end": cut_off,
-                "the last one loads, none in part": left_good,
+                "times": killed,
+                "of writes": begun,
+                "after which the last one did not load": begun - left_good,
             }
         )
     return rows

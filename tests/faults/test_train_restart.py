@@ -3,8 +3,10 @@
 import json
 import os
 import random
+import signal
 import statistics
 
+import msgspec
 import pytest
 
 from meshwright.layout import Layout
@@ -12,7 +14,7 @@ from meshwright.train.run_folder import RunFolder
 from tests.faults.jobs import Job, events, final_weights, kill, steps_done
 from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 STEPS, EVERY = 300, 25
 
 
@@ -23,10 +25,13 @@ def begin(tmp_path_factory):
     corpus = write_corpus(base)
     jobs = []
 
-    def run(name: str, layout: str = "dp=4,mbs=2", **settings: object) -> tuple[RunFolder, Job]:
+    def run(
+        name: str, layout: str = "dp=4,mbs=2", timeout_s: float = 30.0, **settings: object
+    ) -> tuple[RunFolder, Job]:
         train = {"steps": STEPS, "checkpoint_every": EVERY, "validate_every": 10**6, "record": False}
         job = small_job(corpus, **(train | settings))
-        folder = write_run(base / name, job, Layout.parse(layout))
+        launch = msgspec.structs.replace(job.launch, timeout_s=timeout_s)
+        folder = write_run(base / name, msgspec.structs.replace(job, launch=launch), Layout.parse(layout))
         environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"}
         jobs.append(Job(["--resume", str(folder.path)], environment))
         return folder, jobs[-1]
@@ -97,5 +102,19 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_by_itself(begin, undisturbed
 
     assert code == 0, errors
     assert flight_records(folder) == {0, 1, 3}
+    assert (losses(folder), final_weights(folder)) == undisturbed
+    assert job.nobody_is_left()
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_for_longer_than_the_timeout_is_named_and_the_job_goes_on(begin, undisturbed):
+    folder, job = begin("stopped", timeout_s=15.0)
+    job.wait_until(lambda: steps_done(folder) > 60, timeout_s=150)
+
+    kill(folder, 1, signal.SIGSTOP)
+    code, errors = job.end(timeout_s=150)
+
+    assert code == 0, errors
+    assert {event.rank: event.culprit for event in events(folder, "failure")} == {0: 1, 2: 1, 3: 1}
     assert (losses(folder), final_weights(folder)) == undisturbed
     assert job.nobody_is_left()
