@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks
+from benchmarks.pages import refresh
 from benchmarks.result import describe_machine, print_table
 
 SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a keyword
@@ -39,6 +40,7 @@ def main() -> int:
     document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
     path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"\nwritten: {path}")
+    refresh()
     return 0
 
 

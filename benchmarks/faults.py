@@ -1,9 +1,8 @@
 """Faults: what becomes of a job, a checkpoint or a reader, beside plain Gloo and DCP on the same faults.
 
 Each row is one kind of fault, how often it was done, and what came of it. `python -m benchmarks faults` does all parts
-(more than an hour on two cores); `--only kills,junk` does some and keeps the other rows of the results. `--docs` writes
-the table of the results into docs/faults.md and measures nothing. Other options: --seed N, and of each part how often,
-such as `--kills 8`.
+(more than an hour on two cores); `--only kills,junk` does some and keeps the other rows of the results. Other
+options: --seed N, and of each part how often, such as `--kills 8`.
 """
 
 import argparse
@@ -12,7 +11,6 @@ import json
 import random
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.faults_rig import RANKS, Row
 from benchmarks.result import Result, describe_machine
@@ -31,21 +29,18 @@ PARTS = {  # the function, its module, and how often
 }
 KEYS = ("fault", "system", "times")
 RESULTS = Path(__file__).with_name("results") / "faults.json"
-PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
-BEGIN, END = "<!-- measured -->\n", "<!-- end of measured -->\n"
 
 
 def run(arguments: list[str]) -> Result:
     """Do the parts that are asked for, one after the other, and return the rows of all."""
     parser = argparse.ArgumentParser(prog="benchmarks faults")
     parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--docs", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     for name, (_, _, count) in PARTS.items():
         parser.add_argument(f"--{name}", type=int, default=count)
     options = parser.parse_args(arguments)
     fresh: dict[str, list[Row]] = {}
-    for name in [] if options.docs else options.only.split(","):
+    for name in options.only.split(","):
         function, module, _ = PARTS[name]
         with tempfile.TemporaryDirectory() as place:
             part = getattr(importlib.import_module(f"benchmarks.{module}"), function)
@@ -55,9 +50,6 @@ def run(arguments: list[str]) -> Result:
     rows = [row for row in _known_rows() if row["part"] not in fresh]  # read late: another may have been measuring
     rows += [row for some in fresh.values() for row in some]
     rows.sort(key=lambda row: list(PARTS).index(row["part"]))
-    if options.docs:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + _table(rows) + END + rest.partition(END)[2])
     return Result("Faults", rows, [f"{RANKS} ranks on one machine unless said otherwise; a row says when it was made"])
 
 
@@ -69,9 +61,3 @@ def _told(row: Row) -> Row:
     """Return a row with what came of it in one column: each fault has figures of its own."""
     told = ", ".join(f"{name} {value}" for name, value in row.items() if name not in KEYS)
     return {name: row[name] for name in KEYS} | {"what came of it": told}
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| fault | system | times | what came of it |", "|---|---|---|---|"]
-    lines += ["| " + " | ".join(str(row[name]) for name in (*KEYS, "what came of it")) + " |" for row in rows]
-    return "\n".join(lines) + "\n"

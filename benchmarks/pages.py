@@ -1,12 +1,30 @@
-"""Tables of measurements in the pages of docs/: written between two marks by the benchmark that measured them."""
+"""Tables of measurements in the pages of docs/: what benchmarks/results holds, put between marks, never typed.
 
+A page asks for the results of a benchmark by two lines: `<!-- measured: NAME -->` and `<!-- end of NAME -->`.
+"""
+
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, describe_machine
-
 PAGES = Path(__file__).parents[1] / "docs"
+RESULTS = Path(__file__).parent / "results"
+PART = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
+
+
+def refresh() -> None:
+    """Write every page anew whose results have changed."""
+    for page in sorted(PAGES.rglob("*.md")):
+        text = page.read_text()
+        if (now := with_results(text)) != text:
+            page.write_text(now)
+
+
+def with_results(text: str) -> str:
+    """Return a page's text with the table of each part as benchmarks/results has it."""
+    return PART.sub(lambda part: _part(part[1]), text)
 
 
 def grid(rows: Sequence[dict[str, Any]]) -> str:
@@ -17,25 +35,20 @@ def grid(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_part(page: Path, name: str, text: str) -> None:
-    """Put text between the marks of a part of a page; ValueError where the page has no such part."""
-    first, last = f"<!-- {name}: written by `python -m benchmarks {name} --write` -->\n", f"<!-- end of {name} -->"
-    before, opening, rest = page.read_text().partition(first)
-    _, closing, after = rest.partition(last)
-    if not opening or not closing:
-        raise ValueError(f"{page}: expected the lines {first.strip()!r} and {last!r}")
-    page.write_text(f"{before}{first}\n{text}\n{last}{after}")
-
-
-def measured_part(result: Result) -> str:
+def _part(name: str) -> str:
     """Return rows with four digits, notes, and the machine that they were measured on."""
-    machine = describe_machine()
-    where = f"{machine['cores']} cores of {machine['cpu']}, Linux {machine['kernel']}, commit {machine['commit']}"
-    notes = "".join(f"- {note}\n" for note in [*result.notes, where])
-    return grid([{name: _cell(value) for name, value in row.items()} for row in result.rows]) + "\n" + notes
+    found = json.loads((RESULTS / f"{name}.json").read_text())
+    machine = found["machine"]
+    where = (
+        f"`python -m benchmarks {name}`: {machine['cores']} cores of {machine['cpu']}, Linux {machine['kernel']}, "
+        f"torch {machine['torch']}, commit {machine['commit']}"
+    )
+    notes = "".join(f"- {note}\n" for note in [*found["notes"], where])
+    table = grid([{key: _cell(value) for key, value in row.items()} for row in found["rows"]])
+    return f"<!-- measured: {name} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "yes" if value is True else "**no**" if value is False else str(value)
+    return "yes" if value is True else "**no**" if value is False else "" if value is None else str(value)

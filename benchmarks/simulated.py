@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 from benchmarks.algorithms import Bench, emulated, joined
-from benchmarks.pages import PAGES, measured_part, write_part
 from benchmarks.result import Result
 
 WAYS = ("ring", "halving_doubling", "recursive_doubling", "partitioned", "tree", "parameter_server")
@@ -46,10 +45,7 @@ def run(arguments: list[str]) -> Result:
         told = {key: float(f"{value:.3g}") for key, value in {**report["network"], **report["compute"]}.items()}
         notes.append(f"{ranks} ranks, what the simulator was told: {told}")
     notes += judged(rows)
-    result = Result(f"simulated beside measured, every rank a node with a NIC of {options.nic}", rows, notes)
-    if options.write:
-        write_part(PAGES / "simulator.md", "simulated", measured_part(result))
-    return result
+    return Result(f"simulated beside measured, every rank a node with a NIC of {options.nic}", rows, notes)
 
 
 def judged(rows: list[dict[str, Any]]) -> list[str]:
@@ -73,7 +69,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--nic", default="200Mbps")
     parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=list(SIZES))
     parser.add_argument("--rounds", type=int, default=8, help="turns of every point")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/simulator.md")
     return parser.parse_args(arguments)
 
 

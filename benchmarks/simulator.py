@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pages import PAGES, measured_part, write_part
 from benchmarks.result import Result
 
 REFERENCE = Path(__file__).parents[1] / "tests" / "external" / "simgrid" / "reference.json"
@@ -26,7 +25,6 @@ def run(arguments: list[str]) -> Result:
     """Check every target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks simulator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out what takes longer than ten seconds")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/simulator.md")
     options = parser.parse_args(arguments)
     checks: list[Callable[[], list[dict[str, Any]]]] = [_formulas, _simgrid, _ring, _step, _folded, _bounded, _growth]
     rows: list[dict[str, Any]] = []
@@ -34,10 +32,7 @@ def run(arguments: list[str]) -> Result:
         rows += check()
         print(f"{rows[-1]['what']}: {rows[-1]['found']:.3g} {rows[-1]['unit']}", flush=True)
     notes = ["seconds: processor time on one core, whatever else runs; of everything from the schedule to the result"]
-    result = Result("simulator", rows, notes)
-    if options.write:
-        write_part(PAGES / "simulator.md", "simulator", measured_part(result))
-    return result
+    return Result("simulator", rows, notes)
 
 
 def _row(what: str, found: float, unit: str, target: float, note: str = "") -> dict[str, Any]:

@@ -1,0 +1,26 @@
+"""Tables of measurements in docs/ are those of benchmarks/results, not typed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import PAGES, PART, RESULTS, with_results
+
+WITH_PARTS = [page for page in sorted(PAGES.rglob("*.md")) if "<!-- measured:" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_PARTS, ids=lambda page: page.stem)
+def test_a_page_shows_what_the_results_say(page: Path):
+    text = page.read_text()
+
+    assert with_results(text) == text
+    assert len(PART.findall(text)) == len(re.findall("<!-- measured:", text))  # every part is closed
+
+
+def test_every_part_has_results_and_a_changed_table_is_noticed():
+    text = next(page for page in WITH_PARTS if page.stem == "simulator").read_text()
+    shown = PART.findall(text)
+
+    assert set(shown) <= {path.stem for path in RESULTS.iterdir()}
+    assert with_results(text.replace("| yes |", "| no |")) == text
