@@ -1,6 +1,7 @@
 """Tables of measurements in the pages of docs/: what benchmarks/results holds, put between marks, never typed.
 
-A page asks for the results of a benchmark by two lines: `<!-- measured: NAME -->` and `<!-- end of NAME -->`.
+A page asks for the results of a benchmark by two lines: `<!-- measured: NAME -->` and `<!-- end of NAME -->`; for some
+of the rows by `<!-- measured: NAME column=value -->`.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 
 PAGES = Path(__file__).parents[1] / "docs"
 RESULTS = Path(__file__).parent / "results"
-PART = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
+PART = re.compile(r"<!-- measured: (\w+)((?: \S+=\S+)*) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
 
 
 def refresh() -> None:
@@ -24,7 +25,7 @@ def refresh() -> None:
 
 def with_results(text: str) -> str:
     """Return a page's text with the table of each part as benchmarks/results has it."""
-    return PART.sub(lambda part: _part(part[1]), text)
+    return PART.sub(lambda part: _part(part[1], part[2]), text)
 
 
 def grid(rows: Sequence[dict[str, Any]]) -> str:
@@ -35,8 +36,8 @@ def grid(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _part(name: str) -> str:
-    """Return rows with four digits, notes, and the machine that they were measured on."""
+def _part(name: str, chosen: str) -> str:
+    """Return the chosen rows with four digits, notes, and the machine that they were measured on."""
     found = json.loads((RESULTS / f"{name}.json").read_text())
     machine = found["machine"]
     where = (
@@ -44,11 +45,13 @@ def _part(name: str) -> str:
         f"torch {machine['torch']}, commit {machine['commit']}"
     )
     notes = "".join(f"- {note}\n" for note in [*found["notes"], where])
-    table = grid([{key: _cell(value) for key, value in row.items()} for row in found["rows"]])
-    return f"<!-- measured: {name} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"
+    wanted = dict(word.split("=", 1) for word in chosen.split())
+    rows = [row for row in found["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
+    table = grid([{key: _cell(value) for key, value in row.items()} for row in rows])
+    return f"<!-- measured: {name}{chosen} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return "yes" if value is True else "**no**" if value is False else "" if value is None else str(value)
