@@ -145,12 +145,14 @@ def parallelize(
     max_grad_norm: float = 0.0,
     autocast: torch.dtype | None = None,
     seed: int = 0,
+    compiled: bool = False,
 ) -> Trained:
     """Split `model` as the plan says; called on all ranks with the same weights on each.
 
     `optimizer` makes an optimiser of what a rank holds of the model. A model without `split_rules()` is captured with
     the input `example` to find how tensor parallelism cuts it. What `nn.Dropout` drops follows from `seed`, the step
-    and the sample, whatever the layout. Raises InputError where the layout cannot be run.
+    and the sample, whatever the layout. `compiled` compiles the layers of each ModuleList, or the whole model. Raises
+    InputError where the layout cannot be run.
     """
     layout = plan.layout
     module: nn.Module = WithLoss(model, loss)
@@ -162,7 +164,7 @@ def parallelize(
         rules = derived_rules(model, (example,))
         model.split_rules = lambda: rules  # type: ignore[assignment]
     device = next(model.parameters()).device
-    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed)
+    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed, compiled)
     return Trained(build_engine(module, plan, settings), plan)
 
 

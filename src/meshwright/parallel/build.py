@@ -4,6 +4,7 @@ from torch import nn
 
 from ..errors import InputError
 from ..layout import Layout, Plan
+from .compiled import check_compilable
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
 from .mesh import Mesh
@@ -18,7 +19,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     engine from then on. Raises InputError where the layout cannot be run.
     """
     layout = plan.layout
-    check_runnable(layout)
+    check_runnable(layout, compiled=settings.compiled)
     if layout.is_plain:
         return DataParallel(module, plan, settings)
     if settings.compression != "none":
@@ -31,8 +32,10 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     return Sharded(module, mesh, plan, settings)
 
 
-def check_runnable(layout: Layout, where: str = "--layout") -> None:
-    """Raise InputError unless there is an engine for `layout`."""
+def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False) -> None:
+    """Raise InputError unless there is an engine for `layout`, one that can run compiled layers where asked for."""
+    if compiled:
+        check_compilable(layout, where)
     if layout.mode != "sync":
         raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
     problem = _pipeline_problem(layout) if layout.pp > 1 else ""

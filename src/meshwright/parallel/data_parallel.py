@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..layout import Plan
 from . import dropout
+from .compiled import compile_layers
 from .compression import Compressor, make_compressor
 from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
 
@@ -110,6 +111,8 @@ class DataParallel:
         self.settings = settings
         self.module = module
         dropout.prepare_dropout(module)
+        if settings.compiled:
+            compile_layers(module)
         self.optimizer = settings.optimizer(module)
         self.data_ranks = plan.layout.dp
         self.data_rank = dist.get_rank() if self.data_ranks > 1 else 0

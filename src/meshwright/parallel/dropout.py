@@ -9,9 +9,10 @@ import contextlib
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -79,12 +80,7 @@ class Dropout(nn.Module):
             return x
         if _now is None:
             return F.dropout(x, self.p)
-        rows, rest = divmod(x.shape[0], _now.samples)
-        if rest:
-            raise InputError(f"dropout: {_now.samples} samples do not divide an input of {x.shape[0]} rows")
-        seeds = [_seed(_now, sample, self.place) for sample in range(_now.samples)]
-        parts = x if rows == 1 else x.view(_now.samples, rows, *x.shape[1:])
-        return seeded_dropout(parts, self.p, seeds, self.positions, self.length).view_as(x)
+        return _masked(self, x, _now)
 
 
 def prepare_dropout(module: nn.Module, positions: Tensor | None = None, length: int = 0) -> None:
@@ -112,6 +108,19 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.train(was)
+
+
+def _drawn(part: Dropout, x: Tensor, moment: Moment) -> Tensor:
+    rows, rest = divmod(x.shape[0], moment.samples)
+    if rest:
+        raise InputError(f"dropout: {moment.samples} samples do not divide an input of {x.shape[0]} rows")
+    seeds = [_seed(moment, sample, part.place) for sample in range(moment.samples)]
+    parts = x if rows == 1 else x.view(moment.samples, rows, *x.shape[1:])
+    return seeded_dropout(parts, part.p, seeds, part.positions, part.length).view_as(x)
+
+
+# compiled layers leave it to Python, for the seeds are no constants
+_masked: Callable[[Dropout, Tensor, Moment], Tensor] = torch.compiler.disable(_drawn)  # type: ignore[no-untyped-call]
 
 
 def _seed(moment: Moment, sample: int, place: int) -> int:

@@ -64,6 +64,7 @@ class Settings(NamedTuple):
     max_grad_norm: float = 0.0  # gradients are scaled down to this global norm; 0: never
     autocast: torch.dtype | None = None  # forward runs in this type, weights stay as they are
     seed: int = 0  # of random numbers inside the model, equal on all ranks
+    compiled: bool = False  # torch.compile each layer
     compression: Compression = "none"  # plain data parallelism: of gradients on their way
     powersgd_rank: int = 4
 

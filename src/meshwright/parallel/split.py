@@ -22,6 +22,7 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from .buckets import Buckets
 from .channel import Channel, Stopwatch
+from .compiled import compile_layers
 from .context import held_positions, split_context
 from .dropout import prepare_dropout
 from .engine import Settings, Shard, live_tensors, make_state, state_of
@@ -94,6 +95,8 @@ class SplitPart:
             name: at._replace(owner=at.owner and name not in shared)
             for name, at in ((name, placements[p]) for name, p in module.named_parameters())
         }
+        if settings.compiled:
+            compile_layers(module)
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
             shard(module, mesh, layout)

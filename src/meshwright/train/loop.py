@@ -252,6 +252,7 @@ def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Se
         max_grad_norm=config.optimizer.max_grad_norm,
         autocast=torch.bfloat16 if half else None,
         seed=config.train.seed,
+        compiled=config.train.compile,
         compression=config.data_parallel.compression,
         powersgd_rank=config.data_parallel.powersgd_rank,
     )

@@ -73,6 +73,10 @@ def prepare(
     )
     check(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
+    if config.train.compile:
+        check_runnable(plan.layout, compiled=True)
+        missing = (*plan.predicted.not_modelled, "torch.compile: operators are timed one by one")
+        plan = msgspec.structs.replace(plan, predicted=msgspec.structs.replace(plan.predicted, not_modelled=missing))
     cluster = msgspec.structs.replace(cluster, measured=measured)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
@@ -130,7 +134,7 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
                 f"--layout {text}: dp = {layout.dp} does not divide the global batch {config.train.global_batch}"
             )
         layout = msgspec.structs.replace(layout, mbs=share)
-    check_runnable(layout)
+    check_runnable(layout, compiled=config.train.compile)
     sizes = {"global_batch": config.train.global_batch, "seq_len": config.data.seq_len}
     broken = illegal(layout, config.model, **sizes)
     if broken:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...layout import Plan
 from ...parallel import dropout
+from ...parallel.compiled import compile_layers
 from ...parallel.data_parallel import DataParallel, marked_last
 from ...parallel.engine import live_tensors
 from ...timeline import Span
@@ -48,6 +49,8 @@ class JobTask:
         self._settings = engine_settings(config, device, self.recorder)
         torch.manual_seed(config.train.seed)
         self.module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
+        if config.train.compile and not config.data_parallel.is_local:  # otherwise the island's engine does
+            compile_layers(self.module)
         self.parameters: list[Tensor] = list(self.module.parameters())
         self._feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self._engine = None
