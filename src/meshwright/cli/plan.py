@@ -51,6 +51,8 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 @click.option("--tokens", metavar="COUNT", help="Tokens of the whole training (13T).")
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
 @click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
+@click.option("--modes", is_flag=True, help="Asynchronous data parallel beside the best synchronous layout.")
+@click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker so many times slower (3).")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
 @click.option("--mfu", metavar="SHARE", type=float, help="Share of the peak in the arithmetic (0.5).")
 @click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="In the arithmetic.")
@@ -87,6 +89,9 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
+    chosen += ["--modes"] if given["modes"] else []
+    if given["slow"] is not None and not given["modes"]:
+        raise InputError("--slow: needs --modes")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
     if given["params"] is not None and chosen not in ([], ["--mfu"]):
@@ -119,6 +124,8 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     _tell_places(setting.cluster)
     if given["scaling"] is not None:
         return _scaling(setting, given, console)
+    if given["modes"]:
+        return _modes(setting, given, console)
     if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
         return _solve(setting, given, catalogue, console)
     return _price(setting, given, console) if given["layout"] is not None else _search(setting, given, model, console)
@@ -316,6 +323,18 @@ def _scaling(setting: "Setting", given: dict[str, Any], console: "Console") -> i
         click.echo(to_json(curve))
     else:
         show_scaling(console, curve)
+    return 0
+
+
+def _modes(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
+    from ..plan.modes import priced_modes
+    from ..report.planning import show_modes
+
+    modes = priced_modes(setting, slow=1.0 if given["slow"] is None else given["slow"])
+    if given["as_json"]:
+        click.echo(to_json(modes))
+    else:
+        show_modes(console, modes)
     return 0
 
 

@@ -89,6 +89,8 @@ def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
 def priced_layout(setting: Setting, text: str) -> Row:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
     layout = Layout.parse(text, world_size=setting.gpus)
+    if layout.mode != "sync":
+        raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
     broken = illegal(
         layout,
         setting.architecture,

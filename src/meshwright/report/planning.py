@@ -10,6 +10,7 @@ from ..layout import Layout
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Need, Solution
+from ..plan.modes import ModePrice, fastest
 from ..plan.study import Row, Study
 from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
@@ -185,6 +186,33 @@ def show_comparison_of_clusters(console: Console, comparison: Comparison) -> Non
     for side in sides:
         if side.rule:
             console.print(f"{side.cluster}: {side.rule}", highlight=False)
+
+
+def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:
+    """Print asynchronous modes below the best synchronous layout."""
+    table = _table("modes of data parallelism; a step is one global batch")
+    for name in ("step", "tokens/s a GPU", "exposed", "sent a step", "busiest server"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("mode", overflow="fold")
+    table.add_column("layout of a worker", overflow="fold")
+    for mode in modes:
+        alone = mode.workers == 1
+        table.add_row(
+            format_time(mode.step_time_s),
+            f"{mode.tokens_per_s_per_gpu:,.0f}",
+            format_time(mode.exposed_comm_s),
+            "" if alone else format_bytes(round(mode.wire_bytes)),
+            "" if alone else format_bytes(round(mode.server_link_bytes)),
+            mode.name,
+            layout_text(mode.layout),
+        )
+    console.print(table)
+    best, sync = fastest(modes), modes[0]
+    console.print(
+        f"{best.name} has the shortest step, {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous; what "
+        "a mode costs in accuracy is not priced",
+        highlight=False,
+    )
 
 
 def show_scaling(console: Console, scaling: Scaling) -> None:

@@ -124,6 +124,21 @@ def test_the_scaling_curve_is_printed(capsys):
     assert "linear" in text.splitlines()[-1]
 
 
+def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout(capsys):
+    rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)
+    slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)
+    text = answer(capsys, *SMALL, "--modes").out
+    bytes_of = {row["name"]: row["wire_bytes"] for row in rows}
+
+    assert rows[0]["name"] == "synchronous"
+    assert "as fast as synchronous" in " ".join(text.split())
+    assert bytes_of["local SGD, H = 10"] == pytest.approx(5 * bytes_of["DiLoCo, H = 50"])
+    assert bytes_of["parameter server, s = 0"] == bytes_of["parameter server, s = 4"]
+    assert min(slowed, key=lambda row: row["step_time_s"])["name"].startswith("DiLoCo")
+    by_name = {row["name"]: row["step_time_s"] for row in slowed}
+    assert by_name["parameter server, s = 4"] <= by_name["parameter server, s = 0"]
+
+
 def test_the_duplex_figure_is_called_out(capsys):
     captured = answer(capsys, *SMALL, "--intra", "600GB/s", "--inter", "3200Gbps", "--json")
 
@@ -153,6 +168,10 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*SMALL, "--precision", "int3"], "precision"),
         ([*SMALL, "--gpus", "12"], "12 GPUs are not a multiple of the 8 of a dgx-a100-80g"),
         ([*SMALL[:3], "--cluster", "dgx-b100", "--global-batch", "8"], "did you mean dgx-"),
+        ([*SMALL, "--layout", "dp=16,mode=async"], "priced beside each other by --modes"),
+        ([*SMALL, "--slow", "2"], "--slow: needs --modes"),
+        ([*SMALL, "--modes", "--slow", "0.5"], "--slow: expected 1 or more, got 0.5"),
+        ([*SMALL, "--modes", "--gpus", "8", "--global-batch", "12"], "12 sequences do not divide over 8 workers"),
         ([*SMALL, "--layout", "tp=16"], "nearest legal: tp=8,dp=2,mbs=1"),
         ([*SMALL, "--layout", "pp=16,vpp=3,schedule=interleaved"], "pp x vpp = 48"),
     ],
