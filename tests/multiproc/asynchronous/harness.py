@@ -154,6 +154,12 @@ class Run:
             thread.join(timeout_s)
         assert not self.problems, self.problems
 
+    def only_one_works(self) -> bool:
+        """Return whether all but one wait until its share is in the weights."""
+        with self.coordinator._state:
+            under_way = sum(map(len, self.coordinator.leases._out.values()))
+            return under_way == 1 and self.coordinator._must_wait()
+
     def kill(self, rank: int) -> None:
         """Cut a worker off, as its death would."""
         self.clients[rank].close()
