@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow test-pytorch fmt check bench docs screenshots browser clean
+.PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,9 +37,10 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m docsite --quick
 	$(BIN)/mkdocs build --strict
 
-# Debian's Chromium, which the tests of the report page drive; they are skipped where it cannot be had
-browser:
-	command -v chromedriver >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver)
+# programs that some tests drive, which are skipped where they cannot be had: Debian's Chromium and hwloc's lstopo
+debian:
+	(command -v chromedriver && command -v lstopo) >/dev/null || (apt-get update -qq && \
+	apt-get install -y -qq --no-install-recommends chromium chromium-driver hwloc-nox)
 
 screenshots: $(VENV)/.ready
 	$(BIN)/meshwright train --ranks 2 --steps 60 --run-dir build/screenshots/run

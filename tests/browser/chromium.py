@@ -18,7 +18,7 @@ def program() -> str | None:
 def missing() -> str:
     """Return what is missing to run the browser, "" for nothing."""
     if program() is None or shutil.which("chromedriver") is None:
-        return "no chromium and chromedriver on the PATH (`make browser` installs Debian's)"
+        return "no chromium and chromedriver on the PATH (`make debian` installs Debian's)"
     return "" if importlib.util.find_spec("selenium") else "selenium is not installed"
 
 
