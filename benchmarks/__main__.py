@@ -8,12 +8,11 @@ import importlib
 import json
 import pkgutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import benchmarks
 from benchmarks.pages import refresh
-from benchmarks.result import describe_machine, print_table
+from benchmarks.result import RESULTS, describe_machine, print_table
 
 SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a keyword
 
@@ -35,7 +34,7 @@ def main() -> int:
     name = sys.argv[1]
     result = _module(name).run(sys.argv[2:])
     print_table(result)
-    path = Path("benchmarks") / "results" / f"{name}.json"
+    path = RESULTS / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
     path.write_text(json.dumps(document, indent=1) + "\n")

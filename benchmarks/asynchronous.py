@@ -4,7 +4,8 @@ Parts (`--part`, default all): `equal` losses of staleness 0 and of local SGD wi
 `straggler` one of four workers three times slower by a sleep; `link` two emulated nodes of two ranks with a 100 Mb/s
 link (needs network namespaces); `quality` held-out loss after as many tokens; `faults` workers killed at random
 instants. Each is a job of `meshwright train` as a user would start it; runs stay in `--runs` for a look at their
-reports. `--modes` picks some of a part's contestants, `--plot` draws the straggler's losses into docs/.
+reports. Rows of other parts are kept. `--modes` picks some of a part's contestants, `--plot` draws the straggler's
+losses into docs/.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result
+from benchmarks.result import Result, known_rows
 
 RANKS = 4
 SLOWNESS = 3.0
@@ -97,6 +98,8 @@ def run(arguments: list[str]) -> Result:
     for name, part in parts.items():
         if options.part in (name, "all"):
             rows += [{"part": name} | row for row in part(runner, options)]
+        else:
+            rows += [row for row in known_rows("async") if row["part"] == name]
     columns = dict.fromkeys(key for row in rows for key in row)
     return Result(
         "Asynchronous data parallelism",

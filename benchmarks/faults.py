@@ -7,13 +7,12 @@ options: --seed N, and of each part how often, such as `--kills 8`.
 
 import argparse
 import importlib
-import json
 import random
 import tempfile
 from pathlib import Path
 
 from benchmarks.faults_rig import RANKS, Row
-from benchmarks.result import Result, describe_machine
+from benchmarks.result import Result, describe_machine, known_rows
 
 PARTS = {  # the function, its module, and how often
     "kills": ("kills", "faults_kills", 50),
@@ -28,7 +27,6 @@ PARTS = {  # the function, its module, and how often
     "soak": ("soak", "faults_runs", 5000),
 }
 KEYS = ("fault", "system", "times")
-RESULTS = Path(__file__).with_name("results") / "faults.json"
 
 
 def run(arguments: list[str]) -> Result:
@@ -47,14 +45,12 @@ def run(arguments: list[str]) -> Result:
             found = part(Path(place), random.Random(options.seed), getattr(options, name))
         commit = describe_machine()["commit"]
         fresh[name] = [{"part": name} | _told(row) | {"seed": options.seed, "commit": commit} for row in found]
-    rows = [row for row in _known_rows() if row["part"] not in fresh]  # read late: another may have been measuring
+    rows = [
+        row for row in known_rows("faults") if row["part"] not in fresh
+    ]  # read late: others measure too
     rows += [row for some in fresh.values() for row in some]
     rows.sort(key=lambda row: list(PARTS).index(row["part"]))
     return Result("Faults", rows, [f"{RANKS} ranks on one machine unless said otherwise; a row says when it was made"])
-
-
-def _known_rows() -> list[Row]:
-    return json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
 
 
 def _told(row: Row) -> Row:

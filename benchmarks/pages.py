@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import RESULTS
+
 PAGES = Path(__file__).parents[1] / "docs"
-RESULTS = Path(__file__).parent / "results"
 PART = re.compile(r"<!-- measured: (\w+)((?: \S+=\S+)*) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
 
 

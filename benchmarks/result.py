@@ -1,16 +1,20 @@
 """What a benchmark returns, how it is printed, and the description of the machine that goes beside it."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,12 @@ class Result:
     title: str
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+
+
+def known_rows(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a benchmark's last results, for one that is run part by part."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
 
 
 def alternating_medians(
