@@ -45,9 +45,7 @@ def run(arguments: list[str]) -> Result:
             found = part(Path(place), random.Random(options.seed), getattr(options, name))
         commit = describe_machine()["commit"]
         fresh[name] = [{"part": name} | _told(row) | {"seed": options.seed, "commit": commit} for row in found]
-    rows = [
-        row for row in known_rows("faults") if row["part"] not in fresh
-    ]  # read late: others measure too
+    rows = [row for row in known_rows("faults") if row["part"] not in fresh]  # read late: others measure too
     rows += [row for some in fresh.values() for row in some]
     rows.sort(key=lambda row: list(PARTS).index(row["part"]))
     return Result("Faults", rows, [f"{RANKS} ranks on one machine unless said otherwise; a row says when it was made"])
