@@ -19,11 +19,15 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows (one dict each, the same keys) and what a reader must know about them."""
+    """Rows (one dict each; what one lacks of the others' keys is empty) and what a reader must know about them."""
 
     title: str
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        columns = dict.fromkeys(key for row in self.rows for key in row)
+        self.rows[:] = [{key: row.get(key, "") for key in columns} for row in self.rows]
 
 
 def known_rows(name: str) -> list[dict[str, Any]]:

@@ -140,6 +140,8 @@ def samples(folder: Path) -> None:
     (folder / "rocm-smi.txt").write_text(rocm())
     (folder / "nccl.xml").write_text(nccl())
     (folder / "slurm.txt").write_text(SLURM)
+    leaves = "".join(f"SwitchName=leaf{i} Nodes=node[{6 * i}-{6 * i + 5}]\n" for i in range(2))
+    (folder / "topology.txt").write_text(leaves + "SwitchName=spine Switches=leaf[0-1]\n")
     (folder / "saved.txt").write_text(A100_TABLE)
     (folder / "lstopo.xml").write_text((ROOT / "tests/unit/cluster/data/synthetic_2x4.xml").read_text())
     (folder / "ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 8)))

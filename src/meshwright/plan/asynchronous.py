@@ -11,6 +11,7 @@ The servers' links carry that of all workers that are not beside them: with one 
 link is what ends its growth; `servers` of them share it.
 """
 
+import bisect
 import heapq
 from typing import Literal
 
@@ -132,16 +133,25 @@ def _transfer_s(around: Surroundings, size_bytes: float, far: int) -> float:
 
 
 def _served_step_s(compute_s: npt.NDArray[np.float64], comm_s: float, staleness: int | None) -> float:
-    """Return the pace of a parameter server: shares go to whoever asks, none more than `staleness` steps ahead."""
+    """Return the pace of a parameter server: shares go to whoever asks, under the coordinator's two bounds."""
     workers = len(compute_s)
     free = [(0.0, worker) for worker in range(workers)]  # when each worker asks for work
     ends: dict[int, float] = {}  # by share: when it is in the weights
     done_s = [0.0] * SIMULATED_STEPS  # by step: when all of its shares are
+    sorted_ends: list[float] = []
+    versions: list[int] = []  # by share: updates in the weights that it was computed with
+    old, old_end_s = 0, 0.0  # shares whose weights would be too old by now, and when the last of them is in
     for share in range(SIMULATED_STEPS * workers):
         asked_s, worker = heapq.heappop(free)
         step = share // workers
-        allowed_s = 0.0 if staleness is None or step <= staleness else done_s[step - staleness - 1]
-        ends[share] = max(asked_s, allowed_s) + float(compute_s[worker]) + comm_s
+        start_s = asked_s
+        if staleness is not None:
+            while old < share and versions[old] <= share - (staleness + 1) * workers:
+                old, old_end_s = old + 1, max(old_end_s, ends[old])
+            start_s = max(start_s, old_end_s, done_s[step - staleness - 1] if step > staleness else 0.0)
+        versions.append(bisect.bisect_right(sorted_ends, start_s))
+        ends[share] = start_s + float(compute_s[worker]) + comm_s
+        bisect.insort(sorted_ends, ends[share])
         done_s[step] = max(done_s[step], ends[share])
         heapq.heappush(free, (ends[share], worker))
     in_order = sorted(ends.values())

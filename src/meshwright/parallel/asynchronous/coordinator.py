@@ -4,8 +4,9 @@ Every request of a worker runs on a thread of its own and under one lock; who mu
 
 Together (local SGD; a parameter server with staleness 0): exchange q closes when everybody who works has contributed
 to it. Otherwise (staleness s > 0) each gradient is applied as it comes, and nobody starts on a share of step t before
-all shares of step t - s - 1 are in the weights (bounded delay, Li et al. 2014): a gradient is then at most s steps old.
-Since shares go to whoever asks, one slow worker does fewer of them and need not hold up the others.
+all shares of step t - s - 1 are in the weights (bounded delay, Li et al. 2014), nor while a gradient under way could
+come to be applied more than s steps of updates after its weights were read: a gradient is at most s steps old by both
+counts. Since shares go to whoever asks, one slow worker does fewer of them and need not hold up the others.
 """
 
 import math
@@ -245,7 +246,11 @@ class Coordinator:
         terms = self.terms
         if terms.together or terms.staleness is None:
             return False
-        return self.leases.reach(terms.workers) > terms.staleness
+        if self.leases.reach(terms.workers) > terms.staleness:
+            return True
+        holders = self.leases.holders
+        oldest = min((self.members[number].version for number in holders), default=self.closed)
+        return self.closed - oldest + len(holders) >= (terms.staleness + 1) * terms.workers
 
     def _lease(self, member: Member) -> Lease:
         missed = member.parked

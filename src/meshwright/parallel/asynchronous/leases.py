@@ -39,6 +39,11 @@ class Leases:
         return self._next // workers - oldest // workers
 
     @property
+    def holders(self) -> list[int]:
+        """Members with shares under way, each as often as it has leases."""
+        return [member for member, mine in self._out.items() for _ in mine]
+
+    @property
     def is_over(self) -> bool:
         """Whether all shares are done."""
         return not self.left and not any(self._out.values())
