@@ -12,11 +12,9 @@ from typing import Any
 
 import benchmarks
 from benchmarks.pages import refresh
-from benchmarks.result import RESULTS, describe_machine, print_table
+from benchmarks.result import MODULES, RESULTS, describe_machine, module_of, print_table
 
-SHORT = {"asynchronous": "async"}  # no module can have this name, for it is a keyword
-
-
+NAMES = {module: name for name, module in MODULES.items()}
 # modules of this package that serve a benchmark and are none themselves
 HELPERS = {"__main__", "pages", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
 
@@ -24,7 +22,7 @@ HELPERS = {"__main__", "pages", "planner_choice_rank", "plots", "result", "sleep
 def main() -> int:
     """Run the benchmark that the command line names; return the exit code."""
     modules = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
-    names = sorted(SHORT.get(name, name) for name in modules if name not in HELPERS and not name.startswith("faults_"))
+    names = sorted(NAMES.get(name, name) for name in modules if name not in HELPERS and not name.startswith("faults_"))
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print("usage: python -m benchmarks NAME [options]\n")
         for name in names:
@@ -44,8 +42,7 @@ def main() -> int:
 
 
 def _module(name: str) -> Any:
-    long = {short: file for file, short in SHORT.items()}
-    return importlib.import_module(f"benchmarks.{long.get(name, name)}")
+    return importlib.import_module(f"benchmarks.{module_of(name)}")
 
 
 if __name__ == "__main__":

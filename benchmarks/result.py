@@ -15,6 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+MODULES = {"async": "asynchronous"}  # names that no module can have, for they are keywords
+
+
+def module_of(name: str) -> str:
+    """Return the module of a benchmark."""
+    return MODULES.get(name, name)
 
 
 @dataclass(frozen=True)

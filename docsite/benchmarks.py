@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result import module_of
+
 ROOT = Path(__file__).parents[1]
 MAX_ROWS = 60
 
@@ -21,7 +23,7 @@ def benchmarks_page() -> str:
 
 def _section(document: dict[str, Any]) -> str:
     name, machine, rows = document["benchmark"], document["machine"], document["rows"]
-    source = (ROOT / "benchmarks" / f"{name}.py").read_text()
+    source = (ROOT / "benchmarks" / f"{module_of(name)}.py").read_text()
     about = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].replace("\n", " ")
     lines = [f"## {name}", "", about, "", ", ".join(f"{key}: {value}" for key, value in machine.items()) + ".", ""]
     if rows:
