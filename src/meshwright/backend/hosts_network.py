@@ -166,18 +166,8 @@ class HostsNetwork:
         lost = "waited" not in why
         what = "died or left (its connection is closed)" if lost else "did not arrive in time"
         rank, what = self._hearsay.culprit(peer.rank, what, lost=lost)
-        peer = self.members[rank]
-        name, sequence, size_bytes = call
-        error = RankFailure(
-            f"{peer} {what}",
-            rank=peer.rank,
-            host=peer.host,
-            operation=name,
-            sequence=sequence,
-            size_bytes=size_bytes,
-        )
-        self._local.give_up(error, peer.rank, what)
-        self.tell(peer.rank, what)
+        error = self._local.failure(self.members[rank], what, call)
+        self.tell(rank, what)
         return error
 
     def tell(self, rank: int, what: str) -> None:

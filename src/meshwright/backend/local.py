@@ -170,22 +170,23 @@ class LocalGroup:
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
                 blamed, text = _TEXT.unpack_from(self.buffer, self.memory.text_at(peer))
-                return self._failure(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"), call)
+                return self.failure(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"), call)
         for peer in late:
             if self._lives.ended(peer) and not arrived(peer):
-                return self._failure(self.members[peer], "died", call)
+                return self.failure(self.members[peer], "died", call)
             if counters[peer * LINE + STATE] == LEFT and not arrived(peer):
-                return self._failure(self.members[peer], "has left the group", call)
+                return self.failure(self.members[peer], "has left the group", call)
         if waited_s > limit_s and late:
             last = min(late, key=lambda peer: counters[peer * LINE])
-            return self._failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
+            return self.failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
         return None
 
     def member(self, rank: int) -> Member:
         """Return the member with a rank of the whole group, or this one."""
         return next((member for member in self._everyone if member.rank == rank), self.members[self.rank])
 
-    def _failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
+    def failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
+        """Give up and return the error: what a rank did, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
         error = RankFailure(
             f"{culprit} {what}",
