@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from meshwright.layout import Layout
+from meshwright.report.stuck import look_at
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
 from tests.faults.jobs import Job, events, kill, pid_of, steps_done
@@ -118,6 +119,40 @@ def test_ctrl_c_twice_leaves_now_though_a_rank_is_stuck(begin):
     assert code == 130
     assert not any("Traceback" in line for line in errors)
     assert job.nobody_is_left()
+
+
+def test_the_doctor_names_the_rank_that_the_others_wait_for_and_the_collective_long_before_the_timeout(begin):
+    folder, job = begin()
+    job.wait_until(lambda: steps_done(folder) > 20)
+    stopped = pid_of(folder, 1)
+    psutil.Process(stopped).suspend()
+    time.sleep(1)  # the other has entered its next collective by then
+
+    verdict = look_at(folder.path)
+
+    (found,) = verdict.stuck
+    assert found.rank == 1
+    call = r"(all_reduce|reduce_scatter|all_gather|barrier) #\d+ of [\d.]+ [KM]?i?B"
+    assert re.match(
+        rf"has not arrived at {call} \(step \d+ of \d+\) and left no record: pid {stopped} is stopped", found.why
+    )
+    (waiting,) = verdict.waiting
+    assert waiting.ranks == (0,)
+    assert re.fullmatch(call, waiting.call)
+    assert waiting.waited_s > 0.5
+    assert [bool(process.stack) for process in verdict.processes] == [True, False]
+
+
+def test_the_doctor_finds_nothing_on_a_run_that_goes_on_and_does_it_no_harm(begin):
+    folder, job = begin(steps=400)
+    job.wait_until(lambda: steps_done(folder) > 20)
+
+    verdict = look_at(folder.path)
+
+    assert (verdict.stuck, sorted(verdict.moving)) == ((), [0, 1])
+    assert str(verdict).startswith("no rank is stuck\nrank 0 goes on: ")
+    assert job.end()[0] == 0
+    assert len(losses(folder)) == 400
 
 
 def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):

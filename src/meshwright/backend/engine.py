@@ -65,9 +65,6 @@ class Engine(Protocol):
     def stopped(self, error: BaseException) -> None:
         """Hear of the error that ended a collective."""
 
-    def arrivals(self) -> dict[int, int]:
-        """Return the last step that each rank of this host has entered."""
-
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""
 
@@ -126,10 +123,6 @@ class LocalEngine:
 
     def stopped(self, error: BaseException) -> None:
         """Do nothing: the shared memory has told the others."""
-
-    def arrivals(self) -> dict[int, int]:
-        """Return the last step that each rank of this host has entered."""
-        return self.group.arrivals()
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""

@@ -4,6 +4,7 @@ from torch.distributed import DistBackendError
 
 from ..errors import MeshwrightError
 from ..units import format_bytes
+from .hosts import Member
 
 
 class CollectiveError(MeshwrightError, DistBackendError):
@@ -13,14 +14,15 @@ class CollectiveError(MeshwrightError, DistBackendError):
 class RankFailure(CollectiveError):
     """A rank died, left or did not arrive in time."""
 
-    def __init__(self, message: str, *, rank: int, host: str, operation: str, sequence: int, size_bytes: int) -> None:
-        self.what = message
-        self.rank = rank
-        self.host = host
+    def __init__(self, culprit: Member, what: str, *, operation: str, sequence: int, size_bytes: int) -> None:
+        self.culprit = culprit
+        self.what = f"{culprit} {what}"
+        self.rank = culprit.world_rank
+        self.host = culprit.host
         self.operation = operation
         self.sequence = sequence
         self.size_bytes = size_bytes
-        super().__init__(f"{message}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
+        super().__init__(f"{self.what}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
 
 
 class Mismatch(CollectiveError):

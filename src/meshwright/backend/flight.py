@@ -1,13 +1,14 @@
-"""The flight record: the last collectives of a rank, kept in a ring and written to a file when something is wrong.
+"""The flight record: the last collectives of a rank, kept in a ring a group and written to a file when asked for.
 
-Set `MESHWRIGHT_FLIGHT_DIR` to a folder and every rank that gives up writes `flight-<rank>.json`
-there: its last collectives, the one that it is in, and the last step that each rank of its host has entered.
+Set `MESHWRIGHT_FLIGHT_DIR` to a folder and every rank that gives up writes `flight-<rank>.json` there: for each of its
+groups the last collectives, the one that it is in, and the last step that each rank of its host has entered.
 """
 
 import os
 import time
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,7 +21,6 @@ FLIGHT_VARIABLE = "MESHWRIGHT_FLIGHT_DIR"
 class Flight(msgspec.Struct, frozen=True, kw_only=True):
     """One collective of one rank; `ended` is false for the one that never came back."""
 
-    group: str
     sequence: int
     operation: str
     size_bytes: int
@@ -28,24 +28,32 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool
 
 
-class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank knew when it wrote its record; `arrivals` are the last steps entered, by rank."""
+class GroupFlights(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank knows of one group; `arrivals` are the last steps entered, by the job's ranks."""
+
+    name: str
+    description: str
+    arrivals: dict[int, int]
+    flights: tuple[Flight, ...]
+
+
+class FlightFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank knew when it wrote its record; `reason` is "" where it was only asked."""
 
     rank: int
     pid: int
-    group: str
     reason: str
-    written_s: float
-    arrivals: dict[int, int]
-    flights: tuple[Flight, ...]
+    written_s: float  # of the machine's monotonic clock
+    groups: tuple[GroupFlights, ...]
 
 
 class FlightRecord:
     """The ring of one group on one rank; `begin` and `end` are on the path of every collective, so they do little."""
 
     def __init__(self, rank: int) -> None:
+        """Start the record of `rank`, as the job counts."""
         self.rank = rank
-        self.group = ""
+        self.group = self.description = self.reason = ""
         self.sequence = 0
         self.finished = 0
         self._ring: list[tuple[int, str, int, float, Any]] = [(0, "start", 0, 0.0, None)] * CAPACITY
@@ -76,7 +84,6 @@ class FlightRecord:
         entries = sorted(entry[:4] for entry in self._ring if entry[0])
         return tuple(
             Flight(
-                group=self.group,
                 sequence=number,
                 operation=operation,
                 size_bytes=size_bytes,
@@ -86,21 +93,55 @@ class FlightRecord:
             for number, operation, size_bytes, started_s in entries
         )
 
-    def dump(self, reason: str, arrivals: dict[int, int]) -> Path | None:
-        """Write the record to `MESHWRIGHT_FLIGHT_DIR` and return the file, or None where that is not set."""
-        folder = os.environ.get(FLIGHT_VARIABLE)
-        if not folder:
-            return None
-        dump = FlightDump(
-            rank=self.rank,
-            pid=os.getpid(),
-            group=self.group,
-            reason=reason,
-            written_s=time.monotonic(),
-            arrivals=arrivals,
-            flights=self.flights(),
-        )
-        path = Path(folder) / f"flight-{self.rank}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, msgspec.json.encode(dump))
-        return path
+
+class Recorded(Protocol):
+    """A group of which a record is kept."""
+
+    flight: FlightRecord
+
+    def arrivals(self) -> dict[int, int]:
+        """Return the last step that each rank of this host has entered."""
+
+
+def remember(group: Recorded) -> None:
+    """Let the record of this group be written with those of the others, as long as the group lives."""
+    _groups.add(group)
+
+
+def forget(group: Recorded) -> None:
+    """Leave a group that has ended out of the record."""
+    _groups.discard(group)
+
+
+def write_flights(reason: str = "") -> Path | None:
+    """Write the records of all groups to `MESHWRIGHT_FLIGHT_DIR`; return the file, or None where that is not set.
+
+    From any thread, also in the middle of a collective. `reason` is "" where nothing is wrong, or where it is known
+    already: what made a group give up stays the reason.
+    """
+    folder, groups = os.environ.get(FLIGHT_VARIABLE), sorted(_groups, key=lambda group: group.flight.group)
+    if not folder or not groups:
+        return None
+    rank = groups[0].flight.rank
+    written = FlightFile(
+        rank=rank,
+        pid=os.getpid(),
+        reason=next((group.flight.reason for group in groups if group.flight.reason), reason),
+        written_s=time.monotonic(),
+        groups=tuple(
+            GroupFlights(
+                name=group.flight.group,
+                description=group.flight.description,
+                arrivals=group.arrivals(),
+                flights=group.flight.flights(),
+            )
+            for group in groups
+        ),
+    )
+    path = Path(folder) / f"flight-{rank}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, msgspec.json.encode(written))
+    return path
+
+
+_groups: weakref.WeakSet[Recorded] = weakref.WeakSet()

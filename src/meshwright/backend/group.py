@@ -157,10 +157,6 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         """Return the rates of the links to ranks of other hosts, counted from now on."""
         return LinkRates(self._engine.connections)
 
-    def dump_flight(self, reason: str) -> None:
-        """Write the flight record now, from any thread, also in the middle of a collective."""
-        self._engine.flight.dump(reason, self._engine.arrivals())
-
     # ---- what torch asks of a group beside its collectives
 
     def getBackendName(self) -> str:
@@ -181,7 +177,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def setGroupDesc(self, description: str) -> None:
         """Set the description of the group."""
-        self._description = description
+        self._description = self._engine.flight.description = description
 
     def getGroupDesc(self) -> str:
         """Return the description of the group."""

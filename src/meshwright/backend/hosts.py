@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import psutil
+import torch.distributed as dist
 
 from ..errors import InputError
 
@@ -30,21 +31,23 @@ class KeyValueStore(Protocol):
 class Member:
     """One rank of a group: where it runs, and how many processors it may use."""
 
-    rank: int
+    rank: int  # in the group
+    world_rank: int  # in the job: the one that people know
     host: str  # a name for people
     identity: str  # equal on two ranks if and only if they can share memory
     pid: int
     cores: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (host {self.host}, pid {self.pid})"
+        return f"rank {self.world_rank} (host {self.host}, pid {self.pid})"
 
 
 def this_member(rank: int) -> Member:
-    """Describe the calling process as `rank`."""
+    """Describe the calling process as `rank` of a group."""
     pretended = os.environ.get(HOST_VARIABLE)
     return Member(
         rank=rank,
+        world_rank=dist.get_rank() if dist.is_initialized() else rank,  # the first group to be made is the job's
         host=pretended or socket.gethostname(),
         identity=f"{pretended or ''}|{host_identity()}",
         pid=os.getpid(),
@@ -64,7 +67,7 @@ def host_identity() -> str:
 def exchange(store: KeyValueStore, rank: int, size: int) -> tuple[Member, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
     me = this_member(rank)
-    store.set(member_key(rank), json.dumps([me.host, me.identity, me.pid, me.cores]))
+    store.set(member_key(rank), json.dumps([me.world_rank, me.host, me.identity, me.pid, me.cores]))
     return tuple(me if peer == rank else _member(peer, store.get(member_key(peer))) for peer in range(size))
 
 
@@ -82,8 +85,8 @@ def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
 
 
 def _member(rank: int, text: bytes) -> Member:
-    host, identity, pid, cores = json.loads(text)
-    return Member(rank=rank, host=host, identity=identity, pid=pid, cores=tuple(cores))
+    world_rank, host, identity, pid, cores = json.loads(text)
+    return Member(rank=rank, world_rank=world_rank, host=host, identity=identity, pid=pid, cores=tuple(cores))
 
 
 def network_address() -> str:

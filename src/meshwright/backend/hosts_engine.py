@@ -269,7 +269,7 @@ class HostsEngine:
             near, waited_s or 0.0, group.timeout_s, call, lambda place: arrived(group.members[place].rank)
         )
         if error is not None:
-            self.network.tell(error.rank, str(error))
+            self.network.tell(error.culprit.rank, str(error))
         return error
 
     @property
@@ -277,14 +277,10 @@ class HostsEngine:
         """The connections to ranks of other hosts that collectives go over, by rank."""
         return self.network.transport.connections
 
-    def arrivals(self) -> dict[int, int]:
-        """Return the last step that each rank of this host has entered."""
-        return self._local.arrivals()
-
     def stopped(self, error: BaseException) -> None:
         """Tell the other hosts of an error that this host's shared memory told of."""
         if isinstance(error, RankFailure):
-            self.network.tell(error.rank, error.what)
+            self.network.tell(error.culprit.rank, error.what)
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .failures import CollectiveError, RankFailure
-from .flight import FlightRecord
+from .flight import FlightRecord, forget, remember, write_flights
 from .helper import MAX_RANKS, PATIENCE_NS, GroupState, Native, load_helper
 from .hosts import KeyValueStore, Member
 from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
@@ -47,7 +47,7 @@ class LocalGroup:
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
-        self.flight = FlightRecord(me.rank)
+        self.flight = FlightRecord(me.world_rank)
         self.timeout_s = timeout_s
         segment = share_segment(
             store,
@@ -97,6 +97,7 @@ class LocalGroup:
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self.counters[self.mine + STATE] = ACTIVE
+        remember(self)
 
     # ---- the steps
 
@@ -188,14 +189,7 @@ class LocalGroup:
     def failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
         """Give up and return the error: what a rank did, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
-        error = RankFailure(
-            f"{culprit} {what}",
-            rank=culprit.rank,
-            host=culprit.host,
-            operation=name,
-            sequence=sequence,
-            size_bytes=size_bytes,
-        )
+        error = RankFailure(culprit, what, operation=name, sequence=sequence, size_bytes=size_bytes)
         self.give_up(error, culprit.rank, what)
         return error
 
@@ -206,14 +200,16 @@ class LocalGroup:
             text = what.encode()[: TEXT_BYTES - 8]
             _TEXT.pack_into(self.buffer, self.memory.text_at(self.rank), blamed, text)
             self.counters[self.mine + STATE] = BROKEN
-        self.flight.dump(str(error), self.arrivals())
+        self.flight.reason = str(error)
+        write_flights()
 
     def arrivals(self) -> dict[int, int]:
         """Return the last step that each rank of this host has entered."""
-        return {member.rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
+        return {member.world_rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
 
     def leave(self) -> None:
         """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""
         if self.counters[self.mine + STATE] == ACTIVE:
             self.counters[self.mine + STATE] = LEFT
         self._lives.close()
+        forget(self)

@@ -16,8 +16,10 @@ import msgspec
 import torch.distributed as dist
 
 from ..backend.failures import RankFailure
+from ..backend.flight import write_flights
 from ..backend.group import GroupBase
 from ..backend.hosts import Member, exchange
+from ..cluster.doctor.stacks import SIGNAL as ASKED
 from .agent import STOPPED_EXIT_CODE
 from .events import Event, EventLog
 
@@ -96,15 +98,13 @@ class Watch:
         self._named.add(member.rank)
         text = f"{member} died{where}"
         self._record(Event(kind="failure", message=text, culprit=member.rank, host=member.host, operation=operation))
-        if group is not None:
-            group.dump_flight(text)
+        write_flights(text)
 
     def _signalled(self, signals: bytes, interrupted: bool) -> bool:
-        """Write the flight record when told to stop; at a second Ctrl-C leave, whatever the rank is busy with."""
+        """Write the flight record when told to stop or asked; at a second Ctrl-C leave, whatever the rank does."""
         told = [signal.Signals(s) for s in signals if s in {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}]
-        group = _group()
-        if told and group is not None:
-            group.dump_flight(f"got {told[0].name}")
+        if told or ASKED in signals:
+            write_flights(f"got {told[0].name}" if told else "")
         if signal.SIGINT not in told:
             return interrupted
         if interrupted:

@@ -88,7 +88,8 @@ def run_folder(folder: Path) -> None:
 
 def flight(folder: Path) -> None:
     call = {"sequence": 3, "operation": "all_reduce", "size_bytes": 40, "ended": False}
-    record = {"rank": 0, "group": "0", "reason": "", "arrivals": {"0": 3, "1": 2}, "flights": [call]}
+    group = {"name": "0", "arrivals": {"0": 3, "1": 2}, "flights": [call]}
+    record = {"rank": 0, "pid": 1, "reason": "", "written_s": 2.0, "groups": [group]}
     (folder / "flight-0.json").write_text(json.dumps(record))
 
 

@@ -7,7 +7,7 @@ from meshwright.backend.hosts import Member
 from meshwright.backend.lines import HEAD, Early, SocketLine
 from meshwright.backend.mailbox import Letter, Mailbox, Parcel
 
-MEMBERS = [Member(rank, "here", "here", 1, (0,)) for rank in range(2)]
+MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(2)]
 
 
 class ByHand:

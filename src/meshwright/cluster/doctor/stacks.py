@@ -31,11 +31,12 @@ class RankProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listen(run_folder: Path, rank: int) -> None:
-    """Answer with stacks from now on; every rank calls it once, at its start."""
+    """Answer with stacks from now on; every rank calls it once, at its start, on its main thread."""
     folder = run_folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     file = open(folder / f"rank-{rank}.txt", "w")  # noqa: SIM115 - stays open as long as the rank lives
-    faulthandler.register(SIGNAL, file=file, all_threads=True)
+    signal.signal(SIGNAL, lambda *_: None)  # so that a wakeup descriptor hears of it too; without one nothing happens
+    faulthandler.register(SIGNAL, file=file, all_threads=True, chain=True)
     _open_files.append(file)
 
 
