@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tests.external.test_docs import EVERY, RUN
 from tests.multiproc.train.jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+PATIENCE_S = 120
 # what is added to a command so that it takes seconds; the last of an option given twice holds
 SMALLER = {
     "bench": ["--ranks", "2", "--min", "1K", "--max", "64K", "--time", "0.01"],
@@ -65,9 +67,12 @@ def folder(tmp_path_factory):
     return made
 
 
-TRAIN = """
+TRAIN = f"""
+import faulthandler
+faulthandler.dump_traceback_later({PATIENCE_S // 2}, exit=True)
 import torch, torch.distributed as dist
-dist.init_process_group("gloo")
+import meshwright
+dist.init_process_group("meshwright")
 t = torch.ones(1)
 dist.all_reduce(t)
 assert t.item() == dist.get_world_size()
@@ -88,13 +93,22 @@ def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
     }
     return subprocess.Popen(
         [*programs[words[0]], *words[1:]], cwd=folder, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
 
 
 def outcome(words: list[str], folder: Path) -> tuple[int, str]:
     process = started(words, folder)
-    return (process.communicate()[0], process.returncode)[::-1]
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, _ = process.communicate(timeout=PATIENCE_S / 4)
+        pytest.fail(f"{shlex.join(words)} did not end within {PATIENCE_S} s; it printed:\n{out}")
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out
 
 
 @pytest.mark.parametrize("words", STARTED, ids=str)
@@ -139,7 +153,7 @@ def test_the_faults_of_the_documentation_strike_a_running_cluster(folder):
             *sorted(given, key=lambda words: FAULTS.index(words[3])),
         ]
     ]
-    cluster.communicate()
+    cluster.communicate(timeout=PATIENCE_S)
 
     failed = [(words, out) for words, code, out in struck if code != 0]
     assert [out for words, out in failed if not ("delay" in words and "no netem queue" in out)] == []

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -165,6 +166,32 @@ def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
         ("all_reduce", False),
     ]
     assert record["arrivals"]["2"] < record["arrivals"]["0"] == record["arrivals"]["1"]
+
+
+def stall_in_a_pair(rank, world_size, victim):
+    pairs = [dist.new_group([first, first + 1], timeout=timedelta(seconds=1)) for first in range(0, world_size, 2)]
+    mine = pairs[rank // 2]
+    dist.all_reduce(torch.ones(5))
+    if rank == victim:
+        signal.pause()
+    dist.all_reduce(torch.ones(1000), group=mine)
+    return "fine"
+
+
+def test_a_rank_of_a_sub_group_is_named_as_the_job_counts_it_and_every_group_is_in_its_record(tmp_path):
+    answers = launch(stall_in_a_pair, 4, tmp_path, 3, silent=3, MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
+
+    assert [answer[1] for answer in answers[:2]] == ["fine", "fine"]
+    assert answers[2][0] == "RankFailure"
+    assert re.match(r"rank 3 \(host .*\) did not arrive within 1 s, in all_reduce #1 of 3.91 KiB", answers[2][1])
+    (path,) = (tmp_path / "flight").iterdir()
+    record = json.loads(path.read_text())
+    assert (path.name, record["rank"], record["reason"]) == ("flight-2.json", 2, answers[2][1])
+    world, pair = record["groups"]
+    assert [flight["operation"] for flight in world["flights"]][-1] == "all_reduce"
+    assert all(flight["ended"] for flight in world["flights"])
+    assert [flight["ended"] for flight in pair["flights"]] == [False]
+    assert sorted(pair["arrivals"]) == ["2", "3"]
 
 
 def test_a_rank_that_left_is_named(tmp_path):
