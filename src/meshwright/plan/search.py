@@ -1,4 +1,10 @@
-"""The search: every legal layout is priced, those that do not fit are set aside with the reason, the fastest wins."""
+"""The search of `train`: which layouts are worth measuring, and which of those that were measured is the fastest.
+
+Plain data parallelism comes first: its figures are few and well known. Other splits are measured where nothing plain
+fits, or where a plain step waits so long for its gradients that another split might be faster by more than the errors
+of both prices (`is_worth_splitting`). For the same reason the winner is the layout whose step is shortest at the long
+end of its error band.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,12 +16,15 @@ from ..layout import Candidate, Layout, Plan, micro_batches
 from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
+from .legality import Splittable, divisors, experts_of, illegal
 from .memory import peak_memory_bytes
 from .pipeline_step import pipeline_peak_bytes, plan_cut, predict_pipeline_step
+from .space import Degrees, factorisations
 from .split_step import predict_split_step
-from .step import StepInputs, performance, predict_step
+from .step import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 
 MIN_BUCKET_BYTES = 2**20
+BATCHES_PER_STAGE = 4  # micro-batches that keep a pipeline's bubble below a fifth
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +80,7 @@ def planned_peak_bytes(layout: Layout, problem: Problem) -> int:
 def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
     """Return the layouts worth measuring: of each rank count the largest micro-batch that fits, and a quarter of it.
 
-    Recomputation only costs time where the layout fits without it. Raises InputError if nothing fits.
+    Recomputation only costs time where the layout fits without it.
     """
     chosen = []
     for dp in sorted({layout.dp for layout in layouts}):
@@ -81,13 +90,68 @@ def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
             largest = max(plain, key=lambda layout: layout.mbs)
             smaller = [layout for layout in plain if layout.mbs * 4 <= largest.mbs]
             chosen += [largest, *sorted(smaller, key=lambda layout: -layout.mbs)[:1]]
-    if not chosen:
-        least = min(layouts, key=lambda layout: needed_bytes(layout, problem))
-        raise InputError(
-            f"not enough memory: the smallest layout ({least}) needs {format_bytes(needed_bytes(least, problem))}, "
-            f"{format_bytes(problem.memory_bytes)} are free; use fewer ranks, a smaller model or a smaller batch"
-        )
     return chosen
+
+
+def splits(ranks: Iterable[int], model: Splittable, problem: Problem) -> list[Layout]:
+    """Return a layout that fits for each way to split the model over so many ranks that is not plain data parallelism.
+
+    Of each way to factor the ranks into tp, cp, dp and pp, with each ZeRO stage: the least recomputation under which
+    it fits, and with it the largest micro-batch; pipelines only as large as leaves enough of them to fill it.
+    """
+    found = []
+    for degrees in (d for count in sorted(set(ranks)) for d in factorisations(count)):
+        for switches in _switches(degrees, model):
+            best = _largest_that_fits(degrees, switches, model, problem)
+            if best is not None and not best.is_plain:
+                found.append(best)
+    return found
+
+
+def too_large(layouts: Sequence[Layout], problem: Problem) -> InputError:
+    """Return the error for layouts of which none fits."""
+    least = min(layouts, key=lambda layout: needed_bytes(layout, problem))
+    return InputError(
+        f"not enough memory: the smallest layout ({least}) needs {format_bytes(needed_bytes(least, problem))}, "
+        f"{format_bytes(problem.memory_bytes)} are free; use fewer ranks, a smaller model or a smaller batch"
+    )
+
+
+def is_worth_splitting(plan: Plan) -> bool:
+    """Return whether a split that never waits might beat the plan by more than the prices of both may be wrong.
+
+    It would take as long as the plain layout of as many ranks without its exposed communication.
+    """
+    priced = (plan.predicted, *(other.predicted for other in plan.alternatives))
+    least_s = min(predicted.step_time_s - predicted.exposed_comm_s for predicted in priced)
+    return least_s * (1 + SPLIT_ERROR_BAND) < _at_worst_s(plan.predicted)
+
+
+def _switches(degrees: Degrees, model: Splittable) -> list[dict[str, int]]:
+    """Return the other choices that go with one way to factor the ranks."""
+    data = degrees.dp * degrees.cp
+    zeros = (0, 1, 2, 3) if data > 1 and degrees.pp == 1 else (0,)
+    experts = {1, max(e for e in divisors(max(1, experts_of(model))) if data % e == 0)}
+    sequence = (1,) if degrees.tp > 1 else (0,)
+    return [{"zero": zero, "sp": sp, "ep": ep} for zero in zeros for sp in sequence for ep in sorted(experts)]
+
+
+def _largest_that_fits(
+    degrees: Degrees, switches: dict[str, int], model: Splittable, problem: Problem
+) -> Layout | None:
+    share = problem.global_batch // degrees.dp
+    least_count = BATCHES_PER_STAGE * degrees.pp if degrees.pp > 1 else 1
+    for recompute in ("none", "selective", "full"):
+        for mbs in reversed(divisors(max(1, share))):
+            if share // mbs < least_count and mbs > 1:
+                continue
+            fields = {"tp": degrees.tp, "cp": degrees.cp, "dp": degrees.dp, "pp": degrees.pp, **switches}
+            layout = Layout(mbs=mbs, recompute=recompute, **fields)  # type: ignore[arg-type]
+            if illegal(layout, model, global_batch=problem.global_batch, seq_len=problem.seq_len):
+                continue
+            if fits(layout, problem):
+                return layout
+    return None
 
 
 def choose(
@@ -98,7 +162,10 @@ def choose(
     peak_flops_per_s: dict[int, float],
     min_ranks: int,
 ) -> tuple[Plan, Timeline]:
-    """Return the fastest of `layouts` on at least `min_ranks` ranks, with the others as alternatives."""
+    """Return the fastest of `layouts` on at least `min_ranks` ranks, with the others as alternatives.
+
+    The fastest is the one with the shortest step at the long end of its error band.
+    """
     priced = []
     cuts: dict[str, tuple[int, ...]] = {}
     for layout in layouts:
@@ -123,7 +190,7 @@ def choose(
             options.append((performance(timeline, layout, inputs, memory), bucket, timeline))
         best = min(options, key=lambda option: option[0].step_time_s)
         priced.append((Candidate(layout, best[0]), best[1], best[2]))
-    priced.sort(key=lambda item: item[0].predicted.step_time_s)
+    priced.sort(key=lambda item: _at_worst_s(item[0].predicted))
     allowed = [item for item in priced if item[0].layout.world_size >= min_ranks] or priced
     winner, bucket_bytes, timeline = allowed[0]
     others = tuple(item[0] for item in priced if item[0] is not winner)
@@ -148,11 +215,15 @@ def bucket_sizes(gradient_bytes: int, dp: int) -> list[int]:
     return sizes
 
 
+def _at_worst_s(predicted: Performance) -> float:
+    return predicted.step_time_s * (1 + (predicted.error_band or 0.0))
+
+
 def _reason(winner: Candidate, others: Sequence[Candidate], min_ranks: int) -> str:
     text = f"{winner.layout}: {format_time(winner.predicted.step_time_s)} a step"
     if not others:
         return text + "; the only layout that was asked for or fits"
-    best = min(others, key=lambda other: other.predicted.step_time_s)
+    best = min(others, key=lambda other: _at_worst_s(other.predicted))
     ratio = best.predicted.step_time_s / winner.predicted.step_time_s
     if ratio < 1:
         return (

@@ -1,10 +1,11 @@
 """From a configuration to a run folder with a plan: discover, describe, calibrate, choose. No training yet."""
 
+import contextlib
 import os
 import socket
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from ..errors import InputError
 from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
 from ..plan.legality import illegal, nearest_legal
-from ..plan.search import Problem, candidates, choose, shortlist
+from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.split_step import largest_bytes, update_operators
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
@@ -65,12 +66,22 @@ def prepare(
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     corpus = _corpus(config, say)
     problem = _problem(config, backend, corpus)
-    layouts = shortlist(candidates(counts, config.train.global_batch, wanted), problem)
-    measured = calibrate(cluster.hosts[0], _requests(layouts, problem), again=recalibrate, say=say)
-    peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
-    plan, timeline = choose(
-        layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=min(config.launch.min_ranks, max(counts))
-    )
+    plain = candidates(counts, config.train.global_batch, wanted)
+    layouts = shortlist(plain, problem)
+    others = [] if wanted else _splits(counts, config, problem)
+    if not layouts and not others:
+        raise too_large(plain, problem)
+
+    def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
+        measured = calibrate(cluster.hosts[0], _requests(layouts, problem), again=again, say=say)
+        peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
+        least = min(config.launch.min_ranks, max(counts))
+        return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
+
+    measured, plan, timeline = measured_and_chosen(layouts or others, recalibrate)
+    if layouts and others and is_worth_splitting(plan):
+        say(f"gradients keep {plan.layout} waiting: {len(others)} other splits are measured too")
+        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False)
     check(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
@@ -81,6 +92,18 @@ def prepare(
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
+
+
+def _splits(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[Layout]:
+    """Return the splits beyond plain data parallelism that this job could run on so many ranks."""
+    if config.data_parallel.mode != "sync":
+        return []
+    found = []
+    for layout in splits(counts, config.model, problem):
+        with contextlib.suppress(InputError):  # no engine for it
+            check_runnable(layout, compiled=config.train.compile)
+            found.append(layout)
+    return found
 
 
 def write_run(prepared: Prepared, path: Path) -> None:
@@ -233,7 +256,7 @@ def _data_s(config: JobConfig, corpus: Corpus) -> float:
     return statistics.median(times) / 8
 
 
-def _requests(layouts: list[Layout], problem: Problem) -> list[Request]:
+def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}

@@ -1,10 +1,25 @@
 """The search: what is legal, what fits, what is worth measuring, what wins."""
 
+import msgspec
 import pytest
 
+from meshwright.cluster.graph import OperatorTime
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.search import Problem, bucket_sizes, candidates, choose, shortlist
+from meshwright.plan.legality import illegal
+from meshwright.plan.search import (
+    Problem,
+    bucket_sizes,
+    candidates,
+    choose,
+    fits,
+    is_worth_splitting,
+    needed_bytes,
+    shortlist,
+    splits,
+    too_large,
+)
+from meshwright.plan.split_step import update_operators
 from meshwright.workload.transformer import ModelConfig, describe
 from tests.unit.plan.test_step import measured
 
@@ -35,8 +50,65 @@ def test_recomputation_is_taken_only_where_nothing_else_fits():
 
 
 def test_what_cannot_fit_says_what_is_needed():
-    with pytest.raises(InputError, match="not enough memory: the smallest layout"):
-        shortlist(candidates([1], 4), problem(memory_bytes=2**20))
+    tight = problem(memory_bytes=2**20)
+
+    assert shortlist(candidates([1], 4), tight) == splits([1, 2], MODEL, tight) == []
+    assert str(too_large(candidates([1], 4), tight)).startswith(
+        "not enough memory: the smallest layout (dp=1,mbs=1,recompute=full) needs "
+    )
+
+
+WIDE = ModelConfig(num_attention_heads=4, num_key_value_heads=2, hidden_size=256, intermediate_size=768)
+
+
+def wide(**changes):
+    describe_wide = lambda layout: describe(WIDE, seq_len=128, micro_batch=layout.mbs, layout=layout)  # noqa: E731
+    return problem(**({"describe": describe_wide, "global_batch": 8} | changes))
+
+
+def test_every_way_to_split_the_ranks_is_there_once_with_each_zero_stage():
+    found = splits([2], WIDE, wide())
+
+    assert {str(layout) for layout in found} == {
+        *(f"dp=2,mbs=4,zero={zero}" for zero in (1, 2, 3)),
+        "dp=1,cp=2,mbs=8", *(f"dp=1,cp=2,mbs=8,zero={zero}" for zero in (1, 2, 3)),
+        "tp=2,dp=1,mbs=8,sp=1", "pp=2,dp=1,mbs=1",
+    }  # fmt: skip
+
+
+def test_every_split_is_legal_fits_and_keeps_the_batch():
+    tight = wide(memory_bytes=needed_bytes(Layout(dp=4, mbs=1, recompute="full"), wide()))
+    for layout in splits([4], WIDE, tight):
+        assert not illegal(layout, WIDE, global_batch=8, seq_len=128, ranks=4)
+        assert fits(layout, tight)
+
+
+def test_where_the_whole_model_fits_nowhere_a_sharded_one_is_found():
+    plain = candidates([4], 8)
+    tight = wide(memory_bytes=min(needed_bytes(layout, wide()) for layout in plain) - 1)
+
+    assert shortlist(plain, tight) == []
+    assert any(layout.zero == 3 for layout in splits([4], WIDE, tight))
+
+
+@pytest.mark.parametrize(("alpha_s", "worth"), [(1e-6, False), (10.0, True)])
+def test_other_splits_are_worth_measuring_where_gradients_take_most_of_the_step(alpha_s, worth):
+    plan, _ = choose([Layout(dp=2, mbs=2)], problem(), measured(2, alpha_s=alpha_s), peak_flops_per_s={}, min_ranks=1)
+
+    assert is_worth_splitting(plan) is worth
+
+
+def test_a_split_has_to_win_by_more_than_the_error_of_its_price():
+    figures = measured(2)
+    sharded = Layout(dp=2, mbs=2, zero=1)
+    update = update_operators(problem().describe(sharded), sharded)
+    times = tuple(OperatorTime(operator=op.key, ranks=2, threads=1, forward_s=0, backward_s=0) for op in update)
+    figures = msgspec.structs.replace(figures, operators=figures.operators + times)
+    plan, _ = choose([sharded, Layout(dp=2, mbs=2)], problem(), figures, peak_flops_per_s={}, min_ranks=1)
+
+    (other,) = plan.alternatives
+    assert plan.layout.is_plain
+    assert other.predicted.step_time_s < plan.predicted.step_time_s < other.predicted.step_time_s * 1.3
 
 
 def test_too_many_ranks_for_the_batch_are_refused():

@@ -1,0 +1,43 @@
+"""The plan of a job, from measurements of this machine."""
+
+import msgspec
+import pytest
+
+from meshwright.plan.search import candidates, needed_bytes
+from meshwright.train import prepare
+from meshwright.workload.transformer import ModelConfig
+from tests.multiproc.train.jobs import small_job, write_corpus
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Return a function that plans a job of four heads on two ranks, with as much memory as it is told is there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = ModelConfig(
+        hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2
+    )
+    job = msgspec.structs.replace(small_job(write_corpus(tmp_path)), model=model)
+
+    def plan(spare_bytes):
+        """`spare_bytes`: beyond what the smallest layout of plain data parallelism needs."""
+        whole = prepare._problem
+
+        def limited(*arguments):
+            problem = whole(*arguments)
+            least = min(needed_bytes(layout, problem) for layout in candidates([2], job.train.global_batch))
+            return msgspec.structs.replace(problem, memory_bytes=least + spare_bytes)
+
+        monkeypatch.setattr(prepare, "_problem", limited)
+        return prepare.prepare(job, None, ranks=2, say=lambda _: None).plan
+
+    return plan
+
+
+def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
+    plan = planned(spare_bytes=-1)
+
+    assert not plan.layout.is_plain
+    assert plan.layout.world_size == 2
+    assert all(not other.layout.is_plain for other in plan.alternatives)
