@@ -4,10 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 
 from meshwright.bench.pool import RankPool
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.errors import InputError
+
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no fault
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

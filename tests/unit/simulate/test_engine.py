@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.errors import InputError
@@ -23,7 +23,6 @@ links_of_flows = st.integers(1, 6).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(links_of_flows)
 def test_shares_are_max_min_fair_by_definition(network):
     ways, capacity = network
@@ -35,7 +34,6 @@ def test_shares_are_max_min_fair_by_definition(network):
     np.testing.assert_allclose(rates, [float(r) for r in fair_rates_exactly(ways, capacity)], rtol=1e-9)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**31))
 def test_the_engine_in_c_and_the_one_in_numpy_agree(seed):
     library = load()
