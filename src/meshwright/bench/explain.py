@@ -7,9 +7,9 @@ across nodes a pipelined tree of depth L adds its filling: time = (sqrt(L) + sqr
 
 import math
 
+from ..collectives.figures import bus_factor
 from ..hardware import Catalogue, Interconnect, Network, NodeType, Switch
 from ..hardware.arithmetic import EXPECTED_SHARE, gpu_link
-from .table import bus_factor
 
 
 def attainable_bytes_per_s(link: Interconnect | Network) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ..collectives.figures import bus_factor
 from ..errors import InputError
 from ..files import read_text
 
@@ -40,15 +41,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def busbw_bytes_per_s(self) -> float:
         """Algorithm bandwidth times the share that each rank's link must carry, as nccl-tests define it."""
         return self.algbw_bytes_per_s * bus_factor(self.collective, self.ranks)
-
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """Return busbw over algbw: 2(n-1)/n for all-reduce, (n-1)/n where each rank keeps its part, 1 otherwise."""
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    if collective in {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}:
-        return (ranks - 1) / ranks
-    return 1.0
 
 
 def wire_form(row: Row) -> dict[str, object]:

@@ -14,6 +14,7 @@ from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
 from ..bench.table import Row, csv_text, load_tables, print_rows, wire_form
 from ..bench.verdict import Spec, verdict
+from ..cluster.builders import catalogue_cluster
 from ..cluster.discover import discover
 from ..cluster.graph import Cluster, CollectiveFit
 from ..errors import InputError, nearest
@@ -58,7 +59,7 @@ def bench(
     if source is not None:
         tables = _loaded(source)
         specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) for _, rows, _ in tables]
-        cluster = Cluster(name=source)
+        cluster = catalogue_cluster(catalogue, node) if node else Cluster(name=source)
     else:
         cluster = discover(catalogue)
         special = [name for name in names if name in SPECIAL]

@@ -18,7 +18,7 @@ from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
 from ..collectives.verify import verify
 from ..errors import InputError
-from ..files import read_struct, to_json, write_atomic
+from ..files import to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -241,9 +241,9 @@ def _network(
         raise InputError("expected one of --cluster FILE and --rate RATE")
     latency_s = None if alpha is None else parse_time(alpha)
     if cluster is not None:
-        from ..cluster.graph import Cluster
+        from ..cluster.wire import read_cluster
 
-        return network_of(read_struct(cluster, Cluster), ranks, latency_s=latency_s)
+        return network_of(read_cluster(cluster), ranks, latency_s=latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")
     bandwidth = parse_rate(str(rate))

@@ -11,9 +11,9 @@ from ..cluster.emulation import Emulation, EmulationSpec, state, stream
 from ..cluster.emulation.derive import derived, measure_carry
 from ..cluster.emulation.session import ask, visit
 from ..cluster.expand import expanded
-from ..cluster.graph import Cluster
+from ..cluster.wire import read_cluster
 from ..errors import InputError
-from ..files import read_struct, to_json
+from ..files import to_json
 from ..units import format_network_rate, parse_rate
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
@@ -86,7 +86,7 @@ def spec_of(options: dict[str, Any]) -> EmulationSpec:
         if options["carry"] is not None:
             raise InputError("--carry: says how far to scale a cluster; expected together with --cluster")
         return EmulationSpec(**{"nodes": 2, **given})
-    cluster = expanded(read_struct(options["cluster_file"], Cluster))
+    cluster = expanded(read_cluster(options["cluster_file"]))
     carry = parse_rate(options["carry"]) if options["carry"] else measure_carry()
     base = derived(cluster, carry_bytes_per_s=carry, nodes=options["nodes"], ranks=options["ranks_per_node"])
     return replace(base, **given)

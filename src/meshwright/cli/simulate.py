@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..cluster.graph import Cluster
+from ..cluster.wire import read_cluster
 from ..collectives.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
@@ -40,7 +41,7 @@ MOST_ARROWS = 500_000  # spans of a trace; browsers do not open larger ones
 )
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs of the step.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
-@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
 @click.option("--stack", metavar="NAME", help="Software of the step. Default: our own.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
@@ -116,6 +117,8 @@ def _collective(options: Mapping[str, Any]) -> int:
 
 
 def _step(options: Mapping[str, Any]) -> int:
+    from ..cluster.compact import compact
+    from ..hardware import load
     from ..layout import Layout
     from ..plan.cost import Setting
     from ..plan.simulated import simulate_plan
@@ -130,23 +133,27 @@ def _step(options: Mapping[str, Any]) -> int:
         layout, batch, seq_len = plan.layout, batch or plan.global_batch_sequences, seq_len or plan.seq_len
     if options["layout"] is not None:
         layout = Layout.parse(options["layout"], world_size=options["gpus"])
+    if options["model"] is None:
+        raise InputError("--model: expected a model of the catalogue or a config.json")
+    model = load_model(options["model"])
+    seq_len = seq_len or model.seq_len
     for value, name, what in (
-        (options["model"], "--model", "a model of the catalogue or a config.json"),
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),
         (batch, "--global-batch", "the sequences of a step"),
-        (seq_len, "--seq-len", "the tokens of a sequence"),
+        (seq_len, "--seq-len", f"since {model.name} does not say how long a sequence is"),
         (options["cluster"], "--cluster", "a node type of the catalogue or a file"),
     ):
         if value is None:
             raise InputError(f"{name}: expected {what}")
     assert layout is not None
-    architecture = load_model(options["model"]).architecture
+    assert seq_len is not None
+    architecture = model.architecture
     if not isinstance(architecture, Architecture):
         raise InputError(f"--model {options['model']}: is no transformer; a step is simulated for transformers")
     stack = {} if options["stack"] is None else {"stack": options["stack"]}
     setting = Setting(
         architecture=architecture,
-        cluster=_cluster(options, layout.world_size),
+        cluster=compact(_cluster(options, layout.world_size), load(), where=options["cluster"]),
         gpus=layout.world_size,
         global_batch=batch,
         seq_len=seq_len,
@@ -205,7 +212,7 @@ def _cluster(options: Mapping[str, Any], gpus: int | None) -> Cluster:
     if Path(name).suffix in {".json", ".toml"}:
         if changes or options["fabric"] != "flat":
             raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
-        return read_struct(name, Cluster)
+        return read_cluster(name)
     catalogue = load()
     node = catalogue.node(name)
     per_node = round(node.gpus.number)

@@ -1,7 +1,7 @@
 """What a cluster's graph means for a job: slow pairs and why, the NIC of each GPU, affinity, bisection bandwidth."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -92,11 +92,11 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
         return None
     number = {gpu.id: i for i, gpu in enumerate(gpus)}
     own = [link for link in links if not rank(link.kind)]
-    counts = {_pair(number, link): nvlink_count(link.kind) for link in own if nvlink_count(link.kind)}
+    counts = {numbered_pair(number, link): nvlink_count(link.kind) for link in own if nvlink_count(link.kind)}
     joined = own if own else links
     if any(link.bandwidth_bytes_per_s is None for link in joined):
         return None
-    rates = {_pair(number, link): link.bandwidth_bytes_per_s or 0.0 for link in joined}
+    rates = {numbered_pair(number, link): link.bandwidth_bytes_per_s or 0.0 for link in joined}
     if is_switched(counts, len(gpus)) or not own:
         return len(gpus) // 2 * min(rates.values())
     return balanced_cut(len(gpus), rates)
@@ -119,6 +119,7 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
     return [*advice, spread] if spread else advice
 
 
-def _pair(number: dict[str, int], link: Link) -> tuple[int, int]:
+def numbered_pair(number: Mapping[str, int], link: Link) -> tuple[int, int]:
+    """Return the numbers of a link's ends, the smaller first."""
     a, b = sorted((number[link.a], number[link.b]))
     return a, b

@@ -1,8 +1,34 @@
-"""The form of a cluster that `topo --json` prints."""
+"""The form of a cluster that `topo --json` prints, and every file that a cluster is read from."""
 
+import os
+from pathlib import Path
 from typing import Any
 
-from .graph import Cluster
+import msgspec
+
+from ..files import convert, parse_json, parse_toml, read_text
+from .graph import Cluster, Device, DeviceKind, Link
+
+
+class _WireDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: str
+    kind: DeviceKind
+    numa: int | None = None
+    cpu_affinity: str | None = None
+    model: str = ""
+
+
+class _WireLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    a: str
+    b: str
+    kind: str
+    bandwidth_GBps: float | None = None
+
+
+class _WireCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    devices: tuple[_WireDevice, ...]
+    links: tuple[_WireLink, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def wire_form(cluster: Cluster) -> dict[str, Any]:
@@ -23,3 +49,32 @@ def wire_form(cluster: Cluster) -> dict[str, Any]:
         ],
         "warnings": list(cluster.warnings),
     }
+
+
+def read_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """Read a cluster file (`topo --save`, `bench --save`, one written by hand) or what `topo --json` printed.
+
+    The latter has no name: its file's is taken. InputError for anything else.
+    """
+    where, text = str(path), read_text(path)
+    data = parse_toml(text, where=where) if Path(path).suffix == ".toml" else parse_json(text, where=where)
+    if not isinstance(data, dict) or "name" in data or "devices" not in data:
+        return convert(data, Cluster, where=where)
+    printed = convert(data, _WireCluster, where=where)
+    return Cluster(
+        name=Path(path).stem,
+        devices=tuple(
+            Device(node=d.id.rpartition("/")[0], **{name: getattr(d, name) for name in d.__struct_fields__})
+            for d in printed.devices
+        ),
+        links=tuple(
+            Link(
+                a=link.a,
+                b=link.b,
+                kind=link.kind,
+                bandwidth_bytes_per_s=None if link.bandwidth_GBps is None else link.bandwidth_GBps * 1e9,
+            )
+            for link in printed.links
+        ),
+        warnings=printed.warnings,
+    )

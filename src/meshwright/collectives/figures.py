@@ -39,6 +39,17 @@ def chunk_share(schedule: Schedule) -> Fraction:
             return Fraction(1, schedule.chunks)
 
 
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return busbw over algbw, as nccl-tests define them: the share of the payload that each link must carry."""
+    match collective:
+        case "all_reduce":
+            return 2 * (ranks - 1) / ranks
+        case "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter":
+            return (ranks - 1) / ranks
+        case _:
+            return 1.0
+
+
 def figures(schedule: Schedule, ranks_per_node: int | None = None) -> Figures:
     """Count what a schedule does."""
     share = chunk_share(schedule)

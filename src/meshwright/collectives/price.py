@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .figures import chunk_share
+from .figures import bus_factor, chunk_share
 from .network import Network, Route
 from .schedule import Round, Schedule
 
@@ -138,14 +138,3 @@ def cheapest(schedules: Sequence[Schedule], network: Network, sizes_bytes: Seque
     """Return for each size the schedule with the least time, the first of equals."""
     times = np.array([PricedSchedule(schedule, network).times_s(sizes_bytes) for schedule in schedules])
     return [schedules[i] for i in times.argmin(axis=0)]
-
-
-def bus_factor(collective: str, ranks: int) -> float:
-    """Return bus bandwidth over algorithm bandwidth: the share of the payload that each link must carry."""
-    match collective:
-        case "all_reduce":
-            return 2 * (ranks - 1) / ranks
-        case "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter":
-            return (ranks - 1) / ranks
-        case _:
-            return 1.0

@@ -6,10 +6,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..cluster.builders import catalogue_cluster
+from ..cluster.compact import compact
 from ..cluster.graph import Cluster, Fabric, NodeGroup, Placement
 from ..cluster.proximity import nearest_nodes
+from ..cluster.wire import read_cluster
 from ..errors import InputError
-from ..files import read_struct
 from ..hardware import Catalogue
 
 
@@ -23,21 +24,23 @@ def machines(
     inter_bytes_per_s: float | None = None,
     latency_s: float | None = None,
 ) -> Cluster:
-    """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file that `topo --save` wrote.
+    """Return a cluster with `gpus` GPUs: `name` is a node type of the catalogue, or a file of a cluster.
+
+    The file may be one that `topo` or `bench` wrote of a machine with GPUs (`cluster.compact`).
 
     `intra_bytes_per_s` replaces the rate of one GPU to its peers in the node, `inter_bytes_per_s` the rate of all NICs
     of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
     """
     if Path(name).suffix in {".json", ".toml"}:
-        cluster = read_struct(name, Cluster)
-        if not cluster.groups:
-            raise InputError(f"{name}: has no groups of nodes; expected a cluster with `groups`, or a catalogue name")
-        cluster = _resized(cluster, gpus)
+        cluster = _resized(compact(read_cluster(name), catalogue, where=name), gpus)
     else:
         cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
-    return overridden(
+    cluster = overridden(
         cluster, intra_bytes_per_s=intra_bytes_per_s, inter_bytes_per_s=inter_bytes_per_s, latency_s=latency_s
     )
+    if any(group.count > group.scale_up_nodes and not group.node_bandwidth_bytes_per_s for group in cluster.groups):
+        raise InputError(f"{name}: no NIC of known rate joins its nodes; expected --inter RATE, such as 1600Gbps")
+    return cluster
 
 
 def placed(cluster: Cluster, placements: Sequence[Placement]) -> Cluster:

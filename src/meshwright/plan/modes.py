@@ -14,7 +14,8 @@ from ..errors import InputError
 from ..layout import Layout
 from .asynchronous import AsynchronousMode, Surroundings, price
 from .cost import Setting
-from .cost.price import machine_of
+from .cost.price import coefficients_of, machine_of
+from .cost.step import SENDS
 from .explore import explore
 from .machines import node
 
@@ -60,7 +61,7 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
         parameters=setting.architecture.parameters,
         compute_s=(share_s * slow, *[share_s] * (workers - 1)),
         bandwidth_bytes_per_s=float(machine.link_rate if island == 1 else machine.node_rate),
-        latency_s=setting.latency_s or 0.0,
+        latency_s=message_latency_s(setting, inside=island == 1),
     )
     tokens = setting.global_batch * setting.seq_len
     waited_s = share_s * (slow - 1)  # synchronous steps end with the slowest
@@ -92,6 +93,21 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
             )
         )
     return tuple(found)
+
+
+def message_latency_s(setting: Setting, *, inside: bool) -> float:
+    """Return the latency of a message between two workers: the one given, else that of the cluster's own links.
+
+    Between nodes it is no less than the planner takes for a step that leaves a node, since a NIC's figure has no
+    software in it, and has the switches above the leaves; `inside` a node it is the GPUs' link's.
+    """
+    group, c, machine = node(setting.cluster), coefficients_of(setting), machine_of(setting)
+    if inside:
+        return group.gpu_latency_s or float(c.small_s / SENDS)
+    if setting.latency_s is not None:
+        return setting.latency_s
+    switches_s = 2.0 * float(machine.hop_latency_s) if group.count > machine.nodes_per_leaf else 0.0
+    return max(group.nic_latency_s or 0.0, float(c.network_latency_s)) + switches_s
 
 
 def fastest(modes: Sequence[ModePrice]) -> ModePrice:

@@ -8,8 +8,8 @@ from html import escape
 
 import msgspec
 
-from ..bench.table import bus_factor
 from ..cluster.graph import Cluster
+from ..collectives.figures import bus_factor
 from ..timeline import Span, Timeline, length_s
 from ..units import format_bytes, format_rate, format_time
 from .document import Cell, Drawing, Table, table

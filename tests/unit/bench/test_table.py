@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from meshwright.bench.table import Row, bus_factor, csv_text, load_tables, print_rows, wire_form
+from meshwright.bench.table import Row, csv_text, load_tables, print_rows, wire_form
 from meshwright.errors import InputError
 
 # the layout of nccl-tests: out of place, then in place
@@ -30,20 +30,6 @@ def rows() -> list[Row]:
         Row(bytes=1024, time_s=1e-4, low_s=0.9e-4, high_s=2e-4, **common),
         Row(bytes=2**20, time_s=1e-3, low_s=1e-3, high_s=1e-3, **common),
     ]
-
-
-@pytest.mark.parametrize(
-    ("collective", "ranks", "factor"),
-    [
-        ("all_reduce", 2, 1),
-        ("all_reduce", 8, 1.75),
-        ("all_gather", 8, 0.875),
-        ("broadcast", 8, 1),
-        ("all_to_all", 4, 0.75),
-    ],
-)
-def test_bus_bandwidth_is_what_nccl_tests_define(collective, ranks, factor):
-    assert bus_factor(collective, ranks) == factor
 
 
 def test_a_saved_nccl_tests_table_is_read(tmp_path):

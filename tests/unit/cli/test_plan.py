@@ -5,11 +5,17 @@ import xml.etree.ElementTree as ElementTree
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from meshwright.bench.table import Row, csv_text
 from meshwright.cli import run
-from meshwright.files import read_struct
+from meshwright.cluster.builders import catalogue_cluster
+from meshwright.cluster.graph import Cluster, Device, Host
+from meshwright.files import read_struct, write_struct
+from meshwright.hardware import load
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance
+from tests.unit.cluster.samples import references
 
 SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "32"]
 PARAMS = ["plan", "--params", "2B", "--seq-len", "2048", "--global-batch", "16", "--cluster", "dgx-a100-80g"]
@@ -137,6 +143,63 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
     assert min(slowed, key=lambda row: row["step_time_s"])["name"].startswith("DiLoCo")
     by_name = {row["name"]: row["step_time_s"] for row in slowed}
     assert by_name["parameter server, s = 4"] <= by_name["parameter server, s = 0"]
+
+
+def test_the_latency_of_the_modes_is_the_clusters_own_unless_one_is_given(capsys, tmp_path):
+    cluster = catalogue_cluster(load(), "dgx-a100-80g", nodes=2)
+    slow = replace(cluster, groups=(replace(cluster.groups[0], nic_latency_s=0.05),))
+    write_struct(tmp_path / "slow.json", slow)
+    words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--modes", "--json", "--cluster"]
+
+    def served_s(*more):
+        rows = {row["name"]: row for row in json.loads(answer(capsys, *words, *more).out)}
+        return rows["parameter server, s = 0"]["step_time_s"]
+
+    own, given = served_s(str(tmp_path / "slow.json")), served_s("dgx-a100-80g", "--gpus", "16", "--latency", "50ms")
+    usual = served_s("dgx-a100-80g", "--gpus", "16")
+
+    assert own == pytest.approx(given)
+    assert own - usual == pytest.approx(4 * (0.05 - 1e-5))  # up and down, a message and its answer each
+    assert usual - served_s("dgx-a100-80g", "--gpus", "16", "--latency", "0us") == pytest.approx(4 * 1e-5)
+
+
+def test_a_machine_that_topo_saved_is_planned_for(capsys, tmp_path):
+    dump = tmp_path / "matrix.txt"
+    dump.write_text(references()[3].text)
+    saved, printed = str(tmp_path / "saved.json"), tmp_path / "printed.json"
+    named = ["topo", "--from", str(dump), "--gpu", "h100"]
+    printed.write_text(answer(capsys, *named, "--save", saved, "--json").out)
+    words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--json"]
+    plans = [json.loads(answer(capsys, *words, "--cluster", name).out) for name in (saved, str(printed), "dgx-h100")]
+
+    assert plans[0] == plans[1] == plans[2]
+    assert run([*words, "--cluster", saved, "--gpus", "16"]) == 2
+    assert "no NIC of known rate joins its nodes; expected --inter RATE" in capsys.readouterr().err
+    assert answer(capsys, *words, "--cluster", saved, "--gpus", "16", "--inter", "3200Gbps").out
+
+
+def test_a_machine_without_gpus_is_refused_with_what_it_has(capsys, tmp_path):
+    path = tmp_path / "here.json"
+    host = Host(name="here", cores=2, memory_bytes=2**30)
+    write_struct(path, Cluster(name="here", hosts=(host,), devices=(Device(id="CPU0", kind="cpu", node="here"),)))
+
+    assert run(["plan", "--model", "llama3-8b", "--global-batch", "32", "--cluster", str(path)]) == 2
+
+    error = capsys.readouterr().err
+    assert error == (f"meshwright: {path}: has no GPUs to plan for (it lists 1 cpu); expected a machine with GPUs\n")
+
+
+@pytest.mark.slow  # bench imports torch
+def test_a_table_that_bench_saved_with_its_node_is_planned_for(capsys, tmp_path):
+    table, saved = tmp_path / "table.csv", str(tmp_path / "saved.json")
+    sizes = [2**power for power in range(20, 31)]
+    table.write_text(csv_text([Row(collective="all_reduce", backend="nccl", ranks=8, bytes=size, redop="sum",
+                                   time_s=1e-4 + 1.75 * size / 200e9) for size in sizes]))  # fmt: skip
+    answer(capsys, "bench", "--from", str(table), "--node", "dgx-a100-80g", "--save", saved)
+    words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--layout", "tp=8", "--json", "--cluster"]
+    slower, spec = (json.loads(answer(capsys, *words, name).out)["predicted"] for name in (saved, "dgx-a100-80g"))
+
+    assert slower["step_time_s"] > spec["step_time_s"]  # 200 GB/s of bus, where most reach more
 
 
 def test_the_duplex_figure_is_called_out(capsys):

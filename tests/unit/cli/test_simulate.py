@@ -54,6 +54,23 @@ def test_a_slow_link_and_a_late_rank_take_longer(capsys):
     )
 
 
+def test_a_step_has_the_sequences_of_its_model_unless_told(capsys):
+    short = [word for word in STEP if word not in {"--seq-len", "2048"}]
+
+    assert printed(capsys, *short, *TREE) == printed(capsys, *STEP, "--seq-len", "8192", *TREE)
+    assert printed(capsys, *short, *TREE)["time_s"] > printed(capsys, *STEP, *TREE)["time_s"]
+
+
+def test_a_model_that_does_not_say_how_long_a_sequence_is_needs_it(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 4,
+                                "num_attention_heads": 4, "vocab_size": 1024, "intermediate_size": 512}))  # fmt: skip
+    words = ["simulate", "--model", str(path), "--layout", "dp=8", "--global-batch", "8", *TREE]
+
+    assert run(words) == 2
+    assert "--seq-len: expected since" in capsys.readouterr().err
+
+
 def test_a_step_is_priced_by_parts_and_traced(tmp_path, capsys):
     result = printed(capsys, *STEP, *TREE, "--trace", str(tmp_path / "step.json"))
 

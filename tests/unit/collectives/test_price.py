@@ -7,10 +7,10 @@ import pytest
 
 from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.collectives.algorithms import build, hierarchical_of, names
-from meshwright.collectives.figures import figures
+from meshwright.collectives.figures import bus_factor, figures
 from meshwright.collectives.formulas import between_nodes, closed_formula, names_with_formula
 from meshwright.collectives.network import HostsNetwork, Wire, network_of, uniform
-from meshwright.collectives.price import PricedSchedule, bus_factor, cheapest, price
+from meshwright.collectives.price import PricedSchedule, cheapest, price
 from meshwright.errors import InputError
 
 ALPHA, RATE, N = 5e-6, 1e9, 10**8
@@ -106,10 +106,18 @@ def test_the_golden_parameter_server_of_the_reference():
     assert 74.88e9 > 400e9 / 8
 
 
-def test_bus_bandwidth_factors():
-    assert bus_factor("all_reduce", 2) == 1
-    assert bus_factor("all_reduce", 8) == 1.75
-    assert bus_factor("all_gather", 8) == 0.875
+@pytest.mark.parametrize(
+    ("collective", "ranks", "factor"),
+    [
+        ("all_reduce", 2, 1),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 8, 0.875),
+        ("broadcast", 8, 1),
+        ("all_to_all", 4, 0.75),
+    ],
+)
+def test_bus_bandwidth_is_what_nccl_tests_define(collective, ranks, factor):
+    assert bus_factor(collective, ranks) == factor
 
 
 def test_ranks_that_share_a_nic_share_its_rate():

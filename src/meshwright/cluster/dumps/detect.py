@@ -6,10 +6,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...files import read_struct, read_text
+from ...files import read_text
 from ...hardware import Catalogue
 from ..discover import assemble
 from ..graph import Cluster
+from ..wire import read_cluster
 from .hwloc import from_hwloc
 from .matrix import looks_like_matrix
 from .nccl import from_nccl
@@ -31,7 +32,7 @@ def load_dump(path: str | os.PathLike[str], catalogue: Catalogue, gpu: str | Non
     if Path(path).is_dir():
         return _saved_sysfs(Path(path), catalogue, gpu)
     if Path(path).suffix in {".json", ".toml"}:
-        return read_struct(path, Cluster)
+        return read_cluster(path)
     text = read_text(path, max_bytes=MAX_BYTES)
     cluster = parse_dump(text, str(path), catalogue, gpu)
     return replace(cluster, name=Path(path).stem) if cluster.name == str(path) else cluster

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ...cluster.graph import Cluster, CollectiveFit
-from ...collectives.price import bus_factor
+from ...collectives.figures import bus_factor
 from .coefficients import Coefficients
 from .quantities import Machine
 

@@ -13,6 +13,7 @@ from .quantities import Grid, Machine, Model, Number, stride
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
 MASTER_BYTES = 4.0
+SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     up = np.maximum(1.0, machine.oversubscription * climbing)
     rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node / up, machine.link_rate * c.link)
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
-    latency = np.where(crosses, c.network_latency_s, c.small_s / 10.0)
+    latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency
 
 
