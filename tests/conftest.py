@@ -10,7 +10,6 @@ from meshwright.bench.pool import RankPool
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.errors import InputError
 
-
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault
 settings.load_profile("untimed")
 
