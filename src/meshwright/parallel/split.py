@@ -11,11 +11,12 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from ..errors import InputError
@@ -100,6 +101,7 @@ class SplitPart:
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
             shard(module, mesh, layout)
+            self._sum_copies(now=False)
         else:
             self._fill_buckets(plan.bucket_bytes)
         self._held = self._pieces()
@@ -112,11 +114,13 @@ class SplitPart:
         if last:
             for buckets in self._buckets:
                 buckets.arm()
+            self._sum_copies(now=True)
 
     def arm(self, parameters: Iterable[nn.Parameter]) -> None:
         """Say that the backward pass that follows is the last of the step for these parameters."""
         for buckets in self._buckets:
             buckets.arm(parameters)
+        self._sum_copies(now=True)
 
     def reduce(self) -> None:
         """Wait until all gradients are summed."""
@@ -125,11 +129,17 @@ class SplitPart:
         if self._layout.zero >= 2:
             for held in self._held:
                 held.tensor.grad = None if held.owner.grad is None else _local(held.owner.grad)
+            self._sum_copies(now=False)
         partial = [gradient for held, gradient in self._gradients() if self._placements[held.name].partial]
         if partial:
             total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
             for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
+
+    def _sum_copies(self, *, now: bool) -> None:
+        """Let the copies of a sharded model sum what each has summed inside with the backward pass that follows."""
+        if self._layout.replicas > 1:
+            cast(FSDPModule, self.module).set_requires_all_reduce(now)
 
     def update(self) -> float:
         """Clip, update and clear; return the gradient's norm over the whole model. All ranks of the world."""

@@ -2,7 +2,8 @@
 
 Level 2 gathers a layer's weights once a step and keeps them until its backward is over; level 3 drops them after its
 forward and gathers them again. The next layer's weights travel while one computes (prefetch). Gradients are summed
-and scattered after each micro-batch, so that no rank ever holds all of them.
+and scattered after each micro-batch, so that no rank ever holds all of them; copies of a sharded model sum theirs after
+the last micro-batch of a step.
 """
 
 from collections.abc import Iterator

@@ -62,7 +62,7 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
             again = _weights(layout, layer) if layout.zero == 3 else ()
             backward_s += layer.count * _backward_s(times, layer, layout)
             for _ in range(layer.count):
-                now = _wait(spans, now, inputs, again + sent.backward + _gradients(layout, layer))
+                now = _wait(spans, now, inputs, again + sent.backward + _gradients(layout, layer, last=last))
         if last and data > 1 and layout.zero <= 1:
             ratio = HALF if layout.zero == 1 else 1.0
             now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio)
@@ -141,10 +141,10 @@ def _weights(layout: Layout, layer: Layer) -> tuple[Transfer, ...]:
     return (Transfer("all_gather", ranks, FLOAT32_BYTES * layer.parameters, HALF),)
 
 
-def _gradients(layout: Layout, layer: Layer) -> tuple[Transfer, ...]:
-    """Return the reduce-scatter of a layer's gradients under ZeRO 2 and 3, and the sum over replicas."""
+def _gradients(layout: Layout, layer: Layer, *, last: bool) -> tuple[Transfer, ...]:
+    """Return the reduce-scatter of a layer's gradients under ZeRO 2 and 3, and once a step the sum over replicas."""
     found = [item._replace(name="reduce_scatter") for item in _weights(layout, layer)]
-    if found and layout.replicas > 1:
+    if found and last and layout.replicas > 1:
         share = FLOAT32_BYTES * layer.parameters // found[0].ranks
         found.append(Transfer("all_reduce", layout.replicas, share))
     return tuple(found)

@@ -13,7 +13,7 @@ MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_lay
 ALPHA_S = 1e-3  # of every collective; bytes are free
 
 
-def inputs(layout):
+def inputs(layout, global_batch=4):
     workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
     every = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
     times = [
@@ -28,12 +28,14 @@ def inputs(layout):
         for ranks in largest_bytes(layout, workload)
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
-    return StepInputs(workload=workload, global_batch=4, measured=measured, backend="gloo", peak_flops_per_s=None)
+    return StepInputs(
+        workload=workload, global_batch=global_batch, measured=measured, backend="gloo", peak_flops_per_s=None
+    )
 
 
-def exposed_s(text):
+def exposed_s(text, **batch):
     layout = Layout.parse(text)
-    return step_parts(predict_split_step(layout, inputs(layout), 2**30).spans)["exposed_comm_s"]
+    return step_parts(predict_split_step(layout, inputs(layout, **batch), 2**30).spans)["exposed_comm_s"]
 
 
 def test_tensor_parallelism_waits_twice_a_layer_each_way_and_at_both_ends():
@@ -49,6 +51,15 @@ def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer(
 
 def test_zero_3_gathers_weights_twice_and_scatters_gradients_once_for_each_of_five_parts():
     assert exposed_s("dp=2,mbs=2,zero=3") == pytest.approx((5 * 3 * 0.5 + 2) * ALPHA_S)
+
+
+def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
+    for global_batch in (4, 12):
+        alone = exposed_s("dp=2,mbs=1,zero=3", global_batch=global_batch // 2)
+
+        assert exposed_s("dp=4,mbs=1,zero=3,replicas=2", global_batch=global_batch) == pytest.approx(
+            alone + 5 * ALPHA_S
+        )
 
 
 def test_a_rank_of_tensor_parallelism_computes_its_share():
