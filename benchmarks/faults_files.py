@@ -20,17 +20,20 @@ from benchmarks.faults_rig import Row
 from meshwright.errors import InputError
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import Facts, read_manifest
-from meshwright.train.checkpoint.pieces import Piece, read_pieces, verify
+from meshwright.train.checkpoint.pieces import Piece, read_pieces
 from meshwright.train.checkpoint.saver import Saver
 from tests.faults.hostile.corpus import Payload
 
 REPOSITORY = Path(__file__).parents[1]
 MOST_WRITES = 10  # for one that is killed before its end
+WRITTEN_SIDE = 1024  # of the tensors of one write: long enough for a kill to strike within it
+Trained = dict[str, Any]
+Save = Callable[[Path, Trained], None]
 
 
-def _tensors() -> dict[str, Any]:
+def _tensors(side: int = 256) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
-    return {f"w{i}": torch.randn(256, 256, generator=generator) for i in range(8)}
+    return {f"w{i}": torch.randn(side, side, generator=generator) for i in range(8)}
 
 
 def _pieces(tensors: dict[str, Any]) -> list[Piece]:
@@ -101,45 +104,57 @@ def writer_kills(place: Path, rng: random.Random, count: int) -> list[Row]:
     ):
         folder = place / system.split(",")[0]
         folder.mkdir()
-        save(folder)
-        whole_s = statistics.median(_in_a_child(context, save, folder, None) or 0.0 for _ in range(5))
-        left_good = killed = begun = 0
-        while killed < count and begun < MOST_WRITES * count:  # one that ended before its kill does not count
-            delay_s = rng.random() * whole_s
-            killed += _in_a_child(context, save, folder, delay_s) is None
+        tensors = _tensors(WRITTEN_SIDE)
+        save(folder, tensors)
+        whole_s = statistics.median(_in_a_child(context, save, folder, None) or 0.0 for _ in range(9))
+        left_good = begun = 0
+        quarters = [0, 0, 0, 0]  # of the write, in which it was killed
+        while sum(quarters) < count and begun < MOST_WRITES * count:  # one that ended before its kill does not count
+            share = rng.random()
+            quarters[int(4 * share)] += _in_a_child(context, save, folder, share * whole_s) is None
             begun += 1
-            left_good += (fine := good(folder))
+            left_good += (fine := good(folder, tensors))
             if not fine:
-                save(folder)
+                save(folder, tensors)
         rows.append(
             {
                 "fault": "writer killed",
                 "system": system,
-                "times": killed,
-                "of writes": begun,
+                "times": sum(quarters),
+                "in each quarter of a write": quarters,
+                "write_s": round(whole_s, 3),
+                "writes that ended before their kill": begun - sum(quarters),
                 "after which the last one did not load": begun - left_good,
             }
         )
     return rows
 
 
-def save_ours(folder: Path) -> None:
+def save_ours(folder: Path, tensors: Trained) -> None:
     """Save the next checkpoint of a run."""
     steps = [int(path.name[5:]) for path in checkpoints(folder)]
-    _save(folder, _tensors(), max(steps, default=0) + 1)
+    _save(folder, tensors, max(steps, default=0) + 1)
 
 
-def save_theirs(folder: Path) -> None:
+def save_theirs(folder: Path, tensors: Trained) -> None:
     """Save with DCP, over what is there."""
-    dcp.save(_tensors(), checkpoint_id=folder, no_dist=True)
+    dcp.save(tensors, checkpoint_id=folder, no_dist=True)
 
 
-def _is_good_ours(folder: Path) -> bool:
-    return all(verify(path, read_manifest(path)) for path in checkpoints(folder)) and bool(checkpoints(folder))
+def _is_good_ours(folder: Path, tensors: Trained) -> bool:
+    return all(_loads_ours(path, tensors) for path in checkpoints(folder)) and bool(checkpoints(folder))
 
 
-def _is_good_theirs(folder: Path) -> bool:
-    tensors = _tensors()
+def _loads_ours(path: Path, tensors: Trained) -> bool:
+    state = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    try:
+        read_pieces(path, read_manifest(path), _pieces(state))
+    except InputError:
+        return False
+    return all(torch.equal(state[n], tensors[n]) for n in tensors)
+
+
+def _is_good_theirs(folder: Path, tensors: Trained) -> bool:
     state = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
     try:
         dcp.load(state, checkpoint_id=folder, no_dist=True)
@@ -148,7 +163,7 @@ def _is_good_theirs(folder: Path) -> bool:
     return all(torch.equal(state[n], tensors[n]) for n in tensors)
 
 
-def _in_a_child(context: Any, save: Callable[[Path], None], folder: Path, kill_after_s: float | None) -> float | None:
+def _in_a_child(context: Any, save: Save, folder: Path, kill_after_s: float | None) -> float | None:
     """Save in a process of its own; return how long it took, None if it was killed before its end."""
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_saving, args=(save, folder, theirs))
@@ -163,10 +178,11 @@ def _in_a_child(context: Any, save: Callable[[Path], None], folder: Path, kill_a
     return time.monotonic() - start if process.exitcode == 0 else None
 
 
-def _saving(save: Callable[[Path], None], folder: Path, begins: Any) -> None:
+def _saving(save: Save, folder: Path, begins: Any) -> None:
     torch.set_num_threads(1)
+    tensors = _tensors(WRITTEN_SIDE)
     begins.send(True)
-    save(folder)
+    save(folder, tensors)
     os._exit(0)
 
 

@@ -42,7 +42,7 @@ def command(
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
-    with joined(job) as member:
+    with joined(job, folder) as member:
         goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         place = member.place
         ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from torch.distributed import DistError, TCPStore
+from torch.distributed import DistError, Store
 from torch.distributed.elastic.agent.server import WorkerSpec
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -29,7 +29,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from ..errors import MeshwrightError
 from .events import Event, EventLog
-from .meeting import address_towards, is_here, join, serve
+from .meeting import address_towards, is_here, serve
+from .store import SealedStore
 
 STOPPED_EXIT_CODE = 130
 MEETING_S, AGAIN_S = 600.0, 60.0  # the least that machines wait for each other: at first, and later
@@ -55,9 +56,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedBackend(C10dRendezvousBackend):
-    """The state of the rendezvous, sealed: torch keeps it as a pickle, in a store that strangers may reach."""
+    """The state of the rendezvous, sealed: torch keeps it as a pickle, which must never be another's."""
 
-    def __init__(self, store: TCPStore, name: str, secret: bytes) -> None:
+    def __init__(self, store: Store, name: str, secret: bytes) -> None:
         super().__init__(store, name)
         self._secret = secret
 
@@ -89,7 +90,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     """
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
     here = is_here(start.host)
-    store = serve(start.host, start.port, start.timeout_s) if here else join(start.host, start.port, start.timeout_s)
+    store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
     patience = RendezvousTimeout(
         join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
     )
@@ -139,6 +140,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     finally:
         if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
             handler.shutdown()
+        store.close()
 
 
 class Agent(LocalElasticAgent):

@@ -44,7 +44,7 @@ class Lookout:
     def look(self, step: int, busy_s: Sequence[float]) -> list[str]:
         """Judge a step by what all ranks shared; write down and return what is new."""
         said = []
-        if self._rank == 0 and self._ranks > 1 and all(busy_s) and len(self._recorder.parts) > WARM_UP_STEPS:
+        if self._rank == 0 and self._ranks > 1 and all(busy_s) and self._recorder.steps > WARM_UP_STEPS:
             said += [self._record("slow_rank", step, found) for found in self._slow_ranks.observe(busy_s)]
         if self._links is not None:
             said += [self._record("slow_link", step, found) for found in self._slow_links.observe(self._links.take())]

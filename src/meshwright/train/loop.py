@@ -233,7 +233,7 @@ class Trainer:
 
 def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
     """Return the parts of the steps that count: all after the warm-up, or the last one of a very short run."""
-    return recorder.parts[warm_up:] or recorder.parts[-1:]
+    return recorder.parts_after(warm_up) or [recorder.parts[-1]]
 
 
 def median_parts(steps: list[dict[str, float]]) -> dict[str, float]:

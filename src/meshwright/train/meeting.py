@@ -1,8 +1,8 @@
 """Where processes of a job meet: stores that listen on one interface only, never on all.
 
-torch's own stores listen on every interface. A `TCPStore` has no password: whoever reaches its port can read and write
-it. So each is given a socket that is bound already, to the address that the others use (the loopback one on a single
-machine). The word that the transports between hosts ask for is handed out through the store.
+torch's own stores listen on every interface. Ours are given a socket that is bound already, to the address that the
+others use (the loopback one on a single machine), and serve only who knows the secret of the job. The word that the
+transports between hosts ask for is handed out through the store.
 """
 
 import contextlib
@@ -14,9 +14,10 @@ from datetime import timedelta
 from torch.distributed import TCPStore
 
 from ..errors import InputError
+from .store import LEAST_SILENCE_S, SealedStore, notice_silence
+from .store_server import StoreServer
 
 BACKLOG = 1024  # connections that wait to be accepted: the ranks of a job, and strangers
-LEAST_SILENCE_S = 10.0  # a cable that is out for less is nothing to give up a store for
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -28,22 +29,16 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise InputError(f"{where}: {error.strerror or error}; choose another port, or 0 for a free one") from None
 
 
-def serve(host: str, port: int, timeout_s: float) -> TCPStore:
-    """Return a store that this process hosts on the interface of `host`."""
-    listener = listening_socket(host, port)
-    chosen = listener.getsockname()[1]
-    return TCPStore(
-        host,
-        chosen,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=timeout_s),
-        master_listen_fd=listener.detach(),
-    )
+def serve(host: str, port: int, timeout_s: float, secret: bytes) -> SealedStore:
+    """Return a store that this process hosts on the interface of `host`, for those who know the secret."""
+    server = StoreServer(listening_socket(host, port), secret)
+    store = SealedStore(host, server.port, timeout_s, secret)
+    store.server = server
+    return store
 
 
-def join(host: str, port: int, timeout_s: float) -> TCPStore:
-    """Return a store that another process hosts, once it does.
+def join_torchruns(host: str, port: int, timeout_s: float) -> TCPStore:
+    """Return the store that torchrun's agent hosts, which has no password.
 
     A machine that does not answer for `timeout_s` (10 s at least) is lost: whoever waits for the store gets a
     DistNetworkError.
@@ -51,7 +46,7 @@ def join(host: str, port: int, timeout_s: float) -> TCPStore:
     store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
     for connection in connections_to(port):
         with connection:
-            _notice_silence(connection, max(timeout_s, LEAST_SILENCE_S))
+            notice_silence(connection, max(timeout_s, LEAST_SILENCE_S))
     return store
 
 
@@ -75,15 +70,6 @@ def _leads_to(connection: socket.socket, port: int) -> bool:
         return connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername()[1] == port
     except OSError:  # not connected
         return False
-
-
-def _notice_silence(connection: socket.socket, silence_s: float) -> None:
-    """Let the kernel break a connection whose other side has acknowledged nothing for so long; it waits for hours."""
-    whole_s = max(1, round(silence_s))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, whole_s // 2))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, whole_s // 4))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * whole_s)
 
 
 def address_towards(host: str) -> str:

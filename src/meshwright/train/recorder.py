@@ -1,7 +1,7 @@
 """The recorder: who did what when on this rank, cheap enough to be always on.
 
-A recorded span costs two clock readings and one tuple; what the steps cost is kept as a few numbers a step, and only
-the last steps keep their spans.
+A recorded span costs two clock readings and one tuple; what the last thousand steps cost is kept as a few numbers a
+step, and only the last few keep their spans.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..timeline import Lane, Span, step_parts
 
 clock = time.monotonic  # the same clock in all processes of a host
+PARTS_KEPT = 1000  # steps whose costs are kept: a run of any length takes the same memory
 
 
 class Recorder:
@@ -20,7 +21,8 @@ class Recorder:
     def __init__(self, rank: int, *, keep_steps: int, enabled: bool = True) -> None:
         self.rank = rank
         self.enabled = enabled
-        self.parts: list[dict[str, float]] = []  # one entry a recorded step, warm-up included
+        self.parts: deque[dict[str, float]] = deque(maxlen=PARTS_KEPT)  # one entry a recorded step
+        self.steps = 0  # recorded so far, warm-up included
         self._kept: deque[list[Span]] = deque(maxlen=keep_steps)
         self._current: list[tuple[Lane, str, float, float, int, str]] = []
 
@@ -47,8 +49,14 @@ class Recorder:
                 for lane, name, start, end, size, detail in self._current
             ]
             self.parts.append(step_parts(spans))
+            self.steps += 1
             self._kept.append(spans)
             self._current = []
+
+    def parts_after(self, warm_up: int) -> list[dict[str, float]]:
+        """Return the parts of the steps that are kept and come after the first `warm_up`."""
+        gone = self.steps - len(self.parts)
+        return list(self.parts)[max(warm_up - gone, 0) :]
 
     def spans(self) -> list[Span]:
         """Return the spans of the last steps."""

@@ -39,9 +39,10 @@ from .environment import Place, place
 from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
 from .measured import write_measured
-from .meeting import join, serve
+from .meeting import join_torchruns, serve
 from .replan import ensure_planned
 from .run_folder import RunFolder
+from .store import SealedStore
 from .watch import Watch
 
 WARM_UP_STEPS = 5  # of a run are not measured
@@ -77,7 +78,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     config = convert(json.loads(config_json), JobConfig, where="config")
-    with joined(config) as member:
+    with joined(config, folder) as member:
         ensure_planned(config, folder, rank=member.place.rank, ranks=member.place.world_size)
         stopped = work(folder, member)
     if stopped:  # a rank that returned would wait for the launcher, which is leaving
@@ -85,7 +86,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
 
 
 @contextlib.contextmanager
-def joined(config: JobConfig) -> Iterator[Member]:
+def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
@@ -96,7 +97,7 @@ def joined(config: JobConfig) -> Iterator[Member]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if here.world_size > 1:
-        _join(backend, config, device, here)
+        _join(backend, config, folder, device, here)
     try:
         yield Member(here, device)
     finally:
@@ -145,7 +146,7 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
     return asked
 
 
-def _join(backend: str, config: JobConfig, device: torch.device, here: Place) -> None:
+def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.device, here: Place) -> None:
     """Meet the other ranks; rank 0 hosts the store on the interface of MASTER_ADDR, unless torchrun's agent does."""
     timeout_s = config.launch.timeout_s
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0"))
@@ -153,9 +154,9 @@ def _join(backend: str, config: JobConfig, device: torch.device, here: Place) ->
     start_s = max(timeout_s, START_S)
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # the same store at every attempt
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.PrefixStore(f"attempt {attempt}", join(address, port, start_s))
+        store = dist.PrefixStore(f"attempt {attempt}", join_torchruns(address, port, start_s))
     else:  # a new one: machines may have counted different numbers of attempts
-        store = serve(address, port, start_s) if here.rank == 0 else join(address, port, start_s)
+        store = (SealedStore if here.rank else serve)(address, port, start_s, folder.secret())
     dist.init_process_group(
         backend,
         store=store,

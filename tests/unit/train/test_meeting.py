@@ -8,7 +8,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from meshwright.train.agent import SealedBackend
-from meshwright.train.meeting import connections_to, join, serve
+from meshwright.train.meeting import connections_to, join_torchruns
 from meshwright.train.run_folder import RunFolder
 
 
@@ -23,9 +23,9 @@ class Payload:
 
 
 def test_a_store_whose_machine_is_silent_is_given_up_by_the_kernel():
-    store = serve("127.0.0.1", 0, 30)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
-    joined = join("127.0.0.1", store.port, 25)
+    joined = join_torchruns("127.0.0.1", store.port, 25)
 
     limits_ms = set()
     for connection in connections_to(store.port):

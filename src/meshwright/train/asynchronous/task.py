@@ -97,7 +97,7 @@ class JobTask:
 
     def record(self) -> str:
         """Return what was recorded."""
-        measured = self.recorder.parts[WARM_UP_SHARES:] or self.recorder.parts
+        measured = self.recorder.parts_after(WARM_UP_SHARES) or self.recorder.parts
         # the mean, for an exchange comes once in many shares
         parts = {name: statistics.fmean(share[name] for share in measured) for name in measured[0]} if measured else {}
         return msgspec.json.encode(

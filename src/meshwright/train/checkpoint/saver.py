@@ -169,7 +169,9 @@ class Saver:
         while not self._store.check([key]):
             if self._given_up.wait(LOOK_S) or time.monotonic() > end:
                 return Part(problem=f"rank {rank} did not write its part")
-        return msgspec.json.decode(self._store.get(key), type=Part)
+        part = msgspec.json.decode(self._store.get(key), type=Part)
+        self._store.delete_key(key)  # a run of any length takes the same memory where the store lives
+        return part
 
 
 def _connection(store: Any) -> Any:

@@ -1,0 +1,171 @@
+"""The store of a job: a `torch.distributed.Store` that only processes which know the job's secret can use.
+
+torch's own `TCPStore` has no password: whoever reaches its port can read, write and delete its keys.
+"""
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import torch.distributed as dist
+from torch.distributed import DistNetworkError, DistStoreError
+
+from .store_server import CHALLENGE_BYTES, HEAD, SEAL_BYTES, Reply, Request, StoreServer, framed, seal
+
+TRY_AGAIN_S = 0.05  # after a server that is not there yet
+HANDSHAKE_S = 5.0  # for a server that takes a connection to answer
+ANSWER_S = 10.0  # for a server to answer beyond the time for which it may wait
+LEAST_SILENCE_S = 10.0  # a cable that is out for less is nothing to give up a store for
+
+_OPEN: set["SealedStore"] = set()  # torch keeps only the half of a store that is not Python's
+
+_Store: Any = dist.Store  # its declared overloads name the C++ forms, of which Python needs the first only
+
+
+class SealedStore(_Store):  # type: ignore[misc]
+    """A connection to the store of a job. Raises DistStoreError where keys do not come within the timeout.
+
+    Raises DistNetworkError where there is no server that knows the secret within `timeout_s`, or it is lost later: its
+    process has ended, or its machine has acknowledged nothing for `timeout_s` (10 s at least). It lives until `close`.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float, secret: bytes) -> None:
+        super().__init__()
+        self.set_timeout(timedelta(seconds=timeout_s))
+        self._host, self.port, self._secret, self._timeout_s = host, port, secret, timeout_s
+        self._lock = threading.Lock()
+        self._clones: list[SealedStore] = []
+        self.server: StoreServer | None = None  # where this process is the one that hosts it
+        self._connection: socket.socket | None = self._connected()
+        _OPEN.add(self)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Write a value."""
+        self._ask(Request("set", [key], _bytes(value)))
+
+    def get(self, key: str) -> bytes:
+        """Return a value, once there is one."""
+        return self._ask(Request("get", [key], timeout_s=self._patience_s())).value
+
+    def add(self, key: str, number: int) -> int:
+        """Add to a whole number, 0 at first, and return the sum."""
+        return self._ask(Request("add", [key], number=number)).number
+
+    def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:
+        """Write a value where `expected` is there (or nothing, and that is empty); return what is there now."""
+        return self._ask(Request("compare_set", [key], _bytes(value), _bytes(expected))).value
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; return whether it was there."""
+        return bool(self._ask(Request("delete", [key])).number)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there."""
+        return bool(self._ask(Request("check", list(keys))).number)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Return once all keys are there."""
+        timeout_s = self._patience_s() if timeout is None else timeout.total_seconds()
+        self._ask(Request("wait", list(keys), timeout_s=timeout_s))
+
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return self._ask(Request("count")).number
+
+    def clone(self) -> "SealedStore":
+        """Return the same store over a connection of its own: a wait on it holds up nobody else."""
+        other = SealedStore(self._host, self.port, self._timeout_s, self._secret)
+        self._clones.append(other)
+        return other
+
+    def close(self) -> None:
+        """Leave; ends the store where this process hosts it."""
+        _OPEN.discard(self)
+        for clone in self._clones:
+            clone.close()
+        self._break()
+        if self.server is not None:
+            self.server.close()
+
+    deleteKey, getNumKeys = delete_key, num_keys  # the names under which torch's C++ looks for them
+
+    def _patience_s(self) -> float:
+        return float(self.timeout.total_seconds())
+
+    def _ask(self, request: Request) -> Reply:
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                raise DistNetworkError(f"{self._host}:{self.port}: the connection to the job's store is lost")
+            try:
+                connection.settimeout(max(request.timeout_s, self._patience_s()) + ANSWER_S)
+                connection.sendall(framed(request))
+                (size,) = HEAD.unpack(_exactly(connection, HEAD.size))
+                reply = msgspec.msgpack.decode(_exactly(connection, size), type=Reply)
+            except BaseException as error:  # an interrupt too leaves half an answer behind
+                self._break()
+                if isinstance(error, OSError | msgspec.MsgspecError):
+                    raise DistNetworkError(f"{self._host}:{self.port}: lost the job's store: {error}") from None
+                raise
+        if reply.late:
+            raise DistStoreError(f"wait timeout after {request.timeout_s:g} s, keys: {', '.join(request.keys)}")
+        return reply
+
+    def _break(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> socket.socket:
+        """Return a connection to a server that knows the secret, once there is one."""
+        end_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._shaken()
+            except OSError as error:
+                if time.monotonic() > end_s:
+                    raise DistNetworkError(f"{self._host}:{self.port}: no store of this job: {error}") from None
+            time.sleep(TRY_AGAIN_S)
+
+    def _shaken(self) -> socket.socket:
+        connection = socket.create_connection((self._host, self.port), timeout=HANDSHAKE_S)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_silence(connection, max(self._timeout_s, LEAST_SILENCE_S))
+            theirs, ours = _exactly(connection, CHALLENGE_BYTES), secrets.token_bytes(CHALLENGE_BYTES)
+            connection.sendall(ours + seal(self._secret, b"client", ours, theirs))
+            if not hmac.compare_digest(_exactly(connection, SEAL_BYTES), seal(self._secret, b"server", theirs, ours)):
+                raise OSError("it does not know the secret of this job")
+            stack.pop_all()
+        return connection
+
+
+def notice_silence(connection: socket.socket, silence_s: float) -> None:
+    """Let the kernel break a connection whose other side has acknowledged nothing for so long; it waits for hours."""
+    whole_s = max(1, round(silence_s))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, whole_s // 2))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, whole_s // 4))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * whole_s)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise OSError("the other side closed the connection")
+        data += part
+    return bytes(data)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,253 @@
+"""The server of a job's store: keys and values for whoever knows the secret of the job, and nothing for anybody else.
+
+Each side proves that it knows the secret by a seal over random bytes of the other, so the secret never travels, and a
+server that does not know it is found out as well. What follows is neither sealed nor encrypted.
+
+Wire form: the server begins with CHALLENGE_BYTES random ones; the client answers with as many of its own and its seal;
+the server answers with its seal. Then requests and replies, each 4 bytes of length (big endian) and MessagePack.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import time
+from typing import Literal
+
+import msgspec
+
+CHALLENGE_BYTES, SEAL_BYTES = 32, 32
+MOST_STRANGERS = 512  # connections that have proved nothing yet; with more, the oldest is closed
+MOST_BYTES = 2**28  # of one request
+HEAD = struct.Struct(">I")
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """What a client asks for; "get" and "wait" are answered once all keys are there."""
+
+    operation: Literal["set", "get", "add", "compare_set", "delete", "check", "wait", "count"]
+    keys: list[str] = []
+    value: bytes = b""
+    expected: bytes = b""
+    number: int = 0
+    timeout_s: float = 0.0
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """What it gets; `late` where the keys did not come in time."""
+
+    value: bytes = b""
+    number: int = 0
+    late: bool = False
+
+
+def seal(secret: bytes, side: Literal[b"client", b"server"], ours: bytes, theirs: bytes) -> bytes:
+    """Return the proof of one side that it knows the secret, over the random bytes of both."""
+    return hmac.digest(secret, side + ours + theirs, hashlib.sha256)
+
+
+class Values:
+    """Keys and values, with the operations of `torch.distributed.Store`."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def answer(self, request: Request) -> Reply | None:
+        """Do what a request asks for; None where it waits for keys. ValueError where it asks for the senseless."""
+        values, keys = self._values, request.keys
+        match request.operation:
+            case "check":
+                return Reply(number=int(all(key in values for key in keys)))
+            case "count":
+                return Reply(number=len(values))
+            case "wait":
+                return Reply() if all(key in values for key in keys) else None
+        (key,) = keys
+        match request.operation:
+            case "get":
+                return Reply(values[key]) if key in values else None
+            case "set":
+                values[key] = request.value
+            case "delete":
+                return Reply(number=int(values.pop(key, None) is not None))
+            case "add":
+                number = int(values.get(key, b"0")) + request.number
+                values[key] = str(number).encode()
+                return Reply(number=number)
+            case "compare_set":
+                if values.get(key, b"") == request.expected:
+                    values[key] = request.value
+                return Reply(values.get(key, request.expected))
+        return Reply()
+
+
+class Guest:
+    """One connection to the server."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        self.is_known = False
+        self.received = bytearray()
+        self.unsent = bytearray(self.challenge)
+        self.waits: Request | None = None
+        self.deadline_s = 0.0
+
+
+class StoreServer:
+    """A store in a thread of this process; takes over the listening socket."""
+
+    def __init__(self, listener: socket.socket, secret: bytes) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._listener, self._secret = listener, secret
+        self._values = Values()
+        self._guests: dict[Guest, None] = {}
+        self._strangers: dict[Guest, None] = {}  # the oldest first
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the store; who waits for it gets an error."""
+        self._wake.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            for key, events in self._selector.select(self._patience_s()):
+                if key.fileobj is self._woken:
+                    return self._end()
+                if key.fileobj is self._listener:
+                    self._let_in()
+                else:
+                    self._turn_to(key.data, events)
+            now_s = time.monotonic()
+            for guest in [guest for guest in self._guests if guest.waits and guest.deadline_s <= now_s]:
+                guest.waits = None
+                self._reply(guest, Reply(late=True))
+
+    def _patience_s(self) -> float | None:
+        ends_s = [guest.deadline_s for guest in self._guests if guest.waits]
+        return max(min(ends_s) - time.monotonic(), 0.0) if ends_s else None
+
+    def _end(self) -> None:
+        for guest in [*self._guests, *self._strangers]:
+            self._let_go(guest)
+        self._selector.close()
+        self._listener.close()
+        self._woken.close()
+
+    def _let_in(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it has gone again, or this process has no descriptor left
+            if self._strangers:
+                self._let_go(next(iter(self._strangers)))
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        guest = Guest(connection)
+        self._strangers[guest] = None
+        self._selector.register(connection, selectors.EVENT_READ, guest)
+        self._flush(guest)
+        if len(self._strangers) > MOST_STRANGERS:
+            self._let_go(next(iter(self._strangers)))
+
+    def _turn_to(self, guest: Guest, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush(guest)
+        if events & selectors.EVENT_READ and guest.connection.fileno() >= 0:
+            self._hear(guest)
+
+    def _hear(self, guest: Guest) -> None:
+        data = b""
+        with contextlib.suppress(BlockingIOError, OSError):
+            data = guest.connection.recv(2**16 if guest.is_known else CHALLENGE_BYTES + SEAL_BYTES)
+        guest.received += data
+        if not data:
+            self._let_go(guest)
+        elif guest.is_known:
+            self._take(guest)
+        elif len(guest.received) >= CHALLENGE_BYTES + SEAL_BYTES:
+            self._examine(guest)
+
+    def _examine(self, guest: Guest) -> None:
+        theirs, shown = bytes(guest.received[:CHALLENGE_BYTES]), bytes(guest.received[CHALLENGE_BYTES:])
+        if not hmac.compare_digest(shown, seal(self._secret, b"client", theirs, guest.challenge)):
+            return self._let_go(guest)
+        guest.received.clear()
+        guest.is_known = True
+        del self._strangers[guest]
+        self._guests[guest] = None
+        self._send(guest, seal(self._secret, b"server", guest.challenge, theirs))
+
+    def _take(self, guest: Guest) -> None:
+        while len(guest.received) >= HEAD.size and guest.waits is None:
+            (size,) = HEAD.unpack_from(guest.received)
+            if size > MOST_BYTES:
+                return self._let_go(guest)
+            if len(guest.received) < HEAD.size + size:
+                return
+            body = bytes(guest.received[HEAD.size : HEAD.size + size])
+            del guest.received[: HEAD.size + size]
+            try:
+                request = msgspec.msgpack.decode(body, type=Request)
+                reply = self._values.answer(request)
+            except ValueError:  # msgspec's errors are ValueErrors too
+                return self._let_go(guest)
+            if reply is None:
+                guest.waits, guest.deadline_s = request, time.monotonic() + request.timeout_s
+            else:
+                self._reply(guest, reply)
+                if request.operation in ("set", "add", "compare_set"):
+                    self._answer_those_who_wait()
+
+    def _answer_those_who_wait(self) -> None:
+        for guest in [guest for guest in self._guests if guest.waits]:
+            assert guest.waits is not None
+            reply = self._values.answer(guest.waits)
+            if reply is not None:
+                guest.waits = None
+                self._reply(guest, reply)
+
+    def _reply(self, guest: Guest, reply: Reply) -> None:
+        self._send(guest, framed(reply))
+
+    def _send(self, guest: Guest, data: bytes) -> None:
+        guest.unsent += data
+        self._flush(guest)
+
+    def _flush(self, guest: Guest) -> None:
+        try:
+            sent = guest.connection.send(guest.unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return self._let_go(guest)
+        del guest.unsent[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if guest.unsent else 0)
+        if self._selector.get_key(guest.connection).events != wanted:
+            self._selector.modify(guest.connection, wanted, guest)
+
+    def _let_go(self, guest: Guest) -> None:
+        if guest.connection.fileno() < 0:
+            return
+        self._selector.unregister(guest.connection)
+        guest.connection.close()
+        guest.waits = None
+        self._guests.pop(guest, None)
+        self._strangers.pop(guest, None)
+
+
+def framed(message: Request | Reply) -> bytes:
+    """Return a message as it travels."""
+    body = msgspec.msgpack.encode(message)
+    return HEAD.pack(len(body)) + body

@@ -1,0 +1,27 @@
+"""The recorder of a rank: what it keeps of a run of any length."""
+
+from meshwright.train.recorder import PARTS_KEPT, Recorder
+
+
+def record(steps):
+    recorder = Recorder(0, keep_steps=2)
+    for step in range(steps):
+        recorder.note("compute", "forward", step, step + 0.25)
+        recorder.note("compute", "optimizer", step + 0.25, step + 0.5)
+        recorder.end_step(step)
+    return recorder
+
+
+def test_a_long_run_keeps_the_costs_of_its_last_steps_and_the_spans_of_fewer():
+    recorder = record(3 * PARTS_KEPT)
+
+    assert recorder.steps == 3 * PARTS_KEPT
+    assert len(recorder.parts) == PARTS_KEPT
+    assert {span.step for span in recorder.spans()} == {3 * PARTS_KEPT - 2, 3 * PARTS_KEPT - 1}
+
+
+def test_the_warm_up_is_left_out_where_it_is_still_there():
+    assert len(record(8).parts_after(5)) == 3
+    assert record(5).parts_after(5) == []
+    assert len(record(PARTS_KEPT + 3).parts_after(5)) == PARTS_KEPT - 2
+    assert len(record(PARTS_KEPT + 9).parts_after(5)) == PARTS_KEPT
