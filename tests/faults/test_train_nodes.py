@@ -8,7 +8,7 @@ from tests.faults.jobs import events, steps_done
 from tests.faults.nodes import start_on_nodes
 from tests.multiproc.train.jobs import write_corpus
 
-NODES, STEPS, EVERY, TIMEOUT_S = 3, 60, 10, 10.0
+NODES, STEPS, EVERY, TIMEOUT_S = 3, 40, 5, 10.0
 REJOIN_S = 10.0  # for machines that are too few to wait for another
 PATIENCE_S = 400.0  # three machines and their planner share the cores of one
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(600)]

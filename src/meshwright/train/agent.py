@@ -20,6 +20,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousStateError,
     RendezvousTimeoutError,
@@ -135,6 +136,11 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     except RendezvousTimeoutError:
         raise MeshwrightError(
             f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
+        ) from None
+    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
+        raise MeshwrightError(
+            f"{start.host}:{start.port}: the others wait no longer: fewer than {start.min_nodes} machines came in time "
+            "(launch.min_nodes), or the job has ended"
         ) from None
     except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
         why = str(error.__cause__ or error).splitlines()[0]
