@@ -9,18 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from benchmarks.faults_rig import ENVIRONMENT, PATIENCE_S, PEER_PATIENCE_S, Row, outcome, until
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.cluster.emulation.session import Job
-from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
 from tests.faults.jobs import events, steps_done
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from tests.faults.nodes import start_on_nodes
+from tests.multiproc.train.jobs import write_corpus
 
 NODES, VICTIM = 3, 2  # node0 holds the rendezvous
-BATCH, STEPS, EVERY, AT = 12, 150, 25, 60
+STEPS, EVERY, AT = 150, 25, 60
 TIMEOUT_S = 10.0
 NIC_BYTES_PER_S, SLOWED = 25e6, "20Mbps"  # a tenth
 HEALTHY_STEPS, SLOW_WITHIN = 1000, 20
@@ -32,20 +29,16 @@ class Nodes:
 
     def __init__(self, cluster: Emulation, place: Path, corpus: str, *, min_nodes: int, steps: int) -> None:
         self.cluster = cluster
-        job = small_job(corpus, steps=steps, checkpoint_every=EVERY, validate_every=10**6, global_batch=BATCH)
-        model = msgspec.structs.replace(job.model, hidden_size=96, intermediate_size=256)
-        launch = msgspec.structs.replace(
-            job.launch,
-            nodes=NODES,
-            min_nodes=min_nodes,
-            ranks=1,
-            rendezvous=f"{cluster.address(0)}:29400",
-            timeout_s=TIMEOUT_S,
+        self.folder, self.job = start_on_nodes(
+            cluster,
+            place,
+            corpus,
+            launch={"min_nodes": min_nodes, "timeout_s": TIMEOUT_S},
+            model={"hidden_size": 96, "intermediate_size": 256},
+            steps=steps,
+            checkpoint_every=EVERY,
+            validate_every=10**6,
         )
-        job = msgspec.structs.replace(job, model=model, launch=launch)
-        self.folder: RunFolder = write_run(place, job, Layout(dp=NODES, mbs=BATCH // NODES))
-        command = [sys.executable, "-m", "meshwright", "train", "--resume", str(self.folder.path)]
-        self.job: Job = cluster.start_nodes(command, env=ENVIRONMENT | {"XDG_CACHE_HOME": str(place.parent / "cache")})
 
     def reach(self, step: int) -> None:
         """Wait until a step is done; RuntimeError if a node has ended before."""

@@ -1,8 +1,7 @@
-"""Faults of a running job from outside: junk connections, and everything at random for long."""
+"""Faults of a running job from outside: junk connections to its ports."""
 
 import contextlib
 import random
-import signal
 import socket
 import statistics
 import threading
@@ -12,15 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.faults_rig import PATIENCE_S, RANKS, Peer, Rig, Row, until
-from tests.faults.jobs import kill, pid_of, steps_done
+from benchmarks.faults_rig import PATIENCE_S, Peer, Rig, Row, until
+from tests.faults.jobs import steps_done
 
 QUIET_STEPS, JUNK_STEPS = 500, 6000
 TURNS = 10
 PAUSE_BETWEEN_S = 0.005  # between two connections
-SOAK_EVERY = 500  # steps between faults, on average
-PAUSE_S = 2.0
-WARM_UP_SHARE = 0.25  # of the longest life of rank 0, before its memory is compared
 
 
 def junk(place: Path, rng: random.Random, count: int) -> list[Row]:
@@ -111,56 +107,3 @@ def _compared(system: str, made: int, ports: list[int], times: list[float], turn
         "steps meanwhile": len(steps["theirs"]),
         "step over those while it went elsewhere": round(ratio, 3),
     }
-
-
-def soak(place: Path, rng: random.Random, steps: int) -> list[Row]:
-    """Run for long with a random fault about every 500 steps; watch memory and descriptors of rank 0."""
-    folder, job = Rig(place).begin("soak", steps=steps, checkpoint_every=100)
-    kills = pauses = 0
-    seen: list[tuple[int, float, int, int]] = []  # pid, hours, bytes, descriptors
-    start = time.monotonic()
-    following = rng.randrange(SOAK_EVERY // 2, SOAK_EVERY * 3 // 2)
-    while job.process.poll() is None:
-        done = steps_done(folder)
-        if following <= done < steps - SOAK_EVERY // 2:
-            rank = rng.randrange(RANKS)
-            if rng.random() < 0.5:
-                kill(folder, rank)
-                kills += 1
-            else:
-                kill(folder, rank, signal.SIGSTOP)
-                time.sleep(PAUSE_S)
-                kill(folder, rank, signal.SIGCONT)
-                pauses += 1
-            following = done + rng.randrange(SOAK_EVERY // 2, SOAK_EVERY * 3 // 2)
-        try:
-            process = psutil.Process(pid_of(folder, 0))
-            hours = (time.monotonic() - start) / 3600
-            seen.append((process.pid, hours, process.memory_info().rss, process.num_fds()))
-        except (psutil.Error, OSError):
-            pass
-        time.sleep(1)
-    code = job.process.wait()
-    lives = {pid: [entry for entry in seen if entry[0] == pid] for pid, *_ in seen}
-    longest = max(lives.values(), key=len)
-    steady = longest[int(len(longest) * WARM_UP_SHARE) :]
-    hours = steady[-1][1] - steady[0][1]
-    return [
-        {
-            "fault": "a soak with random faults",
-            "system": "meshwright",
-            "times": kills + pauses,
-            "killed": kills,
-            "paused": pauses,
-            "steps": steps_done(folder),
-            "ended normally": code == 0,
-            "memory MiB per hour": round(_slope(steady) / 2**20, 2),
-            "over hours": round(hours, 3),
-            "descriptors": sorted({entry[3] for entry in steady}),
-        }
-    ]
-
-
-def _slope(entries: list[tuple[int, float, int, int]]) -> float:
-    """Return the bytes per hour of the straight line through what was seen."""
-    return statistics.linear_regression([e[1] for e in entries], [e[2] for e in entries]).slope

@@ -1,16 +1,15 @@
 """Machines and cables that fail under a job of several machines: named, and the job ends or goes on as configured."""
 
-import sys
 import time
 
-import msgspec
 import pytest
 
-from meshwright.layout import Layout
 from tests.faults.jobs import events, steps_done
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from tests.faults.nodes import start_on_nodes
+from tests.multiproc.train.jobs import write_corpus
 
-NODES, STEPS, EVERY, TIMEOUT_S = 3, 60, 10, 10.0
+NODES, STEPS, EVERY, TIMEOUT_S = 3, 40, 5, 10.0
+REJOIN_S = 10.0  # for machines that are too few to wait for another
 PATIENCE_S = 400.0  # three machines and their planner share the cores of one
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -21,19 +20,14 @@ def begin(emulated, tmp_path):
 
     def run(min_nodes):
         cluster = emulated(nodes=NODES, nic_bytes_per_s=125e6)
-        job = small_job(write_corpus(tmp_path), steps=STEPS, checkpoint_every=EVERY, global_batch=12, record=False)
-        launch = msgspec.structs.replace(
-            job.launch,
-            nodes=NODES,
-            min_nodes=min_nodes,
-            ranks=1,
-            rendezvous=f"{cluster.address(0)}:29400",
-            timeout_s=TIMEOUT_S,
-        )
-        folder = write_run(tmp_path / "run", msgspec.structs.replace(job, launch=launch), Layout(dp=NODES, mbs=4))
-        started = cluster.start_nodes(
-            [sys.executable, "-m", "meshwright", "train", "--resume", str(folder.path)],
-            env={"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        folder, started = start_on_nodes(
+            cluster,
+            tmp_path / "run",
+            write_corpus(tmp_path),
+            launch={"min_nodes": min_nodes, "timeout_s": TIMEOUT_S, "rejoin_s": REJOIN_S},
+            steps=STEPS,
+            checkpoint_every=EVERY,
+            record=False,
         )
         assert until(lambda: steps_done(folder) > 2 * EVERY or set(started.codes()) != {None})
         assert started.codes() == (None,) * NODES, [started.stderr(node) for node in range(NODES)]

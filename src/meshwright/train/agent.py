@@ -20,6 +20,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousStateError,
     RendezvousTimeoutError,
@@ -33,7 +34,7 @@ from .meeting import address_towards, is_here, serve
 from .store import SealedStore
 
 STOPPED_EXIT_CODE = 130
-MEETING_S, AGAIN_S = 600.0, 60.0  # the least that machines wait for each other: at first, and later
+MEETING_S = 600.0  # the least that machines wait for each other at first
 FIRST_CALL_S, LAST_CALL_S = 30.0, 3.0  # how long machines that are enough wait for one more: at first, and later
 HEARTBEAT_S, HEARTBEATS = 1, 5  # a machine that is silent for so long is taken for dead
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"  # passed on to the ranks, which save and leave
@@ -50,6 +51,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0
     max_restarts: int = 0
     timeout_s: float = 600.0
+    rejoin_s: float = 60.0  # the least that machines wait for each other later
     grace_s: int = 30  # for ranks that are told to stop
     logs: str = ""
     secret: bytes = b""  # what is written at the rendezvous is sealed with it
@@ -121,7 +123,8 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         start_method="forkserver",
         exit_barrier_timeout=start.timeout_s,
     )
-    agent.events, agent.patience, agent.grace_s = events, patience, start.grace_s
+    agent.events, agent.patience = events, patience
+    agent.grace_s, agent.rejoin_s = start.grace_s, start.rejoin_s
     told_to_stop = False
     try:
         result = agent.run()
@@ -133,6 +136,11 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     except RendezvousTimeoutError:
         raise MeshwrightError(
             f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
+        ) from None
+    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
+        raise MeshwrightError(
+            f"{start.host}:{start.port}: the others wait no longer: fewer than {start.min_nodes} machines came in time "
+            "(launch.min_nodes), or the job has ended"
         ) from None
     except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
         why = str(error.__cause__ or error).splitlines()[0]
@@ -149,11 +157,12 @@ class Agent(LocalElasticAgent):
     events: EventLog
     patience: RendezvousTimeout
     grace_s: int  # for ranks that are told to stop
+    rejoin_s: float
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         super()._rendezvous(worker_group)
         self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
-        self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, AGAIN_S))
+        self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, self.rejoin_s))
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.

@@ -101,6 +101,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     max_restarts: int = 3  # how often the ranks are started again from the last good checkpoint after one has died
     nodes: int = 1  # machines; with more than one, start the same command on each
     min_nodes: int = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
+    rejoin_s: float = 60.0  # how long machines that are left, and too few, wait for one more; timeout_s at least
     rendezvous: str = ""  # HOST:PORT where the machines meet; HOST is one of them
 
     def __post_init__(self) -> None:
@@ -114,8 +115,9 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(f"min_nodes: expected at most nodes = {self.nodes}, got {self.min_nodes}")
         if self.nodes > 1 and not re.fullmatch(r"[^:]+:[0-9]{1,5}", self.rendezvous):
             raise ValueError(f"rendezvous: {self.nodes} nodes need HOST:PORT, got {self.rendezvous!r}")
-        if self.timeout_s <= 0:
-            raise ValueError(f"timeout_s: expected more than 0, got {self.timeout_s}")
+        for name in ("timeout_s", "rejoin_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: expected more than 0, got {getattr(self, name)}")
 
 
 class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

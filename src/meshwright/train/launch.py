@@ -53,6 +53,7 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             port=int(port) if settings.nodes > 1 else settings.port,
             max_restarts=settings.max_restarts,
             timeout_s=settings.timeout_s,
+            rejoin_s=settings.rejoin_s,
             logs=logs,
             secret=folder.secret(),
         )

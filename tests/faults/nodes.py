@@ -1,0 +1,39 @@
+"""A `meshwright train` on every node of an emulated cluster."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from meshwright.cluster.emulation import Emulation
+from meshwright.cluster.emulation.session import Job
+from meshwright.layout import Layout
+from meshwright.train.run_folder import RunFolder
+from tests.multiproc.train.jobs import small_job, write_run
+
+BATCH = 12  # divides over two, three and four nodes
+PORT = 29400
+
+
+def start_on_nodes(
+    cluster: Emulation,
+    path: Path,
+    corpus: str,
+    *,
+    launch: dict[str, object],
+    model: dict[str, object] | None = None,
+    **train: object,
+) -> tuple[RunFolder, Job]:
+    """Start a small job with a rank on each node, which meet on node 0; return its run folder and the processes."""
+    nodes = cluster.spec.nodes
+    job = small_job(corpus, global_batch=BATCH, **train)
+    where = {"nodes": nodes, "ranks": 1, "rendezvous": f"{cluster.address(0)}:{PORT}"}
+    job = msgspec.structs.replace(
+        job,
+        model=msgspec.structs.replace(job.model, **(model or {})),
+        launch=msgspec.structs.replace(job.launch, **(where | launch)),
+    )
+    folder = write_run(path, job, Layout(dp=nodes, mbs=BATCH // nodes))
+    command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
+    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
+    return folder, cluster.start_nodes(command, env=environment)

@@ -1,0 +1,27 @@
+"""What an agent says where machines do not meet."""
+
+import pytest
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+from meshwright.errors import MeshwrightError
+from meshwright.train import agent
+from meshwright.train.agent import SealedBackend, Start, run_agent
+from meshwright.train.events import EventLog
+from meshwright.train.meeting import serve
+
+START = Start(name="job", ranks=1, nodes=2, min_nodes=2, secret=b"secret", timeout_s=5.0)
+
+
+def test_a_machine_whose_fellows_have_given_up_says_so_in_one_line(monkeypatch, tmp_path):
+    def closed(host, port, timeout_s, secret):
+        store = serve(host, port, timeout_s, secret)
+        backend = SealedBackend(store, START.name, secret)
+        other = DynamicRendezvousHandler.from_backend(START.name, store, backend, START.min_nodes, START.nodes)
+        other.set_closed()
+        return store
+
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+    monkeypatch.setattr(agent, "serve", closed)
+
+    with pytest.raises(MeshwrightError, match=r"the others wait no longer: fewer than 2 machines .*launch.min_nodes"):
+        run_agent(START, print, (), EventLog(tmp_path, None))
