@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, known_rows
+from benchmarks.result import DOCS, Result, describe_machine, known_rows
 
 RANKS = 4
 SLOWNESS = 3.0
@@ -95,9 +95,10 @@ def run(arguments: list[str]) -> Result:
     options = parser.parse_args(arguments)
     runner = Runner(options.runs)
     rows: list[dict[str, Any]] = []
+    commit = describe_machine()["commit"]
     for name, part in parts.items():
         if options.part in (name, "all"):
-            rows += [{"part": name} | row for row in part(runner, options)]
+            rows += [{"part": name} | row | {"commit": commit} for row in part(runner, options)]
         else:
             rows += [row for row in known_rows("async") if row["part"] == name]
     return Result(
@@ -324,4 +325,4 @@ def _plot(runner: Runner) -> None:
         over_tokens[name] = [(p[1], loss) for p, loss in zip(points, smooth, strict=True)]
     for label, series, x in (("time", over_time, "seconds"), ("tokens", over_tokens, "thousand tokens")):
         svg = lines_svg(series, x=x, y="training loss (mean of 10 steps), nats per token")
-        Path(f"docs/asynchronous-{label}.svg").write_text(svg)
+        (DOCS / f"asynchronous-{label}.svg").write_text(svg)

@@ -14,7 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+# a folder that takes results, pictures and pages in place of those of the repository: for a trial
+TRIAL = os.environ.get("MESHWRIGHT_TRIAL", "")
+RESULTS = Path(TRIAL) if TRIAL else Path(__file__).parent / "results"
+DOCS = Path(TRIAL) if TRIAL else Path(__file__).parents[1] / "docs"
 MODULES = {"async": "asynchronous"}  # names that no module can have, for they are keywords
 
 
