@@ -255,11 +255,12 @@ def faults(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.2, 1.5))
             rank = rng.randrange(RANKS)
-            place = json.loads((runner.folder / label / "ranks" / f"{rank}.json").read_text())
+            place = runner.folder / label / "ranks" / f"{rank}.json"
+            _await(lambda place=place: _lives(place), process, 60)  # one that was killed before writes it anew
             before = len(runner.rows(label))
             joins = _joins(runner, label)
             start = time.monotonic()
-            os.kill(place["pid"], signal.SIGKILL)
+            os.kill(json.loads(place.read_text())["pid"], signal.SIGKILL)
             # of the next row, part may have been done before
             gaps.append(_await(lambda n=before, label=label: len(runner.rows(label)) > n + 1, process, 60) - start)
             returns.append(_await(lambda n=joins, label=label: _joins(runner, label) > n, process, 60) - start)
@@ -284,6 +285,10 @@ def _await(condition: Any, process: subprocess.Popen[str], timeout_s: float) -> 
             raise RuntimeError(f"the run ended with {process.poll()}, or {timeout_s} s were over")
         time.sleep(0.02)
     return time.monotonic()
+
+
+def _lives(place: Path) -> bool:
+    return Path(f"/proc/{json.loads(place.read_text())['pid']}").exists()
 
 
 def _joins(runner: Runner, label: str) -> int:

@@ -74,7 +74,10 @@ def describe_machine() -> dict[str, Any]:
     """Return what a reader needs to compare the figures with their own."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
