@@ -44,7 +44,9 @@ debian:
 
 screenshots: $(VENV)/.ready
 	$(BIN)/meshwright train --ranks 2 --steps 60 --run-dir build/screenshots/run
-	$(BIN)/python -m tests.browser.screenshots build/screenshots/run docs/images
+	$(BIN)/meshwright emulate --nodes 2 --ranks-per-node 2 --nic 1Gbps -- $(CURDIR)/$(BIN)/python -m meshwright.train \
+	--layout pp=2,dp=2,mbs=1,schedule=1f1b --steps 20 --run-dir build/screenshots/cluster
+	$(BIN)/python -m tests.browser.screenshots build/screenshots/run build/screenshots/cluster docs/images
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

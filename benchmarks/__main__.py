@@ -1,7 +1,8 @@
 """Run one benchmark: print its table and write its rows as JSON with the machine's description.
 
 A benchmark is a module of this package with `run(arguments: list[str]) -> Result`; its docstring is its help. It
-measures the peer in the same run, alternating, and reports medians and ratios.
+measures the peer in the same run, alternating, and reports medians and ratios. With MESHWRIGHT_TRIAL=DIR all that it
+writes goes to DIR, and the results of the repository stay as they are.
 """
 
 import importlib
@@ -33,7 +34,7 @@ def main() -> int:
     result = _module(name).run(sys.argv[2:])
     print_table(result)
     path = RESULTS / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": name, "machine": describe_machine(), "rows": result.rows, "notes": result.notes}
     path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"\nwritten: {path}")

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, known_rows
+from benchmarks.result import DOCS, Result, describe_machine, known_rows
 
 RANKS = 4
 SLOWNESS = 3.0
@@ -95,9 +95,10 @@ def run(arguments: list[str]) -> Result:
     options = parser.parse_args(arguments)
     runner = Runner(options.runs)
     rows: list[dict[str, Any]] = []
+    commit = describe_machine()["commit"]
     for name, part in parts.items():
         if options.part in (name, "all"):
-            rows += [{"part": name} | row for row in part(runner, options)]
+            rows += [{"part": name} | row | {"commit": commit} for row in part(runner, options)]
         else:
             rows += [row for row in known_rows("async") if row["part"] == name]
     return Result(
@@ -254,11 +255,12 @@ def faults(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.2, 1.5))
             rank = rng.randrange(RANKS)
-            place = json.loads((runner.folder / label / "ranks" / f"{rank}.json").read_text())
+            place = runner.folder / label / "ranks" / f"{rank}.json"
+            _await(lambda place=place: _lives(place), process, 60)  # one that was killed before writes it anew
             before = len(runner.rows(label))
             joins = _joins(runner, label)
             start = time.monotonic()
-            os.kill(place["pid"], signal.SIGKILL)
+            os.kill(json.loads(place.read_text())["pid"], signal.SIGKILL)
             # of the next row, part may have been done before
             gaps.append(_await(lambda n=before, label=label: len(runner.rows(label)) > n + 1, process, 60) - start)
             returns.append(_await(lambda n=joins, label=label: _joins(runner, label) > n, process, 60) - start)
@@ -283,6 +285,10 @@ def _await(condition: Any, process: subprocess.Popen[str], timeout_s: float) -> 
             raise RuntimeError(f"the run ended with {process.poll()}, or {timeout_s} s were over")
         time.sleep(0.02)
     return time.monotonic()
+
+
+def _lives(place: Path) -> bool:
+    return Path(f"/proc/{json.loads(place.read_text())['pid']}").exists()
 
 
 def _joins(runner: Runner, label: str) -> int:
@@ -324,4 +330,4 @@ def _plot(runner: Runner) -> None:
         over_tokens[name] = [(p[1], loss) for p, loss in zip(points, smooth, strict=True)]
     for label, series, x in (("time", over_time, "seconds"), ("tokens", over_tokens, "thousand tokens")):
         svg = lines_svg(series, x=x, y="training loss (mean of 10 steps), nats per token")
-        Path(f"docs/asynchronous-{label}.svg").write_text(svg)
+        (DOCS / f"asynchronous-{label}.svg").write_text(svg)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.result import Result, describe_machine
+from benchmarks.result import DOCS, Result, describe_machine
 from meshwright.units import format_bytes, parse_bytes
 
 KI, MI = 2**10, 2**20
@@ -29,7 +29,6 @@ ALL_REDUCE_SIZES = (KI, 64 * KI, MI, 25 * MI, 128 * MI)
 OTHER_SIZES = (4 * KI, 64 * KI, 4 * MI, 64 * MI)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 BLOCK_S = 0.01  # short collectives are timed in blocks of about this length
-DOCS = Path(__file__).parents[1] / "docs"
 
 
 def run(arguments: list[str]) -> Result:

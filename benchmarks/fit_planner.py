@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.result import Result
+from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import load
 from meshwright.plan.batch import Batch, batch_of
@@ -163,7 +163,7 @@ def run(arguments: list[str]) -> Result:
         _write_constants(known, best, saved)
         _write_errors(data, best.errors, out, strange)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        Path("docs/validation.md").write_text(text)
+        (DOCS / "validation.md").write_text(text)
         notes.append("written: constants.toml, errors.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 

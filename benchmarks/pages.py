@@ -7,18 +7,16 @@ of the rows by `<!-- measured: NAME column=value -->`.
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.result import RESULTS
+from benchmarks.result import DOCS, RESULTS
 
-PAGES = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"<!-- measured: (\w+)((?: \S+=\S+)*) -->\n.*?<!-- end of \1 -->\n", re.DOTALL)
 
 
 def refresh() -> None:
     """Write every page anew whose results have changed."""
-    for page in sorted(PAGES.rglob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text()
         if (now := with_results(text)) != text:
             page.write_text(now)
@@ -48,7 +46,8 @@ def _part(name: str, chosen: str) -> str:
     notes = "".join(f"- {note}\n" for note in [*found["notes"], where])
     wanted = dict(word.split("=", 1) for word in chosen.split())
     rows = [row for row in found["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
-    table = grid([{key: _cell(value) for key, value in row.items()} for row in rows])
+    told = [key for key in rows[0] if any(row[key] != "" for row in rows)]  # what other rows say is left out
+    table = grid([{key: _cell(value) for key, value in row.items() if key in told} for row in rows])
     return f"<!-- measured: {name}{chosen} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"
 
 

@@ -27,11 +27,13 @@ def run(arguments: list[str]) -> Result:
     parser = argparse.ArgumentParser(prog="python -m benchmarks prediction")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--jobs", type=lambda text: text.split(","), default=list(JOBS))
+    parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[1, 2])
     options = parser.parse_args(arguments)
     runs: dict[tuple[str, int], list[dict]] = {}
     for _ in range(options.rounds):
-        for name in JOBS:
-            for ranks in (1, 2):
+        for name in options.jobs:
+            for ranks in options.ranks:
                 runs.setdefault((name, ranks), []).append(_launch(JOBS[name], ranks, options.steps))
     rows = []
     for (name, ranks), outcomes in runs.items():

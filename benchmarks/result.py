@@ -14,7 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+# a folder that takes results, pictures and pages in place of those of the repository: for a trial
+TRIAL = os.environ.get("MESHWRIGHT_TRIAL", "")
+RESULTS = Path(TRIAL) if TRIAL else Path(__file__).parent / "results"
+DOCS = Path(TRIAL) if TRIAL else Path(__file__).parents[1] / "docs"
 MODULES = {"async": "asynchronous"}  # names that no module can have, for they are keywords
 
 
@@ -71,7 +74,10 @@ def describe_machine() -> dict[str, Any]:
     """Return what a reader needs to compare the figures with their own."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),

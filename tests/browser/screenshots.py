@@ -1,6 +1,7 @@
-"""Pictures of the report page for the documentation: `python -m tests.browser.screenshots RUN [FOLDER]`.
+"""Pictures of the report page for the documentation: `python -m tests.browser.screenshots RUN CLUSTER_RUN [FOLDER]`.
 
-RUN is the folder of a run; the pictures go to docs/images. `make screenshots` trains a short run for them.
+RUN is the folder of a run on one host, CLUSTER_RUN that of one with a pipeline on several; the pictures go to
+docs/images. `make screenshots` trains two short runs for them.
 """
 
 import sys
@@ -11,32 +12,56 @@ from meshwright.report.run import report
 from meshwright.train.run_folder import RunFolder
 from tests.browser.chromium import Browser, missing
 
-VIEWS = {
-    "report-beside": "section:nth-of-type(1)",
-    "report-timeline": "section:nth-of-type(2)",
-    "report-curves": "section:nth-of-type(3)",
+VIEWS = {  # by the heading of their section
+    "report-beside": "Predicted beside measured",
+    "report-timeline": "Timeline",
+    "report-curves": "Loss and throughput",
+}
+CLUSTER_VIEWS = {
+    "report-ranks": "Ranks",
+    "report-cluster": "Cluster and links",
+    "report-layout": "Layout",
 }
 
 
-def main(run: Path, folder: Path) -> None:
-    """Write the pictures, light; one of the first screen in the dark, and one as a phone shows it."""
+def main(run: Path, cluster_run: Path, folder: Path) -> None:
+    """Write the pictures, light; the timeline in the dark too, and the first screen as a phone shows it."""
     if missing():
         raise InputError(missing())
-    page = RunFolder(run)
-    report(page)
+    page, cluster_page = written(run), written(cluster_run)
     folder.mkdir(parents=True, exist_ok=True)
     with Browser() as browser:
-        browser.view(width=1000)
-        browser.open(page.report)
-        for name, selector in VIEWS.items():
-            browser.picture(selector, folder / f"{name}.png")
+        for path, views in ((page, VIEWS), (cluster_page, CLUSTER_VIEWS)):
+            browser.view(width=1000)
+            browser.open(path)
+            for name, heading in views.items():
+                browser.picture(section(browser, heading), folder / f"{name}.png")
         browser.view(width=1000, dark=True)
-        browser.open(page.report)
-        browser.picture("section:nth-of-type(2)", folder / "report-timeline-dark.png")
+        browser.open(page)
+        browser.picture(section(browser, "Timeline"), folder / "report-timeline-dark.png")
         browser.view(width=390)
-        browser.open(page.report)
+        browser.open(page)
         browser.picture("header", folder / "report-phone.png")
 
 
+def written(run: Path) -> Path:
+    """Write the page of a run anew and return its path."""
+    folder = RunFolder(run)
+    report(folder)
+    return folder.report
+
+
+def section(browser: Browser, heading: str) -> str:
+    """Return the selector of the section of this heading."""
+    number = browser.run(
+        "return [...document.querySelectorAll('section')].findIndex("
+        "(part) => part.querySelector('h2').textContent === arguments[0])",
+        heading,
+    )
+    if number < 0:
+        raise InputError(f"the page has no section {heading!r}")
+    return f"#section{number + 1}"
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else "docs/images"))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3] if len(sys.argv) > 3 else "docs/images"))

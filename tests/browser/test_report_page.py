@@ -30,6 +30,32 @@ def test_the_console_has_nothing_to_say(shown):
     assert shown.complaints() == []
 
 
+def test_labels_of_the_cluster_stay_inside_their_hosts(shown):
+    beyond = shown.run(
+        "const hosts = [...document.querySelectorAll('svg .host')].map((box) => box.getBoundingClientRect());"
+        "const inside = (t) => hosts.some((h) => t.left >= h.left && t.right <= h.right && t.bottom <= h.bottom);"
+        "const texts = [...document.querySelectorAll('svg:has(.host) g text')].filter((text) => text.textContent);"
+        "const drawn = texts.map((text) => [text.textContent, text.getBoundingClientRect()]);"
+        "return [drawn.length, drawn.filter(([, t]) => t.top > hosts[0].top && !inside(t)).map(([name]) => name)]"
+    )
+
+    assert beyond[0] >= 4
+    assert beyond[1] == []
+
+
+def test_the_buttons_of_a_figure_hide_nothing_of_it(shown):
+    overlapped = shown.run(
+        "const box = (node) => node.getBoundingClientRect();"
+        "return [...document.querySelectorAll('.plot')].filter((plot) => {"
+        "const bar = box(plot.querySelector('.modebar'));"
+        "return [...plot.querySelectorAll('.legend, .bglayer')].some((part) => {"
+        "const b = box(part);"
+        "return b.width && b.top < bar.bottom && b.right > bar.left && b.left < bar.right})}).length"
+    )
+
+    assert overlapped == 0
+
+
 def test_the_page_asks_for_nothing_but_itself(shown, page):
     asked = shown.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import PAGES, PART, RESULTS, with_results
+from benchmarks.pages import DOCS, PART, RESULTS, with_results
 
-WITH_PARTS = [page for page in sorted(PAGES.rglob("*.md")) if "<!-- measured:" in page.read_text()]
+WITH_PARTS = [page for page in sorted(DOCS.rglob("*.md")) if "<!-- measured:" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", WITH_PARTS, ids=lambda page: page.stem)

@@ -17,6 +17,12 @@ COLOURS = {
     "optimizer": "#54a24b",
     "all_reduce": "#e45756",
     "data": "#b279a2",
+    "send_activation": "#72b7b2",
+    "send_gradient": "#9d755d",
+    "recv_activation": "#bab0ac",
+    "recv_gradient": "#8d8786",
+    "drain": "#eeca3b",
+    "collectives": "#ff9da6",
 }
 SERIES = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#eeca3b", "#9d755d")
 MAX_MESH_RANKS = 4096

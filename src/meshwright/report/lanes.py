@@ -2,15 +2,19 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..timeline import Span, Timeline
+from msgspec.structs import replace
+
+from ..layout import Layout
+from ..timeline import Span, Timeline, by_rank
 from ..units import format_bytes, format_rate, format_time
 from .document import Figure, plain
-from .figures import colour_of
+from .figures import colour_of, coordinates
 
 MAX_BARS = 4000
 MAX_RANKS = 64
+MAX_PREDICTED_RANKS = 16  # beyond, a prediction is drawn once a stage: rows of the like cost a browser seconds
 ROW_PX = 16
 
 Bar = tuple[str, Span, int]  # whose timeline, what is drawn, how many spans it stands for
@@ -27,6 +31,23 @@ def typical_step(timeline: Timeline) -> int | None:
     times = {step: end - start for step, (start, end) in ends.items()}
     middle = statistics.median(times.values())
     return min(times, key=lambda step: (abs(times[step] - middle), step))
+
+
+def on_every_rank(predicted: Timeline, layout: Layout, ranks: Collection[int]) -> Timeline:
+    """Return a predicted step on each of `ranks`, where it has one rank for each position of a pipeline.
+
+    The planner prices one rank a stage, since those that share a stage do the same; a timeline of other ranks (all of
+    them, or those of a simulation that differ) is returned as it is. Of more than `MAX_PREDICTED_RANKS` only the first
+    of each stage gets it.
+    """
+    by_position = by_rank(predicted.spans)
+    if {span.rank for span in predicted.spans} != set(range(layout.pp)) or layout.mode != "sync":
+        return predicted
+    stage = {rank: coordinates(layout, rank)["pp"] for rank in sorted(ranks, reverse=True) if rank < layout.world_size}
+    if len(stage) > MAX_PREDICTED_RANKS:
+        stage = {rank: position for position, rank in {stage[rank]: rank for rank in stage}.items()}
+    spans = [replace(span, rank=rank) for rank in sorted(stage) for span in by_position[stage[rank]]]
+    return Timeline(tuple(spans), predicted.source)
 
 
 def lanes_figure(timelines: Mapping[str, Timeline], title: str = "One step on each rank") -> Figure | None:
@@ -47,6 +68,9 @@ def lanes_figure(timelines: Mapping[str, Timeline], title: str = "One step on ea
     notes = [f"step {step} of the {source} timeline" for source, step in steps.items() if source == "measured"]
     if len(shown) < len(ranks):
         notes.append(f"{len(shown)} of {len(ranks)} ranks; timeline.json has all")
+    ranks_of = {source: {span.rank for span in found} for source, found in spans.items()}
+    if 0 < len(ranks_of.get("predicted", ())) < len(ranks_of.get("measured", ())):
+        notes.append("a prediction holds for all ranks of a stage and is drawn on the first")
     if resolution_s:
         notes.append(f"neighbours of one name less than {format_time(resolution_s)} apart are drawn as one bar")
     if left_out:

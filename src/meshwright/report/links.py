@@ -15,7 +15,7 @@ from ..units import format_bytes, format_rate, format_time
 from .document import Cell, Drawing, Table, table
 
 MAX_HOSTS, MAX_RANKS_DRAWN = 32, 16
-BOX, GAP, ROW = 86, 14, 34
+BOX, GAP, ROW = 110, 14, 34
 
 
 class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def links_table(uses: Sequence[LinkUse]) -> Table | None:
             Cell(format_time(use.busy_s), use.busy_s),
             Cell(f"{use.share_of_step:.0%}", use.share_of_step),
             Cell(format_rate(use.rate_bytes_per_s), use.rate_bytes_per_s),
-            Cell("", "") if use.share_of_spec is None else Cell(f"{use.share_of_spec:.0%}", use.share_of_spec),
+            Cell("", "") if use.share_of_spec is None else Cell(_percent(use.share_of_spec), use.share_of_spec),
             Cell(f"{format_rate(use.spec_bytes_per_s)}, {use.spec}" if use.spec_bytes_per_s else use.spec),
         ]
         for use in uses
@@ -150,15 +150,14 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
         return None
     by_name = {(use.host, use.rank): use for use in uses}
     body: list[str] = []
-    x = GAP
+    x, bus = GAP, 2 * ROW + 26
     for name in names:
         ranks = sorted(rank for rank, host in hosts.items() if host == name)
         shown = ranks[:MAX_RANKS_DRAWN]
         width = max(2 * BOX, len(shown) * (BOX + GAP) + GAP)
-        bus = 2 * ROW + 26
         if len(names) > 1:
             body += _line(by_name.get((name, None)), x + width // 2, 34, x + width // 2, 56)
-        body.append(_box(x, 56, width, 3 * ROW + 30, "host"))
+        body.append(_box(x, 56, width, bus + 20, "host"))
         more = f" ({len(ranks) - len(shown)} more ranks)" if len(ranks) > len(shown) else ""
         body.append(f'<text x="{x + 8}" y="74">{escape(name + more)}</text>')
         body.append(f'<line x1="{x + 8}" y1="{bus}" x2="{x + width - 8}" y2="{bus}" class="bus"/>')
@@ -172,7 +171,7 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
         body.insert(
             0, f'<line x1="{GAP}" y1="34" x2="{x - GAP}" y2="34" class="bus"/><text x="{GAP}" y="26">network</text>'
         )
-    height = 56 + 3 * ROW + 44
+    height = 56 + bus + 20 + GAP
     style = (
         "<style>.host{fill:none;stroke:#8888}.rank{fill:#8882;stroke:#888}.bus{stroke:#8888;stroke-width:3}"
         "svg text{fill:currentColor;font:12px sans-serif}</style>"
@@ -195,10 +194,17 @@ def _line(use: LinkUse | None, x1: int, y1: int, x2: int, y2: int) -> list[str]:
         return [f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#8888"/>']
     share = use.share_of_spec
     colour = "#888" if share is None else "#d62728" if share < 0.5 else "#e0a100" if share < 0.8 else "#2ca02c"
-    label = format_rate(use.rate_bytes_per_s) + ("" if share is None else f", {share:.0%}")
-    title = f"{use.name}: {format_bytes(use.bytes)} one way, {label} of spec, busy {use.share_of_step:.0%} of the step"
+    rate, percent = format_rate(use.rate_bytes_per_s), "" if share is None else f"{_percent(share)} of spec"
+    told = [f"{format_bytes(use.bytes)} one way", rate, percent, f"busy {_percent(use.share_of_step)} of the step"]
+    title = f"{use.name}: {', '.join(part for part in told if part)}"
+    middle = (y1 + y2) // 2 + (4 if share is None else -2)
     return [
         f'<g><title>{escape(title)}</title><line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" '
         f'stroke-width="{2 + 8 * min(1.0, use.share_of_step):.1f}"/>'
-        f'<text x="{x1 + 6}" y="{(y1 + y2) // 2 + 4}" style="font-size:9px">{escape(label)}</text></g>'
+        f'<text x="{x1 + 8}" y="{middle}" style="font-size:9px">{escape(rate)}'
+        f'<tspan x="{x1 + 8}" dy="11">{escape(percent)}</tspan></text></g>'
     ]
+
+
+def _percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"

@@ -11,7 +11,7 @@ from .blame import blame
 from .compare import Comparison, compare
 from .document import Cell, Figure, Lines, Page, Section, section, table
 from .figures import curve_figure, memory_figure, parts_figure
-from .lanes import lanes_figure
+from .lanes import lanes_figure, on_every_rank
 from .links import cluster_drawing, link_uses, links_table
 from .page import write_page
 from .parts import alternatives_section, caveats_section, comparison_table, layout_section
@@ -32,13 +32,15 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     """Return predicted beside measured of a run, and its page."""
     plan, measured = folder.plan(), folder.measured()
     timelines = {"predicted": folder.timeline("predicted"), "measured": folder.timeline("measured")}
+    ranks = {span.rank for span in timelines["measured"].spans}
+    predicted = on_every_rank(timelines["predicted"], plan.layout, ranks)
     hosts = folder.hosts()
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], hosts)
     comparison = compare(plan.predicted, measured, where=where)
     rows = folder.metric_rows()
     sections = (
         _beside(comparison, plan.predicted, measured),
-        section("Timeline", lanes_figure(timelines)),
+        section("Timeline", lanes_figure({**timelines, "predicted": predicted})),
         section("Loss and throughput", *curves({"": rows})),
         _ranks(folder, timelines["measured"], plan.predicted),
         _events(read_events(folder.events)),

@@ -2,26 +2,10 @@ import pytest
 from msgspec import to_builtins
 
 from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors
-from meshwright.bench.table import Row, load_tables
+from meshwright.bench.table import load_tables
 from meshwright.cluster.curve import LinksCurve, MemoryCurve
 from meshwright.errors import InputError
-from tests.unit.bench.published import collective_tables
-
-# reference notes, section 4: one 8 x A100 node (size in bytes: microseconds)
-A100 = {
-    **{32768: 43.83, 65536: 46.80, 131072: 51.76, 262144: 61.38, 524288: 80.40, 1048576: 101.9, 2097152: 101.4},
-    **{4194304: 101.5, 8388608: 133.5, 16777216: 276.6, 33554432: 424.0, 67108864: 684.6, 134217728: 1327.6},
-    **{268435456: 2420.6, 536870912: 4218.4, 1073741824: 8203.9, 2147483648: 16240, 4294967296: 32136},
-    **{8589934592: 64074, 17179869184: 127997},
-}
-SWEEPS = ["h100x8_dgxc", "p4de_2n", "p5_1n", "mle_h200x8", "mle_4n_unknown"]
-
-
-def rows_of(times_us: dict[int, float], ranks: int = 8) -> list[Row]:
-    return [
-        Row(collective="all_reduce", backend="nccl", ranks=ranks, bytes=size, time_s=us / 1e6)
-        for size, us in times_us.items()
-    ]
+from tests.unit.bench.published import A100, SWEEPS, collective_tables, rows_of, sweeps, told
 
 
 def test_the_a100_table_is_followed_within_15_percent_at_every_size_by_five_constants():
@@ -39,9 +23,13 @@ def test_published_sweeps_are_followed_within_15_percent_but_for_named_glitches(
     rows = load_tables(str(collective_tables()))[name]
     sweep = clean_sweep(rows)
 
+    fit = fit_sweep(rows)
     assert len(rows) >= 10
-    assert fit_sweep(rows).curve_residual < 0.15
+    assert fit.curve_residual < 0.15
     assert len(sweep.outliers) <= 2
+    assert told(name)["named_glitches"] == len(sweep.outliers)
+    assert told(name)["curve_error_percent"] == pytest.approx(100 * fit.curve_residual, abs=0.3)
+    assert told(name)["line_error_percent"] == pytest.approx(100 * fit.residual, abs=0.3)
     for glitch in sweep.outliers:  # each took a third longer than some larger message
         assert any(row.bytes > glitch.bytes and row.time_s < glitch.time_s / 1.35 for row in rows)
 
@@ -54,13 +42,14 @@ def test_no_other_published_sweep_has_ten_sizes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reference", *SWEEPS])
+@pytest.mark.parametrize("name", sweeps())
 def test_each_size_of_a_published_sweep_is_predicted_within_20_percent_from_the_others(name):
-    rows = {**load_tables(str(collective_tables())), "reference": rows_of(A100)}[name]
+    rows = sweeps()[name]
 
     errors = left_out_errors(rows)
 
     assert max(map(abs, errors.values())) < 0.20
+    assert told(name)["left_out_error_percent"] == pytest.approx(100 * max(map(abs, errors.values())), abs=0.3)
 
 
 def test_a_curve_is_recovered_from_its_own_points():

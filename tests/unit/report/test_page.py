@@ -10,7 +10,7 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.report.figures import coordinates, curve_figure
 from meshwright.report.grid import pipeline_figure
-from meshwright.report.lanes import MAX_BARS, lanes_figure
+from meshwright.report.lanes import MAX_BARS, lanes_figure, on_every_rank
 from meshwright.report.run import report
 from meshwright.report.sampling import thinned
 from meshwright.report.two import two_runs_page
@@ -166,6 +166,28 @@ def test_a_trace_of_endlessly_many_names_is_cut_and_says_so():
 
     assert sum(len(trace["x"]) for trace in figure.traces) == MAX_BARS
     assert "100 shorter ones are not" in figure.note
+
+
+def test_a_prediction_of_one_rank_a_stage_is_drawn_on_every_rank_of_the_stage():
+    layout = Layout(pp=2, dp=2)
+    stages = Timeline(tuple(Span(rank, "compute", "forward", rank, rank + 1.0) for rank in range(2)), "predicted")
+
+    drawn = on_every_rank(stages, layout, range(4))
+
+    assert [(span.rank, span.start_s) for span in drawn.spans] == [(0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)]
+    assert [coordinates(layout, rank)["pp"] for rank in range(4)] == [0, 0, 1, 1]
+    assert on_every_rank(drawn, layout, range(4)) == drawn  # one that has all ranks already
+
+
+def test_a_prediction_for_many_ranks_is_drawn_on_the_first_of_each_stage_and_says_so():
+    stages = Timeline(tuple(Span(rank, "compute", "forward", rank, rank + 1.0) for rank in range(2)), "predicted")
+    ran = Timeline(tuple(Span(rank, "compute", "forward", 0.0, 1.0) for rank in range(64)), "measured")
+
+    drawn = on_every_rank(stages, Layout(pp=2, dp=32), range(64))
+    figure = lanes_figure({"predicted": drawn, "measured": ran})
+
+    assert [(span.rank, span.start_s) for span in drawn.spans] == [(0, 0.0), (32, 1.0)]
+    assert "drawn on the first" in figure.note
 
 
 def test_what_lies_over_a_bar_tells_bytes_and_rate():

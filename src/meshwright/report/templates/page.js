@@ -6,15 +6,18 @@ const drawn = new Map();
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const text = style.getPropertyValue("--text").trim();
-  return { text, card: style.getPropertyValue("--card").trim(), grid: darkness.matches ? "#39404a" : "#dfe3e8" };
+  const quiet = style.getPropertyValue("--quiet").trim();
+  return { text, quiet, card: style.getPropertyValue("--card").trim(), grid: darkness.matches ? "#39404a" : "#dfe3e8" };
 }
 
 function themed(layout) {
-  const { text, card, grid } = colours();
+  const { text, quiet, card, grid } = colours();
   const full = { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
   full.font = { ...layout.font, color: text };
   full.margin = { l: 10, r: 10, t: 10, b: 10, ...layout.margin };
-  full.legend = { orientation: "h", y: 1, yanchor: "bottom", ...layout.legend };
+  const narrow = !matchMedia("(min-width: 40rem)").matches;
+  full.legend = { font: { size: narrow ? 10 : 12 }, ...(narrow && { itemwidth: 30 }), orientation: "h", y: 1, yanchor: "bottom", ...layout.legend };
+  full.modebar = { bgcolor: "rgba(0,0,0,0)", color: quiet, activecolor: text };
   full.hoverlabel = { bgcolor: card, bordercolor: text, font: { color: text }, align: "left", namelength: -1 };
   for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
     if (axis !== "yaxis2" || layout[axis]) {
