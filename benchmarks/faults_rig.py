@@ -20,7 +20,7 @@ from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_ru
 STEPS, EVERY, RANKS = 200, 20, 4
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 PATIENCE_S = 600.0
-PEER_PATIENCE_S = 120.0  # a peer that has not ended by then hangs
+PEER_PATIENCE_S = 90.0  # three times its timeout; a peer that has not ended by then hangs
 Row = dict[str, Any]
 
 
