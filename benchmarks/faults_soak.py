@@ -18,7 +18,8 @@ FAULT_EVERY = 500  # steps between faults, on average
 LIFE, PAUSE_EVERY = 2, 4  # times the steps of the soak that the job lives which is only paused; times as rarely
 PAUSE_S = 2.0
 WARM_UP_STEPS = 1000  # of a process, before its memory is compared: caches of torch and of the allocator fill
-LOOK_S = 1.0
+LOOK_S = 0.5
+LEAST_LOOKS = 9  # at a process, for its end to be compared with its beginning
 
 
 class Look(NamedTuple):
@@ -44,7 +45,7 @@ def _soak(rig: Rig, rng: random.Random, steps: int) -> Row:
     folder, job = rig.begin("soak", steps=steps, checkpoint_every=100, record=True)
     done, lives = _watched(folder, job, rng, _instants(rng, steps, FAULT_EVERY), (_kill, _pause))
     code, _ = job.end()
-    steady = [life for life in map(_settled, lives.values()) if len(life) > 1]
+    steady = [life for life in map(_settled, lives.values()) if len(life) >= LEAST_LOOKS]
     return {
         "fault": "a random fault about every 500 steps",
         "system": "meshwright",
@@ -53,7 +54,7 @@ def _soak(rig: Rig, rng: random.Random, steps: int) -> Row:
         "paused": done["_pause"],
         "steps": steps_done(folder),
         "ended normally": code == 0,
-        f"lives of more than {WARM_UP_STEPS} steps": len(steady),
+        f"processes seen after {WARM_UP_STEPS} steps": len(steady),
         "of these with other descriptors at their end": sum(_descriptors_differ(life) for life in steady),
     }
 
@@ -138,9 +139,10 @@ def _settled(life: list[Look]) -> list[Look]:
 
 
 def _descriptors_differ(life: list[Look]) -> bool:
-    """Return whether a process held more or fewer at its end; a save opens some for a moment."""
+    """Return whether a process mostly held another number at its end; a save opens some for a moment, an end closes."""
     third = max(len(life) // 3, 1)
-    return min(look.descriptors for look in life[:third]) != min(look.descriptors for look in life[-third:])
+    first, last = (statistics.mode(look.descriptors for look in part) for part in (life[:third], life[-third:]))
+    return first != last
 
 
 def _growth_per_s(life: list[Look]) -> float:
