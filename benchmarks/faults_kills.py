@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.faults_rig import EVERY, PATIENCE_S, RANKS, STEPS, Peer, Rig, Row, outcome, until
+from meshwright.train.checkpoint.folder import latest_checkpoint
 from meshwright.train.run_folder import RunFolder
 from tests.faults.jobs import Job, events, kill, steps_done
 
@@ -23,9 +24,10 @@ def kills(place: Path, rng: random.Random, count: int) -> list[Row]:
 
 
 class Death(NamedTuple):
-    """One SIGKILL: the steps done before it, and how long each survivor took to name the rank."""
+    """One SIGKILL: the steps done and saved before it, and how long each survivor took to name the rank."""
 
     done: int
+    saved: int
     named_s: list[float]
 
 
@@ -33,7 +35,7 @@ def _kills(rig: Rig, rng: random.Random, count: int) -> Row:
     right = rig.undisturbed(RUN_STEPS)
     deaths: list[Death] = []
     lost: list[int] = []
-    equal = 0
+    equal = kept = 0
     while len(deaths) < count:
         todo = min(KILLS_OF_A_RUN, count - len(deaths))
         folder, job = rig.begin(f"kills-{len(deaths)}", steps=RUN_STEPS)
@@ -44,6 +46,7 @@ def _kills(rig: Rig, rng: random.Random, count: int) -> Row:
         equal += todo * (code == 0 and outcome(folder) == right)
         resumed = {event.attempt: event.step or 0 for event in events(folder, "resume")}
         lost += [death.done - resumed.get(attempt + 1, 0) for attempt, death in enumerate(some)]
+        kept += sum(resumed.get(attempt + 1, 0) >= death.saved for attempt, death in enumerate(some))
         deaths += some
         shutil.rmtree(folder.path)
     named_s = [took_s for death in deaths for took_s in death.named_s]
@@ -55,6 +58,7 @@ def _kills(rig: Rig, rng: random.Random, count: int) -> Row:
         "median_s": round(statistics.median(named_s), 3),
         "worst_s": round(max(named_s), 3),
         "in runs that ended bit-identical": equal,
+        "resumed from the last checkpoint that was whole": kept,
         "most steps lost": max(lost),
         "steps between checkpoints": EVERY,
     }
@@ -65,10 +69,12 @@ def _kill(folder: RunFolder, job: Job, rng: random.Random, at: int, *, attempt: 
     job.wait_until(lambda: len(_ready(folder)) > attempt and steps_done(folder) > at, PATIENCE_S)
     time.sleep(rng.random() * 0.05)  # anywhere in a step
     rank, done = rng.randrange(RANKS), steps_done(folder)
+    newest = latest_checkpoint(folder.checkpoints)
+    saved = int(newest.name.removeprefix("step-")) if newest else 0
     killed_s = kill(folder, rank)
     job.wait_until(lambda: len(events(folder, "restart")) > attempt, PATIENCE_S)
     found = [e for e in events(folder, "failure") if (e.culprit, e.attempt) == (rank, attempt)]
-    return Death(done, [event.time_s - killed_s for event in found])
+    return Death(done, saved, [event.time_s - killed_s for event in found])
 
 
 def _ready(folder: RunFolder) -> list[float]:
