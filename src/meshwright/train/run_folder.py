@@ -67,6 +67,8 @@ class RunFolder:
         """Return random bytes that all machines of this run know and no other user does; InputError if not writable."""
         path = self.path / "secret"
         try:
+            with contextlib.suppress(FileNotFoundError):  # a disk that is full by now is no reason to end
+                return path.read_bytes()
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.path, prefix=".secret-") as fresh:  # for its owner alone
                 fresh.write(secrets.token_bytes(32))

@@ -72,3 +72,14 @@ def test_the_secret_of_a_run_is_the_same_on_all_machines_and_nobody_elses(tmp_pa
     assert (tmp_path / "run" / "secret").stat().st_mode & 0o077 == 0
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["secret"]
     assert RunFolder(tmp_path / "another").secret() != first
+
+
+def test_a_secret_that_is_there_is_read_where_nothing_can_be_written_any_more(tmp_path, monkeypatch):
+    first = RunFolder(tmp_path / "run").secret()
+
+    def refuse(**_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+
+    assert RunFolder(tmp_path / "run").secret() == first
