@@ -102,7 +102,9 @@ def run(arguments: list[str]) -> Result:
     commit = describe_machine()["commit"]
     for name, part in parts.items():
         if options.part in (name, "all"):
-            rows += [{"part": name} | row | {"commit": commit} for row in part(runner, options)]
+            # what else the machine does: at more than its cores, times are those of a machine shared with others
+            told = {"commit": commit, "load_before": round(os.getloadavg()[0], 1)}
+            rows += [{"part": name} | row | told for row in part(runner, options)]
         else:
             rows += [row for row in known_rows("async") if row["part"] == name]
     return Result(

@@ -1,6 +1,8 @@
 """Commands of the documentation that train, measure or emulate: each is started, on a job or a range small enough."""
 
+import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +17,7 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.files import write_struct
 from meshwright.hardware import load
 from meshwright.train.config import to_toml
-from tests.external.test_docs import EVERY, RUN
+from tests.external.test_docs import EVERY, ROOT, RUN, SOURCES
 from tests.multiproc.train.jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -36,7 +38,7 @@ ELSEWHERE = {  # needs what a test has not, or is run by another; parsed by `tes
     "torchrun --nproc-per-node 8 -m meshwright -- bench --backend nccl": "eight GPUs",
     "make": "CI",
     "python -c": "tests/external/test_docs.py, with the page of mechanisms",
-    "python -m benchmarks": "half an hour of quiet cores",
+    "python -m benchmarks": "run below, by every name that a page has",
     "python examples": "tests/multiproc/test_examples.py",
 }
 HERE = sorted({words for words, _ in EVERY if words.split()[0] in {"meshwright", "torchrun"}})
@@ -158,3 +160,53 @@ def test_the_faults_of_the_documentation_strike_a_running_cluster(folder):
     failed = [(words, out) for words, code, out in struck if code != 0]
     assert [out for words, out in failed if not ("delay" in words and "no netem queue" in out)] == []
     assert cluster.returncode != 0  # a rank was killed
+
+
+# by benchmark: options with which it takes seconds and still goes through all that it does
+SMALLEST = {
+    "algorithms": "--ranks 2 --sizes 4096 --seconds 0.01",
+    "collectives": "--ranks 2 --rounds 1 --only broadcast --max 4KiB",
+    "ddp": "--rounds 1",
+    "emulate_rates": "100Mbps",
+    "fits": "--tables p4de_2n",
+    "planner": "--model llama3-8b --gpus 16 --global-batch 32 --rounds 1",
+    "planner_choice": "--nic 1Gbps --layouts tp=8,mbs=16 --rounds 1 --steps 1 --operator-seconds 1",
+    "recording": "--steps 10",
+    "simulated": "--ranks 2 --sizes 4096 --rounds 1",
+    "training": "--parts layers --rounds 1",
+}
+TOO_LONG = {  # and what runs the same code instead
+    "async": "jobs of hundreds of steps, part by part; tests/multiproc/asynchronous trains in every mode",
+    "faults": "kills and resumes of whole jobs; tests/faults does each once",
+    "fit_planner": "fits every constant; tests/unit/plan/cost holds the constants to the published runs",
+    "pipeline": "layers that sleep for a minute; tests/multiproc/parallel trains under every schedule",
+    "prediction": "calibrates eight jobs anew; tests/multiproc/train runs `train`, which is what it launches",
+    "simulator": "100,000 devices; tests/unit/simulate runs smaller ones",
+}
+BENCHMARKS = sorted({name for path in SOURCES for name in re.findall(r"python -m benchmarks (\w+)", path.read_text())})
+NAMED = [name for name in BENCHMARKS if name != "NAME"]
+
+
+def test_every_benchmark_of_the_documentation_is_run_or_it_is_said_why_not():
+    assert [name for name in NAMED if name not in {*SMALLEST, *TOO_LONG}] == []
+    assert {*SMALLEST} & {*TOO_LONG} == set()
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("name", [name for name in NAMED if name in SMALLEST])
+def test_a_benchmark_of_the_documentation_runs(name, tmp_path):
+    plot = ["--plot"] if f"benchmarks {name} --plot" in "".join(path.read_text() for path in SOURCES) else []
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "MESHWRIGHT_TRIAL": str(tmp_path)}
+    before = {path: path.read_bytes() for path in (ROOT / "benchmarks" / "results").iterdir()}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", name, *plot, *shlex.split(SMALLEST[name])],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0 and "refuses" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((tmp_path / f"{name}.json").read_text())
+    assert written["rows"]
+    assert all(path.read_bytes() == old for path, old in before.items())
