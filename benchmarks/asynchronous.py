@@ -199,7 +199,7 @@ def link(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]:
         "DDP on Gloo": (SYNC, 40),
         "DiLoCo H = 50": (MODES["H = 50"], 400),
         "in islands": (ISLANDS, 400),
-        "in islands, averaged": (AVERAGED[0], 400),
+        "averaged islands": (AVERAGED[0], 400),
     }
     base = 0.0
     for name, (settings, steps) in contestants.items():
@@ -240,7 +240,7 @@ def quality(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any]]
         "DDP": (SYNC, {}),
         "DiLoCo H = 50": (MODES["H = 50"], {}),
         "in islands": (ISLANDS, {}),
-        "in islands, averaged": AVERAGED,
+        "averaged islands": AVERAGED,
     }
     found = []
     base = 0.0
