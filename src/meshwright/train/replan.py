@@ -26,6 +26,7 @@ def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: in
             _plan(config, folder, ranks, new=new)
         except InputError as error:
             problem = str(error)
+            folder.forget_secret()
     if ranks > 1:
         store = dist.distributed_c10d._get_default_store()
         if rank == 0:

@@ -79,6 +79,13 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
 
+    def forget_secret(self) -> None:
+        """Leave nothing of a run that was refused before it began; a folder that holds one keeps its secret."""
+        if not self.holds_a_run():
+            with contextlib.suppress(OSError):  # it was never written, or something else is in the folder
+                (self.path / "secret").unlink()
+                self.path.rmdir()
+
     def holds_a_run(self) -> bool:
         """Return whether a run was started here."""
         return (self.path / "config.toml").exists()

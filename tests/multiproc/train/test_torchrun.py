@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,4 +42,18 @@ def test_bad_input_is_said_by_every_rank_and_writes_nothing(job, tmp_path):
 
     assert done.returncode != 0
     assert "there are 2 ranks" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_input_leaves_nothing_where_ranks_meet_by_the_secret_of_the_run(job, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    one = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "meshwright.train", str(job), "--run-dir", str(tmp_path / "run")]
+    environment = os.environ | one | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([*command, "--layout", "dp=3"], capture_output=True, text=True, env=environment, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert "there are 1 ranks" in done.stderr
     assert not (tmp_path / "run").exists()
