@@ -160,7 +160,7 @@ def test_a_cluster_without_node_groups_is_refused(tmp_path):
     path = tmp_path / "cluster.json"
     path.write_text('{"name": "x"}')
 
-    with pytest.raises(InputError, match="no groups of nodes"):
+    with pytest.raises(InputError, match="has no GPUs to plan for"):
         machines(CATALOGUE, str(path), 8)
 
 
