@@ -5,6 +5,7 @@ evolution from a fixed seed: the same sweep always gives the same constants.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from .table import Row
 Array = npt.NDArray[np.float64]
 MIN_CURVE_SIZES = 8
 TOLERANCE = 0.15
+FOLLOWS = 0.08  # a curve that misses its own sweep by more does not follow it: between its sizes, these count
 RESAMPLES = 200
 SLACK = 2.0  # how far, as a logarithm, a search may leave where it began
 POPULATION, GENERATIONS, STARTS = 48, 200, 2
@@ -68,6 +70,7 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
     line = fit_line(first.collective, first.backend, first.ranks, sweep.sizes_bytes, sweep.times_s, busy_share)
     alphas, betas = _bands(sweep)
     curve = fit_curve(sweep.sizes_bytes, sweep.times_s) if len(set(sweep.sizes_bytes)) >= MIN_CURVE_SIZES else None
+    residual = largest_error(curve, sweep) if curve else 0.0
     return CollectiveFit(
         collective=line.collective,
         backend=line.backend,
@@ -83,8 +86,17 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
         beta_band_s_per_byte=betas,
         crossover_bytes=round(line.alpha_s / line.beta_s_per_byte) if line.beta_s_per_byte else None,
         curve=curve,
-        curve_residual=largest_error(curve, sweep) if curve else 0.0,
+        curve_residual=residual,
+        points=_points(sweep) if residual > FOLLOWS else (),
     )
+
+
+def _points(sweep: Sweep) -> tuple[tuple[int, float], ...]:
+    """Return each size once, with the median of its times."""
+    times: dict[int, list[float]] = {}
+    for size, time_s in zip(sweep.sizes_bytes, sweep.times_s, strict=True):
+        times.setdefault(size, []).append(time_s)
+    return tuple((size, statistics.median(found)) for size, found in times.items())
 
 
 def largest_error(curve: Curve, sweep: Sweep) -> float:

@@ -131,7 +131,8 @@ def describe_fit(fit: CollectiveFit) -> str:
         f"{fit.beta_s_per_byte * 1e9:.4g} ns/B ({b0 * 1e9:.4g} to {b1 * 1e9:.4g}){crossover}, "
         f"largest error {100 * fit.residual:.0f} %"
     )
-    return line + (f"; curve of 5 constants: largest error {100 * fit.curve_residual:.1f} %" if fit.curve else "")
+    curve = f"; curve of 5 constants: largest error {100 * fit.curve_residual:.1f} %" if fit.curve else ""
+    return line + curve + ("; between the measured sizes, times are interpolated" if fit.points else "")
 
 
 def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | None) -> None:

@@ -3,6 +3,8 @@
 Rates are per direction and in bytes per second; None means that the source does not determine the figure.
 """
 
+import itertools
+import math
 from typing import Literal
 
 import msgspec
@@ -134,9 +136,17 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     crossover_bytes: int | None = None  # where the bytes begin to cost more than the start
     curve: Curve | None = None  # closer than the straight line, where enough sizes were measured
     curve_residual: float = 0.0
+    points: tuple[tuple[int, float], ...] = ()  # bytes and seconds as measured, ascending, where no curve comes close
 
     def time_s(self, size_bytes: float) -> float:
-        """Return the predicted seconds: by the curve where there is one, else alpha + beta x bytes."""
+        """Return the predicted seconds: between neighbours of `points`, else by the curve, else alpha + beta x bytes.
+
+        Between two points time is taken to be a power of the bytes.
+        """
+        for (low, low_s), (high, high_s) in itertools.pairwise(self.points):
+            if low <= size_bytes <= high:
+                power = math.log(high_s / low_s) / math.log(high / low)
+                return low_s * math.pow(size_bytes / low, power)
         return self.curve.time_s(size_bytes) if self.curve else self.alpha_s + self.beta_s_per_byte * size_bytes
 
 

@@ -1,5 +1,8 @@
+import math
+
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors
 from meshwright.bench.table import load_tables
@@ -50,6 +53,28 @@ def test_each_size_of_a_published_sweep_is_predicted_within_20_percent_from_the_
 
     assert max(map(abs, errors.values())) < 0.20
     assert told(name)["left_out_error_percent"] == pytest.approx(100 * max(map(abs, errors.values())), abs=0.3)
+
+
+def sweep_of(times_s):
+    kind = {"collective": "all_reduce", "backend": "meshwright", "ranks": 2}
+    first = replace(rows_of(A100)[0], **kind)
+    return [replace(first, bytes=size, time_s=time_s) for size, time_s in times_s.items()]
+
+
+def test_between_the_sizes_of_a_sweep_that_no_curve_follows_times_are_interpolated():
+    jumps = {2**k: 8.0 ** (k // 4) * 1e-6 for k in range(12, 24)}  # a step up at every fourth size
+    fit = fit_sweep([*sweep_of(jumps), *sweep_of({2**15: jumps[2**15]})])
+
+    assert fit.curve_residual > 0.08
+    assert [fit.time_s(size) for size in jumps] == pytest.approx(list(jumps.values()))
+    assert fit.time_s(3 * 2**13) == pytest.approx(jumps[2**14] * 1.5 ** math.log2(jumps[2**15] / jumps[2**14]))
+    assert fit.time_s(2**30) == fit.curve.time_s(2**30)  # beyond what was measured
+
+
+def test_a_sweep_that_a_curve_follows_keeps_no_points():
+    truth = LinksCurve(small_s=40e-6, small_power=0.1, middle_s=50e-6, middle_power=0.6, bandwidth_bytes_per_s=1e11)
+
+    assert fit_sweep(sweep_of({2**k: truth.time_s(2**k) for k in range(10, 30)})).points == ()
 
 
 def test_a_curve_is_recovered_from_its_own_points():
