@@ -104,7 +104,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         lines += [f"rank {rank} goes on: {call}" for rank, call in sorted(self.moving.items())]
         lines += [f"rank {rank} says: {reason}" for rank, reason in sorted(self.reasons.items()) if reason]
         if not self.stuck:
-            lines.insert(0, "no rank is stuck")
+            known = (
+                "no rank is stuck" if self.reasons else "no rank is known to be stuck: none recorded its collectives"
+            )
+            lines.insert(0, known)
         for process in self.processes:
             where = f", in the kernel's {process.waits_in}" if process.waits_in else ""
             lines.append(f"rank {process.rank} (pid {process.pid}, state {process.state}{where}):")
@@ -180,7 +183,7 @@ def explain(
         stuck=tuple(stuck),
         waiting=tuple(waiting),
         reasons={record.rank: record.reason for record in records},
-        moving={rank: str(lasts[rank][name]) for rank, name in sorted(moved)},
+        moving={rank: str(lasts[rank][name]) for rank, name in sorted(moved) if name in lasts[rank]},
         processes=tuple(processes),
     )
 

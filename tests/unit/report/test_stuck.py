@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from meshwright.cluster.doctor.stacks import ask
+from meshwright.cluster.doctor.stacks import RankProcess, ask
 from meshwright.errors import InputError
 from meshwright.report.stuck import Call, GroupRecord, Record, explain, look_at, read_records
 
@@ -123,6 +123,18 @@ def test_a_rank_that_makes_other_calls_when_it_is_asked_again_is_not_stuck():
 
     assert (verdict.stuck, verdict.waiting) == ((), ())
     assert str(verdict) == "no rank is stuck\nrank 0 goes on: all_reduce #12 of 4 KiB"
+
+
+def test_a_group_that_has_ended_when_it_is_asked_for_again_is_not_stuck():
+    before = {0: {"old": Call(9, "all_reduce", 4096, ended=False), "world": Call(11, "all_reduce", 4096, ended=True)}}
+
+    assert explain([record(0, 12)], (), before).moving == {0: "all_reduce #12 of 4 KiB"}
+
+
+def test_without_records_nothing_is_claimed():
+    processes = [RankProcess(rank=0, pid=7, state="S", waits_in="", stack="somewhere")]
+
+    assert str(explain([], processes)).startswith("no rank is known to be stuck: none recorded its collectives\n")
 
 
 def test_records_are_read_from_the_run_folder_and_below(tmp_path):
