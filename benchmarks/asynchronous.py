@@ -142,7 +142,6 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
     """Run each mode with one slow worker; a sleep in each share stands for an accelerator."""
     from meshwright.plan.asynchronous import AsynchronousMode, Surroundings, price
 
-    steps = options.steps or 150
     chosen = options.modes.split(",") if options.modes else list(MODES)
     found = []
     planned: dict[str, float] = {}
@@ -157,6 +156,7 @@ def straggler(runner: Runner, options: argparse.Namespace) -> list[dict[str, Any
         planned[name] = price(AsynchronousMode(**keys), around).step_time_s
         label = f"straggler-{name.replace(' ', '')}"
         if name in chosen:
+            steps = options.steps or 15 * settings.get("sync_every", 0) or 150  # who is slow shows in the first rounds
             path = runner.config(label, settings, {"steps": steps, "validate_every": 50})
             runner.run(label, path, pauses=pauses)
         rows = runner.rows(label)
