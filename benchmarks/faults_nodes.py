@@ -20,14 +20,17 @@ NODES, VICTIM = 3, 2  # node0 holds the rendezvous
 STEPS, EVERY, AT = 150, 25, 60
 TIMEOUT_S = 10.0
 NIC_BYTES_PER_S, SLOWED = 25e6, "20Mbps"  # a tenth
-HEALTHY_STEPS, SLOW_WITHIN = 1000, 20
+SLOW_WITHIN = 20
+ALGORITHM = "ring"
 OUTAGE_S = 5.0
 
 
 class Nodes:
     """A job on every node of an emulated cluster."""
 
-    def __init__(self, cluster: Emulation, place: Path, corpus: str, *, min_nodes: int, steps: int) -> None:
+    def __init__(
+        self, cluster: Emulation, place: Path, corpus: str, *, min_nodes: int, steps: int, algorithm: str
+    ) -> None:
         self.cluster = cluster
         self.folder, self.job = start_on_nodes(
             cluster,
@@ -35,6 +38,7 @@ class Nodes:
             corpus,
             launch={"min_nodes": min_nodes, "timeout_s": TIMEOUT_S},
             model={"hidden_size": 96, "intermediate_size": 256},
+            algorithm=algorithm,
             steps=steps,
             checkpoint_every=EVERY,
             validate_every=10**6,
@@ -46,47 +50,62 @@ class Nodes:
         if steps_done(self.folder) <= step:
             raise RuntimeError(f"{self.job.codes()}: {[self.job.stderr(node)[-2000:] for node in range(NODES)]}")
 
-    def ended(self, nodes: list[int]) -> list[int | None]:
+    def ended(self, nodes: list[int], patience_s: float = PATIENCE_S) -> list[int | None]:
         """Wait for these nodes to end and return their exit codes; None for one that does not."""
         with contextlib.suppress(TimeoutError):
-            until(lambda: all(self.job.codes()[node] is not None for node in nodes))
+            until(lambda: all(self.job.codes()[node] is not None for node in nodes), patience_s)
         return [self.job.codes()[node] for node in nodes]
 
 
 @contextlib.contextmanager
 def _running(
-    place: Path, corpus: str, name: str, *, min_nodes: int = NODES, steps: int = STEPS, topology: Any = "star"
+    place: Path,
+    corpus: str,
+    name: str,
+    *,
+    min_nodes: int = NODES,
+    steps: int = STEPS,
+    topology: Any = "star",
+    algorithm: str = "",
 ) -> Iterator[Nodes]:
     spec = EmulationSpec(nodes=NODES, ranks_per_node=1, nic_bytes_per_s=NIC_BYTES_PER_S, topology=topology)
     with Emulation(spec) as cluster:
-        yield Nodes(cluster, place / name, corpus, min_nodes=min_nodes, steps=steps)
+        yield Nodes(cluster, place / name, corpus, min_nodes=min_nodes, steps=steps, algorithm=algorithm)
 
 
-def nodes(place: Path, rng: random.Random, count: int) -> list[Row]:
-    """Take cables out and machines away."""
+def outage(place: Path, rng: random.Random, count: int) -> list[Row]:
+    """Take a cable out and put it back.
+
+    Two starts measure their links anew and may sum in other orders, so that the last bits differ: both runs are told
+    the algorithm.
+    """
     corpus = write_corpus(place)
-    rows: list[Row] = []
-    with _running(place, corpus, "whole") as whole:
+    with _running(place, corpus, "whole", algorithm=ALGORITHM) as whole:
         codes = whole.ended(list(range(NODES)))
         if codes != [0] * NODES:
             raise RuntimeError(f"the undisturbed run failed: {codes}: {whole.job.stderr(0)[-3000:]}")
         right = outcome(whole.folder)
+    return [_outage(place, corpus, right, number) for number in range(count)]
+
+
+def nodes(place: Path, rng: random.Random, count: int) -> list[Row]:
+    """Take cables out and machines away for good, and slow one."""
+    corpus = write_corpus(place)
+    rows: list[Row] = []
     for _ in range(count):
         rows += [
-            _outage(place, corpus, right),
             _gone(place, corpus, "NIC down for good, 2 of 3 are enough", f"cut node{VICTIM}", min_nodes=2),
             _gone(place, corpus, "NIC down for good, all are needed", f"cut node{VICTIM}", min_nodes=NODES),
             _gone(place, corpus, "node killed, 2 of 3 are enough", f"kill node{VICTIM}", min_nodes=2),
             _peer_gone(place, "NIC down for good, 2 of 3 are enough", f"cut node{VICTIM}"),
             _peer_gone(place, "node killed, 2 of 3 are enough", f"kill node{VICTIM}"),
             _slowed(place, corpus),
-            _healthy(place, corpus),
         ]
     return rows
 
 
-def _outage(place: Path, corpus: str, right: Any) -> Row:
-    with _running(place, corpus, "outage") as run:
+def _outage(place: Path, corpus: str, right: Any, number: int) -> Row:
+    with _running(place, corpus, f"outage-{number}", algorithm=ALGORITHM) as run:
         run.reach(AT)
         run.cluster.fault(f"cut node{VICTIM}")
         time.sleep(OUTAGE_S)
@@ -171,15 +190,19 @@ def _slowed(place: Path, corpus: str) -> Row:
         } | _alarms(run.folder, lambda step: step >= at)
 
 
-def _healthy(place: Path, corpus: str) -> Row:
-    with _running(place, corpus, "healthy", steps=HEALTHY_STEPS) as run:
-        codes = run.ended(list(range(NODES)))
-        return {
-            "fault": "none: a healthy run",
-            "system": "meshwright",
-            "times": steps_done(run.folder),
-            "ended normally": codes == [0] * NODES,
-        } | _alarms(run.folder, lambda step: True)
+def healthy(place: Path, rng: random.Random, count: int) -> list[Row]:
+    """Do nothing to a run of `count` steps, and count the alarms."""
+    with _running(place, write_corpus(place), "healthy", steps=count) as run:
+        codes = run.ended(list(range(NODES)), patience_s=count)
+        return [
+            {
+                "fault": "none: a healthy run",
+                "system": "meshwright",
+                "times": steps_done(run.folder),
+                "ended normally": codes == [0] * NODES,
+            }
+            | _alarms(run.folder, lambda step: True)
+        ]
 
 
 def _links(folder: RunFolder) -> list[Any]:
