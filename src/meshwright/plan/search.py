@@ -132,8 +132,7 @@ def _switches(degrees: Degrees, model: Splittable) -> list[dict[str, int]]:
     data = degrees.dp * degrees.cp
     zeros = (0, 1, 2, 3) if data > 1 and degrees.pp == 1 else (0,)
     experts = {1, max(e for e in divisors(max(1, experts_of(model))) if data % e == 0)}
-    sequence = (1,) if degrees.tp > 1 else (0,)
-    return [{"zero": zero, "sp": sp, "ep": ep} for zero in zeros for sp in sequence for ep in sorted(experts)]
+    return [{"zero": zero, "sp": int(degrees.tp > 1), "ep": ep} for zero in zeros for ep in sorted(experts)]
 
 
 def _largest_that_fits(

@@ -62,7 +62,9 @@ WIDE = ModelConfig(num_attention_heads=4, num_key_value_heads=2, hidden_size=256
 
 
 def wide(**changes):
-    describe_wide = lambda layout: describe(WIDE, seq_len=128, micro_batch=layout.mbs, layout=layout)  # noqa: E731
+    def describe_wide(layout):
+        return describe(WIDE, seq_len=128, micro_batch=layout.mbs, layout=layout)
+
     return problem(**({"describe": describe_wide, "global_batch": 8} | changes))
 
 
