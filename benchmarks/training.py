@@ -71,7 +71,7 @@ def _cluster(rounds: int) -> list[dict[str, Any]]:
 
 
 def _decoder(rounds: int) -> list[dict[str, Any]]:
-    """Time the default decoder on one rank alone, on two that are strangers, and on two that train together, in turns."""
+    """Time the default decoder on one rank alone, on two strangers, and on two that train together, in turns."""
     from meshwright.bench.pool import RankPool
 
     def step_s(*pools: RankPool) -> float:
