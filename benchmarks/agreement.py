@@ -19,7 +19,8 @@ from meshwright.bench.pool import RankPool
 from meshwright.bench.sweep import SweepRequest, rows_from, sweep_on_rank
 
 BACKENDS = ("gloo", "meshwright")
-SWEEPS = 7  # each over all sizes with a process group of its own; what counts is the median of their medians
+ROUNDS = 60  # of bench and script in turn
+SWEEPS = 11  # each over all sizes with a process group of its own; what counts is the median of their medians
 
 
 def run(arguments: list[str]) -> Result:
@@ -96,7 +97,7 @@ def both_measurements(
     ours: list[float] = []
     theirs: list[float] = []
     plain_times(size_bytes, 200)
-    for _ in range(20):
+    for _ in range(ROUNDS):
         sample = sweep_on_rank(request)[0]
         ours += sample.times_s
         plain_times(size_bytes, 2)

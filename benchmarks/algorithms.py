@@ -58,9 +58,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def emulated(module: str, ranks: int, nic: str, arguments: list[Any]) -> dict[str, Any]:
+def emulated(module: str, nodes: int, nic: str, arguments: list[Any], *, ranks_per_node: int = 1) -> dict[str, Any]:
     """Run `work` of a benchmark on every rank of an emulated cluster; return what rank 0 reports."""
-    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(ranks), "--nic", nic, "--"]
+    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(nodes), "--nic", nic]
+    words += ["--ranks-per-node", str(ranks_per_node), "--"]
     words += [sys.executable, "-m", module, json.dumps(arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]

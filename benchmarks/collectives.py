@@ -3,7 +3,7 @@
 Every rank holds all contestants at once and runs them one after the other, round after round, so that a change of the
 machine's mood meets all of them. `copy` is every rank copying the payload once in its own memory at the same time.
 Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes
-docs/backend-speed.md and backend-speed-plot.html).
+docs/backend-speed.md and its pictures).
 MPI takes part where `pip install 'meshwright[mpi]'` was done.
 """
 
@@ -28,6 +28,7 @@ KI, MI = 2**10, 2**20
 ALL_REDUCE_SIZES = (KI, 64 * KI, MI, 25 * MI, 128 * MI)
 OTHER_SIZES = (4 * KI, 64 * KI, 4 * MI, 64 * MI)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+CONTESTANTS = ("meshwright", "gloo", "mpi", "copy")
 BLOCK_S = 0.01  # short collectives are timed in blocks of about this length
 
 
@@ -43,10 +44,8 @@ def run(arguments: list[str]) -> Result:
     if not _has_mpi():
         notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
     if options.plot:
-        notes += [
-            f"{what}: {path.relative_to(DOCS.parent)}"
-            for what, path in (("plot", _plot(rows)), ("table", _table(rows)))
-        ]
+        pictures = _plots(rows)
+        notes += [f"table: {_table(rows, pictures).relative_to(DOCS.parent)}"]
     return Result("collectives on one host", rows, notes)
 
 
@@ -119,7 +118,7 @@ def _rank_main() -> None:
                 if name == "all_reduce":
                     a, b = torch.zeros(size_bytes // 4), torch.ones(size_bytes // 4)
                     contestants["copy"] = lambda a=a, b=b: a.copy_(b)
-                times = _race(contestants, options.rounds, groups["meshwright"], size)
+                times = race(contestants, options.rounds, groups["meshwright"])
                 rows.append(_row(name, size, size_bytes, times))
     if rank == 0:
         Path(options.output).write_text(json.dumps(rows))
@@ -162,7 +161,7 @@ def _mpi_call(name: str, size_bytes: int, ranks: int, comm: Any) -> Callable[[],
     return calls[name]
 
 
-def _race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any, ranks: int) -> dict[str, float]:
+def race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any) -> dict[str, float]:
     """Return the median seconds of one call for each contestant, of the slowest rank, over rounds in turns."""
     import torch
     import torch.distributed as dist
@@ -193,7 +192,7 @@ def _race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any,
 def _row(name: str, ranks: int, size_bytes: int, times_s: dict[str, float]) -> dict[str, Any]:
     ours = times_s["meshwright"]
     row: dict[str, Any] = {"collective": name, "ranks": ranks, "bytes": size_bytes, "size": format_bytes(size_bytes)}
-    for kind in ("meshwright", "gloo", "mpi", "copy"):
+    for kind in CONTESTANTS:
         row[f"{kind}_us"] = round(times_s[kind] * 1e6, 2) if kind in times_s else None
     for kind in ("gloo", "mpi"):
         row[f"{kind}/ours"] = round(times_s[kind] / ours, 2) if kind in times_s else None
@@ -201,8 +200,8 @@ def _row(name: str, ranks: int, size_bytes: int, times_s: dict[str, float]) -> d
     return row
 
 
-def _table(rows: list[dict[str, Any]]) -> Path:
-    """Write the rows as a table into docs/."""
+def _table(rows: list[dict[str, Any]], pictures: list[Path]) -> Path:
+    """Write the rows as a table into docs/, and the pictures below."""
     machine = describe_machine()
     columns = [name for name in rows[0] if name != "bytes"]
     lines = [
@@ -216,38 +215,30 @@ def _table(rows: list[dict[str, Any]]) -> Path:
         f"|{'---|' * len(columns)}",
     ]
     lines += [f"| {' | '.join('' if row[name] is None else str(row[name]) for name in columns)} |" for row in rows]
+    lines += ["", "Time over size, with the copy as the limit of an all-reduce:", ""]
+    lines += [f"![{picture.stem.replace('-', ' ')}](images/{picture.name})" for picture in pictures]
     path = DOCS / "backend-speed.md"
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def _plot(rows: list[dict[str, Any]]) -> Path:
-    """Draw time over size, log-log, one panel for each collective and rank count, with the copy as the limit."""
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
+def _plots(rows: list[dict[str, Any]]) -> list[Path]:
+    """Draw time over size, log-log, one picture for each collective and rank count, with the copy as the limit."""
+    from benchmarks.plots import log_log_svg
 
-    panels = sorted({(row["collective"], row["ranks"]) for row in rows}, key=lambda p: (COLLECTIVES.index(p[0]), p[1]))
-    columns = max(1, len({ranks for _, ranks in panels}))
-    lines = -(-len(panels) // columns)
-    figure = make_subplots(lines, columns, subplot_titles=[f"{name}, {ranks} ranks" for name, ranks in panels])
-    styles = {"meshwright": "#1a7f37", "gloo": "#c0392b", "mpi": "#2c6fbb", "copy": "#777777"}
-    for i, panel in enumerate(panels):
-        mine = [row for row in rows if (row["collective"], row["ranks"]) == panel]
-        for kind, colour in styles.items():
-            points = [(row["bytes"], row[f"{kind}_us"]) for row in mine if row[f"{kind}_us"] is not None]
-            if points:
-                x, y = zip(*points, strict=True)
-                dash = "dot" if kind == "copy" else "solid"
-                line = {"color": colour, "dash": dash}
-                trace = go.Scatter(x=x, y=y, name=kind, legendgroup=kind, showlegend=i == 0, line=line)
-                figure.add_trace(trace, i // columns + 1, i % columns + 1)
-    figure.update_xaxes(type="log", title="bytes")
-    figure.update_yaxes(type="log", title="µs")
-    figure.update_layout(height=320 * lines, width=480 * columns, title="collectives on one host (copy: the limit)")
-    DOCS.mkdir(exist_ok=True)
-    path = DOCS / "backend-speed-plot.html"
-    figure.write_html(path, include_plotlyjs="cdn")
-    return path
+    paths = []
+    (DOCS / "images").mkdir(parents=True, exist_ok=True)
+    for name, ranks in dict.fromkeys((row["collective"], row["ranks"]) for row in rows):
+        mine = [row for row in rows if (row["collective"], row["ranks"]) == (name, ranks)]
+        lines = {
+            kind: [(row["bytes"], row[f"{kind}_us"], row[f"{kind}_us"]) for row in mine]
+            for kind in CONTESTANTS
+            if mine[0][f"{kind}_us"] is not None
+        }
+        path = DOCS / "images" / f"speed-{name}-{ranks}.svg"
+        path.write_text(log_log_svg(f"{name}, {ranks} ranks", "bytes", "microseconds", lines))
+        paths.append(path)
+    return paths
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from meshwright.train.checkpoint.folder import checkpoints
 from tests.faults.jobs import events, steps_done
 from tests.faults.nodes import start_on_nodes
 from tests.multiproc.train.jobs import write_corpus
@@ -80,6 +81,21 @@ def test_a_node_that_is_cut_off_is_named_and_where_all_are_needed_everybody_ends
     for node in range(NODES):
         assert len(said(started, node)) == 1
     assert "launch.min_nodes" in said(started, 0)[0]
+
+
+@pytest.mark.parametrize("fault", ["kill", "cut"])
+def test_without_the_node_where_all_meet_the_others_name_it_and_end_with_what_is_lost(begin, fault):
+    cluster, folder, started = begin(min_nodes=2)
+
+    cluster.fault(f"{fault} node0")
+
+    assert until(lambda: None not in started.codes()), [started.stderr(node) for node in range(NODES)]
+    assert 0 not in started.codes()
+    assert (blamed(folder, 1), blamed(folder, 2)) == ([0], [0])
+    for node in (1, 2):
+        (line,) = said(started, node)
+        assert "lost the machine where all meet" in line
+    assert checkpoints(folder.checkpoints)
 
 
 def test_a_cable_that_is_out_for_less_than_the_timeout_changes_nothing(begin):

@@ -26,6 +26,21 @@ def test_moves_put_every_byte_in_its_place(rank_pool, ranks, per_host):
     assert rank_pool(ranks).run(collectives.moves_of_every_size, "1", per_host) == [[]] * ranks
 
 
+def on_scattered_leaves(rank, world_size, store, per_host):
+    """Every reduction, where the hosts hang on two leaves in turn: the order of the hosts is not that of the ranks."""
+    os.environ["MESHWRIGHT_SWITCHES"] = f"spine.leaf{rank // per_host % 2}"
+    try:
+        return collectives.reductions_of_every_type(rank, world_size, store, "1", per_host)
+    finally:
+        del os.environ["MESHWRIGHT_SWITCHES"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "per_host"), [(6, 2), (5, 1)])
+def test_reductions_are_right_where_neighbours_in_rank_are_not_near(rank_pool, ranks, per_host):
+    assert rank_pool(ranks).run(on_scattered_leaves, per_host) == [[]] * ranks
+
+
 def messages(rank, world_size, store, per_host):
     with group(rank, world_size, store, slot_bytes=4096, per_host=per_host):
         works, got = [], []

@@ -1,9 +1,9 @@
-"""Which ranks of a group share a host: found from the machines themselves, never from a setting of the launcher."""
+"""Which ranks of a group share a host, found from the machines themselves; and which hosts are near each other."""
 
 import json
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from ..errors import InputError
 
 INTERFACE_VARIABLE = "MESHWRIGHT_INTERFACE"
 HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
+SWITCHES_VARIABLE = "MESHWRIGHT_SWITCHES"  # those above this host, the highest first: "spine0.leaf3"
 
 
 class KeyValueStore(Protocol):
@@ -37,6 +38,7 @@ class Member:
     identity: str  # equal on two ranks if and only if they can share memory
     pid: int
     cores: tuple[int, ...]
+    switches: tuple[str, ...] = ()  # above its host, the highest first; empty where nobody says
 
     def __str__(self) -> str:
         return f"rank {self.world_rank} (host {self.host}, pid {self.pid})"
@@ -52,7 +54,20 @@ def this_member(rank: int) -> Member:
         identity=f"{pretended or ''}|{host_identity()}",
         pid=os.getpid(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
+        switches=switches_above(os.environ),
     )
+
+
+def switches_above(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the switches above this host, the highest first: as told, or as SLURM's topology plugin tells its tasks.
+
+    SLURM says "core.leaf3.node7", and in a pattern beside it, "switch.switch.node", that the last part is the node.
+    """
+    told = environment.get(SWITCHES_VARIABLE)
+    if told is None:
+        levels = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").count(".")
+        told = ".".join(environment.get("SLURM_TOPOLOGY_ADDR", "").split(".")[:levels])
+    return tuple(part for part in told.split(".") if part)
 
 
 def host_identity() -> str:
@@ -67,7 +82,7 @@ def host_identity() -> str:
 def exchange(store: KeyValueStore, rank: int, size: int) -> tuple[Member, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
     me = this_member(rank)
-    store.set(member_key(rank), json.dumps([me.world_rank, me.host, me.identity, me.pid, me.cores]))
+    store.set(member_key(rank), json.dumps([me.world_rank, me.host, me.identity, me.pid, me.cores, me.switches]))
     return tuple(me if peer == rank else _member(peer, store.get(member_key(peer))) for peer in range(size))
 
 
@@ -77,16 +92,35 @@ def member_key(rank: int) -> str:
 
 
 def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
-    """Return the ranks of each host, hosts in the order of their lowest rank."""
-    groups: dict[str, list[int]] = {}
+    """Return the ranks of each host. Hosts under one switch are neighbours, at each level; else by their lowest rank.
+
+    A ring over the hosts in this order crosses each switch's uplink once each way.
+    """
+    groups: dict[str, list[Member]] = {}
+    first: dict[tuple[str, ...], int] = {}  # of each switch, named with those above it, the lowest rank below
     for member in members:
-        groups.setdefault(member.identity, []).append(member.rank)
-    return [tuple(ranks) for ranks in groups.values()]
+        groups.setdefault(member.identity, []).append(member)
+        for level in range(len(member.switches)):
+            first.setdefault(member.switches[: level + 1], member.rank)
+
+    def near(host: list[Member]) -> tuple[int, ...]:
+        above = host[0].switches
+        return (*(first[above[: level + 1]] for level in range(len(above))), host[0].rank)
+
+    return [tuple(member.rank for member in host) for host in sorted(groups.values(), key=near)]
 
 
 def _member(rank: int, text: bytes) -> Member:
-    world_rank, host, identity, pid, cores = json.loads(text)
-    return Member(rank=rank, world_rank=world_rank, host=host, identity=identity, pid=pid, cores=tuple(cores))
+    world_rank, host, identity, pid, cores, switches = json.loads(text)
+    return Member(
+        rank=rank,
+        world_rank=world_rank,
+        host=host,
+        identity=identity,
+        pid=pid,
+        cores=tuple(cores),
+        switches=tuple(switches),
+    )
 
 
 def network_address() -> str:

@@ -1,8 +1,9 @@
 """The mesh: where each rank stands on the axes of a layout, and the groups of ranks along them.
 
 Ranks are numbered along the axes from the innermost out, as `Layout.order` says, after those of one host have been
-put next to each other: the innermost axis (tensor parallelism unless forced otherwise) so stays inside a host whatever
-order the launcher counts in. Besides the four axes there are groups that combine or divide them:
+put next to each other, and the hosts under one switch: the innermost axis (tensor parallelism unless forced otherwise)
+so stays inside a host whatever order the launcher counts in, and crosses as few switches as can be. Besides the four
+axes there are groups that combine or divide them:
 
     data     cp x dp: ranks that hold the same dense parameters; their gradients are summed
     shard    the ranks of `data` that share one ZeRO-sharded copy; replica: those with the same part of other copies
@@ -24,6 +25,7 @@ from ..backend.hosts import exchange, hosts_of
 from ..errors import InputError
 from ..layout import AXES, Layout
 
+_KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters  # torch 2.13; 2.11 sorts the ranks
 Axis = Literal["tp", "cp", "dp", "pp", "data", "shard", "replica", "ep", "edp", "world"]
 
 
@@ -160,10 +162,8 @@ class Mesh:
 
 def _new_group(ranks: list[int], timeout: timedelta | None, description: str) -> dist.ProcessGroup:
     """Return the group of these ranks, numbered in their order; torch 2.11 numbers them in ascending order only."""
-    kept: dict[str, Any] = {}
-    if "sort_ranks" in inspect.signature(dist.new_group).parameters:
-        kept["sort_ranks"] = False
-    elif ranks != sorted(ranks):
+    kept: dict[str, Any] = {"sort_ranks": False} if _KEEPS_ORDER else {}
+    if not _KEEPS_ORDER and ranks != sorted(ranks):
         raise InputError(
             f"torch {torch.__version__} cannot make the group {description}: number the ranks host by host, or "
             "take torch 2.13"
@@ -173,8 +173,12 @@ def _new_group(ranks: list[int], timeout: timedelta | None, description: str) ->
 
 
 def _hosts(rank: int, size: int) -> list[tuple[int, ...]]:
-    """Return the ranks of each host, as the ranks themselves say through the job's store."""
+    """Return the ranks of each host, as the ranks themselves say through the job's store.
+
+    Near hosts are neighbours, but under torch 2.11, whose groups know only the order of the ranks.
+    """
     if size == 1:
         return [(rank,)]
     store = dist.PrefixStore("meshwright/mesh", dist.distributed_c10d._get_default_store())
-    return hosts_of(exchange(store, rank, size))
+    hosts = hosts_of(exchange(store, rank, size))
+    return hosts if _KEEPS_ORDER else sorted(hosts)

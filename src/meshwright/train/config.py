@@ -103,6 +103,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     min_nodes: int = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
     rejoin_s: float = 60.0  # how long machines that are left, and too few, wait for one more; timeout_s at least
     rendezvous: str = ""  # HOST:PORT where the machines meet; HOST is one of them
+    topology: str = ""  # file of `scontrol show topology`: near nodes are neighbours; "": what SLURM tells its tasks
 
     def __post_init__(self) -> None:
         _positive(self, "nodes")

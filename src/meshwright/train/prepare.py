@@ -13,9 +13,12 @@ import psutil
 import torch
 
 from ..bench.calibrate import PEAK, Request, cache_folder, calibrate
+from ..cluster.discover import discover
+from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements
-from ..cluster.local import available_memory_bytes, local_cluster, usable_cores
+from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
+from ..hardware import load
 from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
 from ..plan.legality import illegal, nearest_legal
@@ -30,6 +33,7 @@ from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .environment import ranks_on_this_host
+from .nearness import placements
 from .run_folder import RunFolder, check_writable
 from .worker import choose_backend
 
@@ -62,7 +66,7 @@ def prepare(
         check_writable(path, _written_bytes(config))
     wanted = _wanted(config, ranks)
     counts = _rank_counts(config, wanted, ranks)
-    cluster = local_cluster(_gpus())
+    host, cluster = discover_host(), _surroundings(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     corpus = _corpus(config, say)
     problem = _problem(config, backend, corpus)
@@ -73,7 +77,7 @@ def prepare(
         raise too_large(plain, problem)
 
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
-        measured = calibrate(cluster.hosts[0], _requests(layouts, problem), again=again, say=say)
+        measured = calibrate(host, _requests(layouts, problem), again=again, say=say)
         peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
         least = min(config.launch.min_ranks, max(counts))
         return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
@@ -181,6 +185,15 @@ def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) ->
             f"--ranks {here}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
         )
     return [fixed]
+
+
+def _surroundings(topology: str) -> Cluster:
+    """Return the emulated cluster around this process, or this machine; with the GPUs that only torch sees."""
+    cluster = surrounding_cluster() or discover(load())
+    gpus = () if cluster.of_kind("gpu") else _gpus()
+    return msgspec.structs.replace(
+        cluster, devices=cluster.devices + gpus, placements=placements(topology) or cluster.placements
+    )
 
 
 def _gpus() -> tuple[Device, ...]:

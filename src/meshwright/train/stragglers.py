@@ -1,7 +1,9 @@
 """Which rank or which link has become slow, step by step, with the evidence.
 
 A rank is slow where its own work takes longer than that of the others, step after step: the median of its ratio to
-them over a window, with nearly all steps of the window on the same side. A link is slow where it carries bytes at a
+them over a window, with nearly all steps of the window on the same side. Where more ranks than cores share a machine
+they wait for a core in turn, now the one longer, now the other: what such waiting explains is not held against a rank.
+Elsewhere it is evidence: something else runs on that rank's cores. A link is slow where it carries bytes at a
 small part of the rate at which it did before. What is found is said once, and again only after it had recovered.
 """
 
@@ -18,6 +20,7 @@ WINDOW = 12  # steps
 MOST = 10  # of them must agree
 SLOW_RATIO, RECOVERED_RATIO = 1.5, 1.2  # of a rank's work to the median of the others'
 STALL_S, STALL_RATIO = 1.0, 10.0  # a single step is told of where it is longer by both
+EXPLAINED = 0.5  # of the time that a rank works longer than the others: then the wait for a core is the reason
 LINK_WINDOW, LINK_WARM_UP = 8, 20  # steps
 LINK_SLOW, LINK_RECOVERED = 0.35, 0.7  # of the rate before
 LEAST_BYTES = 16 * 1024  # that a step must carry to say anything of a rate
@@ -32,18 +35,30 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class SlowRanks:
-    """Compares how long the ranks work in each step; `own_baseline` where their shares of the work differ."""
+    """Compares how long the ranks work in each step.
 
-    def __init__(self, ranks: int, *, own_baseline: bool = False) -> None:
+    `own_baseline`: their shares of the work differ. `crowded`: more ranks than cores share a machine.
+    """
+
+    def __init__(self, ranks: int, *, own_baseline: bool = False, crowded: bool = False) -> None:
+        self._crowded = crowded
         self._ratios = [deque[float](maxlen=WINDOW) for _ in range(ranks)]
+        self._beyond = [deque[tuple[float, float]](maxlen=WINDOW) for _ in range(ranks)]  # the others: work, waiting
         self._usual: list[list[float]] | None = [[] for _ in range(ranks)] if own_baseline else None
         self._slow: set[int] = set()
 
-    def observe(self, busy_s: Sequence[float]) -> list[Finding]:
-        """Take the seconds that each rank worked in a step; return who has become slow, or stalled in it."""
+    def observe(self, busy_s: Sequence[float], waited_s: Sequence[float] = ()) -> list[Finding]:
+        """Take the seconds that each rank worked in a step; return who has become slow, or stalled in it.
+
+        `waited_s` is how long each was ready to run in the step, but another had its core.
+        """
         found = []
         for rank, own_s in enumerate(busy_s):
-            others_s = statistics.median([*busy_s[:rank], *busy_s[rank + 1 :]])
+            others_s = _median_of_others(busy_s, rank)
+            waits_s = waited_s[rank] - _median_of_others(waited_s, rank) if waited_s else 0.0
+            self._beyond[rank].append((own_s - others_s, waits_s))
+            if self._crowded and own_s - others_s > STALL_S and waits_s > EXPLAINED * (own_s - others_s):
+                continue
             if own_s - others_s > STALL_S and own_s > STALL_RATIO * others_s:
                 text = f"rank {rank} worked {format_time(own_s)} in one step, the others {format_time(others_s)}"
                 found.append(Finding(rank, text, {"own_s": own_s, "others_s": others_s}))
@@ -58,6 +73,7 @@ class SlowRanks:
                 len(recent) == WINDOW
                 and statistics.median(recent) > SLOW_RATIO
                 and sum(r > RECOVERED_RATIO for r in recent) >= MOST
+                and not (self._crowded and self._waiting_share(rank) > EXPLAINED)
             ):
                 self._slow.add(rank)
                 times = statistics.median(recent)
@@ -65,8 +81,17 @@ class SlowRanks:
                     f"rank {rank} is slow: it works {times:.2f} times as long as the others "
                     f"(median of {WINDOW} steps; the last {format_time(own_s)} against {format_time(others_s)})"
                 )
-                found.append(Finding(rank, text, {"ratio": times, "own_s": own_s, "others_s": others_s}))
+                waiting = self._waiting_share(rank)
+                if waiting > EXPLAINED:
+                    text += ", most of that because something else runs on its cores"
+                evidence = {"ratio": times, "own_s": own_s, "others_s": others_s, "waiting_for_a_core": waiting}
+                found.append(Finding(rank, text, evidence))
         return found
+
+    def _waiting_share(self, rank: int) -> float:
+        """Return how much of the time that a rank worked longer than the others it waited for a core, 0 to 1."""
+        work_s, waits_s = (sum(column) for column in zip(*self._beyond[rank], strict=True))
+        return min(1.0, max(0.0, waits_s / work_s)) if work_s > 0 else 0.0
 
     def _relative(self, rank: int, ratio: float) -> float:
         """Return a ratio over what is usual for the rank, where ranks have different work."""
@@ -77,6 +102,10 @@ class SlowRanks:
             usual.append(ratio)
             return 1.0
         return ratio / statistics.median(usual)
+
+
+def _median_of_others(values: Sequence[float], rank: int) -> float:
+    return statistics.median([*values[:rank], *values[rank + 1 :]])
 
 
 class SlowLinks:

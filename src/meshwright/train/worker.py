@@ -40,6 +40,7 @@ from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
 from .measured import write_measured
 from .meeting import join_torchruns, serve
+from .nearness import tell_switches
 from .replan import ensure_planned
 from .run_folder import RunFolder
 from .store import SealedStore
@@ -89,6 +90,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
 def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
+    tell_switches(config.launch.topology, os.environ)
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
     _bind(here)
     backend = choose_backend(config.launch.backend, here.local_world_size)

@@ -47,6 +47,31 @@ def test_a_single_step_that_stalls_is_told_of():
     assert "worked 5 s in one step, the others 20 ms" in found.message
 
 
+def test_where_ranks_share_cores_only_work_that_waiting_does_not_explain_makes_one_slow():
+    rng, crowded = random.Random(4), SlowRanks(3, crowded=True)
+    for _ in range(40):  # rank 1 waits for a core as long as the others work
+        work = steps(rng, 3)
+        assert crowded.observe([work[0], 2 * work[1], work[2]], [0.0, work[1], 0.0]) == []
+    stalled = [0.02, 5.0, 0.02]
+    assert crowded.observe(stalled, [0.0, 4.9, 0.0]) == []
+
+    assert [f.culprit for f in crowded.observe(stalled, [0.0, 0.1, 0.0])] == [1]
+    slow = [f for _ in range(40) for f in crowded.observe(steps(rng, 3, slow=2, times=2.0), [0.001] * 3)]
+    assert [f.culprit for f in slow] == [2]
+
+
+def test_a_rank_whose_cores_somebody_else_uses_is_named_with_that_reason():
+    rng, detector = random.Random(5), SlowRanks(3)
+    found = []
+    for _ in range(40):
+        work = steps(rng, 3)
+        found += detector.observe([work[0], 2 * work[1], work[2]], [0.0, work[1], 0.0])
+
+    assert [f.culprit for f in found] == [1]
+    assert found[0].message.endswith("most of that because something else runs on its cores")
+    assert found[0].evidence["waiting_for_a_core"] > 0.5
+
+
 def test_ranks_with_different_work_are_compared_with_themselves():
     detector = SlowRanks(2, own_baseline=True)
     for _ in range(60):

@@ -95,6 +95,15 @@ def switches(spec: EmulationSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _switches_above(spec: EmulationSpec, node: int) -> tuple[str, ...]:
+    """Return the switches above a node, the highest first."""
+    above = {wire.node if wire.node is not None else wire.lower_switch: wire.upper_switch for wire in wires(spec)}
+    chain = [above[node]]
+    while chain[-1] in above:
+        chain.append(above[chain[-1]])
+    return tuple(reversed(chain))
+
+
 def subnet(owner_pid: int) -> str:
     """Return the first three bytes of an emulation's addresses, other ones for other owners (10.64.0 to 10.191.255)."""
     return f"10.{64 + (owner_pid >> 8) % 128}.{owner_pid % 256}"
@@ -130,6 +139,7 @@ def node_environment(spec: EmulationSpec, owner_pid: int, node: int) -> dict[str
         "TP_SOCKET_IFNAME": INTERFACE,
         "NCCL_SOCKET_IFNAME": INTERFACE,
         "MESHWRIGHT_HOST": node_name(node),
+        "MESHWRIGHT_SWITCHES": ".".join(_switches_above(spec, node)),
         "MESHWRIGHT_EMULATION": str(owner_pid),
         "PET_NNODES": str(spec.nodes),
         "PET_NPROC_PER_NODE": str(spec.ranks_per_node),

@@ -1,0 +1,51 @@
+"""Which hosts a group has, and in which order."""
+
+import pytest
+
+from meshwright.backend.hosts import Member, hosts_of, switches_above
+
+
+def members(*hosts):
+    """Return one rank a host, each host a name with the switches above it: "core.leaf1/a"."""
+    parts = [host.rpartition("/") for host in hosts]
+    return [
+        Member(rank, rank, name, name, 1, (0,), tuple(filter(None, above.split("."))))
+        for rank, (above, _, name) in enumerate(parts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "order"),
+    [
+        (("a", "b", "c"), [0, 1, 2]),
+        (("l0/a", "l1/b", "l0/c", "l1/d"), [0, 2, 1, 3]),
+        (("s0.l0/a", "s1.l2/b", "s0.l1/c", "s1.l2/d", "s0.l0/e"), [0, 4, 2, 1, 3]),
+        (("l0/a", "b", "l0/c"), [0, 2, 1]),  # of b nobody says where it hangs
+    ],
+)
+def test_hosts_under_one_switch_are_neighbours_at_every_level(hosts, order):
+    assert [rank for ranks in hosts_of(members(*hosts)) for rank in ranks] == order
+
+
+def test_ranks_of_one_host_stay_together_in_their_order():
+    scattered = members("l0/a", "l1/b", "l0/a", "l1/b")
+
+    assert hosts_of(scattered) == [(0, 2), (1, 3)]
+
+
+def slurm(address, pattern):
+    return {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
+
+
+@pytest.mark.parametrize(
+    ("variables", "switches"),
+    [
+        ({}, ()),
+        (slurm("core.leaf3.n7", "switch.switch.node"), ("core", "leaf3")),
+        (slurm("n7", "node"), ()),
+        (slurm("n7.example.org", "node"), ()),
+        ({"MESHWRIGHT_SWITCHES": "s0.l1"} | slurm("a.b", "switch.node"), ("s0", "l1")),
+    ],
+)
+def test_a_host_knows_the_switches_above_it_as_told_or_as_slurm_says(variables, switches):
+    assert switches_above(variables) == switches
