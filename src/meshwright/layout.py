@@ -20,7 +20,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `mbs` is the micro-batch in sequences, `sp` the sequence-parallel switch of tensor parallelism, `ep` the expert
     degree (it divides dp x cp), `vpp` the virtual stages of a pipeline rank, and `order` names the mesh axes from the
     innermost (neighbouring ranks) out. `replicas` is the number of copies of a model sharded by ZeRO 2 or 3 (HSDP:
-    sharded inside a node, replicated across); it divides dp x cp.
+    sharded inside a node, replicated across); it divides dp x cp and is less.
     """
 
     tp: int = 1
@@ -50,6 +50,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"replicas: {self.replicas} does not divide dp x cp = {self.dp * self.cp}")
         if self.replicas > 1 and self.zero < 2:
             raise ValueError(f"replicas: copies of a sharded model need zero=2 or 3, not {self.zero}")
+        if self.replicas > 1 and self.replicas == self.dp * self.cp:
+            raise ValueError(
+                f"replicas: {self.replicas} copies on dp x cp = {self.replicas} ranks leave nothing to shard; "
+                "take fewer, or zero=0"
+            )
         if self.sp and self.tp == 1:
             raise ValueError("sp: sequence parallelism needs tp of 2 or more")
         if self.vpp > 1 and self.pp == 1:

@@ -37,6 +37,7 @@ def test_a_missing_data_parallel_degree_is_what_is_left_over():
         ("zero=4", "4"),
         ("order=tp-tp-dp-pp", "axes"),
         ("vpp=2,pp=2", "interleaved"),
+        ("dp=8,zero=3,replicas=8", "8 copies on dp x cp = 8 ranks leave nothing to shard; take fewer, or zero=0"),
     ],
 )
 def test_a_bad_layout_says_what_is_wrong(text, message):

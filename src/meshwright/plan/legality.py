@@ -161,11 +161,12 @@ def _rest(layout: Layout, model: Splittable, tp: int, pp: int, cp: int, dp: int,
     sizes_of_batch = {m for m in divisors(share) if m <= layout.mbs} or {1}
     experts = {e for e in divisors(math.gcd(dp * cp, max(1, experts_of(model)))) if e <= layout.ep} or {1}
     stages: set[tuple[PipelineSchedule, int]] = {(layout.schedule, layout.vpp), (layout.schedule, 1), ("1f1b", 1)}
+    copies = max(c for c in divisors(dp * cp) if c <= layout.replicas and (c < dp * cp or c == 1))
     for mbs, ep, (schedule, vpp) in itertools.product({max(sizes_of_batch), 1}, {max(experts)}, stages):
         if vpp > 1 and (pp == 1 or schedule not in {"interleaved", "zb"}):
             continue
         yield msgspec.structs.replace(
-            layout, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, mbs=mbs, vpp=vpp,
+            layout, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, mbs=mbs, vpp=vpp, replicas=copies,
             sp=layout.sp if tp > 1 else 0, schedule=schedule if pp > 1 else "1f1b",
         )  # fmt: skip
 

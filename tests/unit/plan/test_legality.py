@@ -118,3 +118,9 @@ def test_stages_are_plain_or_interleaved():
     assert stages_fit(126, 8, 8)  # embedding and output take a slot each
     assert not stages_fit(126, 8, 3)
     assert not stages_fit(4, 4, 2)
+
+
+def test_the_layouts_near_one_with_copies_have_as_many_copies_as_divide_their_ranks():
+    near = nearest_legal(Layout(tp=3, dp=4, zero=3, replicas=2), MIXTRAL, global_batch=12, seq_len=128, count=20)
+
+    assert {(layout.dp * layout.cp, layout.replicas) for layout in near} >= {(3, 1), (6, 2), (12, 2)}
