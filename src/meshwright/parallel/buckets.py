@@ -10,6 +10,7 @@ One bucket after another, in the order in which backward fills them:
 With ZeRO 1 weights live in flat buffers too. The optimiser then updates `pieces`, runs of the flattened parameters.
 """
 
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .channel import Channel, all_gather_single, reduce_scatter_single
+from .channel import Channel, all_gather_single, bytes_of, reduce_scatter_single, when_done
 from .engine import Notes
 
 
@@ -115,9 +116,8 @@ class Buckets:
         """Gather the weights that each rank has updated (ZeRO 1)."""
         for bucket in self._buckets:
             mine = bucket.weights[bucket.first : bucket.first + bucket.share].clone()
-            start = time.monotonic()
-            all_gather_single(bucket.weights, mine, group=self._channel.group)
-            self._note("all_gather", bucket.weights, start)
+            gather = functools.partial(all_gather_single, bucket.weights, mine, group=self._channel.group)
+            self._channel.run("all_gather", bucket.weights, gather)
 
     def buffers(self) -> list[Tensor]:
         """Return the memory that the buckets hold throughout."""
@@ -151,14 +151,11 @@ class Buckets:
         else:
             bucket.work = dist.all_reduce(bucket.flat, group=group, async_op=True)
             name = "all_reduce"
-        try:
-            bucket.work.get_future().add_done_callback(lambda _: self._note(name, bucket.flat, start))
-        except RuntimeError:  # Gloo has no future for a reduce-scatter: it is noted when it is waited for
-            bucket.not_noted = (name, start)
+        if not when_done(bucket.work, lambda: self._note(name, bucket.flat, start)):
+            bucket.not_noted = (name, start)  # it is noted when it is waited for
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
-        size_bytes = buffer.numel() * buffer.element_size()
-        self._notes.note("comm", name, start_s, time.monotonic(), size_bytes, self._channel.members)
+        self._notes.note("comm", name, start_s, time.monotonic(), bytes_of(buffer), self._channel.members)
 
 
 def _filled(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

@@ -5,6 +5,7 @@ what is an identity forwards is a sum backwards, what gathers forwards scatters 
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,20 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
+def bytes_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's elements."""
+    return tensor.numel() * tensor.element_size()
+
+
+def when_done(work: Any, note: Callable[[], None]) -> bool:
+    """Call `note`, from any thread, once a collective is over; False where its backend cannot tell."""
+    try:
+        work.get_future().add_done_callback(lambda _: note())
+    except RuntimeError:  # Gloo has no future for a reduce-scatter
+        return False
+    return True
+
+
 class Stopwatch:
     """Tells computing from waiting: collectives note what they blocked, the rest of a span is compute."""
 
@@ -28,7 +43,15 @@ class Stopwatch:
 
     def block(self, name: str, start_s: float, end_s: float, size_bytes: int, detail: str) -> None:
         """Note a collective that the rank waited for."""
+        self.note(name, start_s, end_s, size_bytes, detail)
+        self.wait(start_s, end_s)
+
+    def note(self, name: str, start_s: float, end_s: float, size_bytes: int, detail: str) -> None:
+        """Note a collective that travelled, from any thread."""
         self._notes.note("comm", name, start_s, end_s, size_bytes, detail)
+
+    def wait(self, start_s: float, end_s: float) -> None:
+        """Note that the rank computed nothing."""
         self._blocked.append((start_s, end_s))
 
     def compute(self, name: str, start_s: float, end_s: float, detail: str = "") -> None:
@@ -55,7 +78,7 @@ class Channel:
     def all_reduce(self, tensor: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
         """Return the sum over the group, in new memory."""
         result = tensor.clone(memory_format=torch.contiguous_format)
-        self._run("all_reduce", result, lambda: dist.all_reduce(result, op=op, group=self.group))
+        self.run("all_reduce", result, lambda: dist.all_reduce(result, op=op, group=self.group))
         return result
 
     def all_gather(self, tensor: Tensor, dim: int) -> Tensor:
@@ -63,7 +86,7 @@ class Channel:
         piece = tensor.contiguous()
         parts = piece.new_empty((self.size, *piece.shape))
         flat, mine = parts.view(-1), piece.view(-1)
-        self._run("all_gather", parts, lambda: all_gather_single(flat, mine, group=self.group))
+        self.run("all_gather", parts, lambda: all_gather_single(flat, mine, group=self.group))
         dim %= tensor.dim()
         return parts.movedim(0, dim).flatten(dim, dim + 1)
 
@@ -73,24 +96,25 @@ class Channel:
         parts = torch.unflatten(tensor, dim, (self.size, -1)).movedim(dim, 0).contiguous()
         result = torch.empty_like(parts[0])
         flat, mine = parts.view(-1), result.view(-1)
-        self._run("reduce_scatter", parts, lambda: reduce_scatter_single(mine, flat, group=self.group))
+        self.run("reduce_scatter", parts, lambda: reduce_scatter_single(mine, flat, group=self.group))
         return result
 
     def all_to_all(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
         """Send `sent[r]` rows to each rank r, in order, and return the rows that came, `received[r]` from r."""
         result = rows.new_empty((sum(received), *rows.shape[1:]))
         source = rows.contiguous()
-        self._run(
+        self.run(
             "all_to_all",
             source,
             lambda: dist.all_to_all_single(result, source, received, sent, group=self.group),
         )
         return result
 
-    def _run(self, name: str, payload: Tensor, collective: Any) -> None:
+    def run(self, name: str, payload: Tensor, collective: Callable[[], Any]) -> None:
+        """Run a collective that blocks the rank, and note it."""
         start = time.monotonic()
         collective()
-        self._stopwatch.block(name, start, time.monotonic(), payload.numel() * payload.element_size(), self.members)
+        self._stopwatch.block(name, start, time.monotonic(), bytes_of(payload), self.members)
 
 
 def copied(x: Tensor, channel: Channel) -> Tensor:

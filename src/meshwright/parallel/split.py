@@ -10,6 +10,7 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 """
 
 import math
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from ..errors import InputError
 from ..layout import Layout, Plan
 from .buckets import Buckets
-from .channel import Channel, Stopwatch
+from .channel import Channel, Stopwatch, bytes_of
 from .compiled import compile_layers
 from .context import held_positions, split_context
 from .dropout import prepare_dropout
@@ -100,8 +101,8 @@ class SplitPart:
             compile_layers(module)
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
-            shard(module, mesh, layout)
-            self._sum_copies(now=False)
+            shard(module, mesh, layout, self.stopwatch)
+            self._expect(last=False)
         else:
             self._fill_buckets(plan.bucket_bytes)
         self._held = self._pieces()
@@ -114,13 +115,13 @@ class SplitPart:
         if last:
             for buckets in self._buckets:
                 buckets.arm()
-            self._sum_copies(now=True)
+            self._expect(last=True)
 
     def arm(self, parameters: Iterable[nn.Parameter]) -> None:
         """Say that the backward pass that follows is the last of the step for these parameters."""
         for buckets in self._buckets:
             buckets.arm(parameters)
-        self._sum_copies(now=True)
+        self._expect(last=True)
 
     def reduce(self) -> None:
         """Wait until all gradients are summed."""
@@ -129,17 +130,23 @@ class SplitPart:
         if self._layout.zero >= 2:
             for held in self._held:
                 held.tensor.grad = None if held.owner.grad is None else _local(held.owner.grad)
-            self._sum_copies(now=False)
+            self._expect(last=False)
         partial = [gradient for held, gradient in self._gradients() if self._placements[held.name].partial]
         if partial:
             total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
             for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
-    def _sum_copies(self, *, now: bool) -> None:
-        """Let the copies of a sharded model sum what each has summed inside with the backward pass that follows."""
+    def _expect(self, *, last: bool) -> None:
+        """Say what the backward pass that follows does under ZeRO 2 and 3 besides scattering its gradients.
+
+        The last of a step lets copies of a sharded model sum what each has summed inside, and drops the weights that
+        ZeRO 2 has kept through the step.
+        """
         if self._layout.replicas > 1:
-            cast(FSDPModule, self.module).set_requires_all_reduce(now)
+            cast(FSDPModule, self.module).set_requires_all_reduce(last)
+        if self._layout.zero == 2:
+            cast(FSDPModule, self.module).set_reshard_after_backward(last)
 
     def update(self) -> float:
         """Clip, update and clear; return the gradient's norm over the whole model. All ranks of the world."""
@@ -222,7 +229,10 @@ class SplitPart:
         if counted:
             total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
         if dist.is_initialized():
+            start = time.monotonic()
             dist.all_reduce(total)
+            members = f"{self._layout.world_size} ranks of world"
+            self.stopwatch.block("all_reduce", start, time.monotonic(), bytes_of(total), members)
         return math.sqrt(total.item())
 
     def _shards_of(self, held: Held) -> Iterator[Shard]:

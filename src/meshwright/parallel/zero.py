@@ -15,14 +15,19 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from ..layout import Layout
+from .channel import Stopwatch
 from .experts import Bank
 from .mesh import Mesh
+from .noted import note_collectives
 
 PREFETCHED = 1  # layers whose weights travel ahead
 
 
-def shard(module: nn.Module, mesh: Mesh, layout: Layout) -> None:
-    """Shard the parameters of `module` layer by layer; the layers are the elements of its module lists."""
+def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch) -> None:
+    """Shard the parameters of `module` layer by layer; the layers are the elements of its module lists.
+
+    What they send is noted through `stopwatch`.
+    """
     layers = [layer for child in module.modules() if isinstance(child, nn.ModuleList) for layer in child]
     again = layout.zero == 3
     ignored: set[nn.Parameter] = set()  # experts that no other rank holds
@@ -38,6 +43,8 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout) -> None:
     for part in sharded_modules(module):
         part.set_gradient_divide_factor(1.0)  # gradients are summed
         part.set_force_sum_reduction_for_comms(True)
+        expert = isinstance(part, Bank)
+        note_collectives(part, stopwatch, "edp" if expert else "shard", copies=1 if expert else layout.replicas)
     _prefetch([cast(FSDPModule, layer) for layer in layers])
 
 

@@ -9,7 +9,8 @@ What each layer sends, C the bytes of its activations [rows, features] on a rank
           parallelism, the all-gather and reduce-scatter that it consists of); the embedding one, the output one
     cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
     ep    rows to their experts and back, forwards and backwards
-    zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch
+    zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch, those outside of the
+          stack of layers (the root: embedding, last norm and output, in one piece) once
 
 All-gather, reduce-scatter and all-to-all are taken to cost half an all-reduce of their bytes, as under the ring.
 """
@@ -47,25 +48,32 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     spans: list[Span] = []
     now, count = 0.0, micro_batches(layout, inputs.global_batch)
     data = layout.dp * layout.cp
+    root = _root_parameters(inputs.workload)
     for index in range(count):
         now = append_span(spans, "data", "data", now, inputs.data_s)
         first, last = index == 0, index == count - 1
+        gathers = layout.zero == 3 or first
+        now = _wait(spans, now, inputs, _weights(layout, root) if gathers else ())
         for layer in inputs.workload.layers:
             sent = transfers(layout, inputs.workload, layer)
+            weights = _weights(layout, layer.parameters) if gathers and layer.recomputable else ()
             for _ in range(layer.count):
                 now = append_span(spans, "compute", "forward", now, _forward_s(times, layer))
-                gathered = layout.zero == 3 or first
-                now = _wait(spans, now, inputs, sent.forward + (_weights(layout, layer) if gathered else ()))
+                now = _wait(spans, now, inputs, sent.forward + weights)
         backward_s = 0.0
         for layer in reversed(inputs.workload.layers):
             sent = transfers(layout, inputs.workload, layer)
-            again = _weights(layout, layer) if layout.zero == 3 else ()
+            sharded: tuple[Transfer, ...] = ()
+            if layer.recomputable:
+                again = _weights(layout, layer.parameters) if layout.zero == 3 else ()
+                sharded = again + _gradients(layout, layer.parameters, last=last)
             backward_s += layer.count * _backward_s(times, layer, layout)
             for _ in range(layer.count):
-                now = _wait(spans, now, inputs, again + sent.backward + _gradients(layout, layer, last=last))
+                now = _wait(spans, now, inputs, sharded + sent.backward)
+        now = _wait(spans, now, inputs, _gradients(layout, root, last=last))
         if last and data > 1 and layout.zero <= 1:
-            ratio = HALF if layout.zero == 1 else 1.0
-            now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio)
+            ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
+            now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio, collective)
         else:
             now = append_span(spans, "compute", "backward", now, backward_s)
     update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
@@ -115,9 +123,10 @@ def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     every.append(Transfer("all_reduce", data, FLOAT32_BYTES * workload.parameters))
     if layout.pp > 1:  # activations between stages are priced from all-reduces over two ranks
         every.append(Transfer("all_reduce", 2, FLOAT32_BYTES * workload.tokens * workload.parameter_shapes[0][1]))
+    every += _weights(layout, _root_parameters(workload))
     for layer in workload.layers:
         sent = transfers(layout, workload, layer)
-        every += [*sent.forward, *sent.backward, *_weights(layout, layer)]
+        every += [*sent.forward, *sent.backward, *_weights(layout, layer.parameters)]
     return {
         ranks: max(item.size_bytes for item in every if item.ranks == ranks)
         for ranks in sorted({item.ranks for item in every})
@@ -133,20 +142,24 @@ def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]
     return (Operator(kind="grad_norm", shape=shape), Operator(kind="adamw", shape=shape))
 
 
-def _weights(layout: Layout, layer: Layer) -> tuple[Transfer, ...]:
-    """Return the all-gather of a layer's weights under ZeRO 2 and 3."""
+def _root_parameters(workload: Workload) -> int:
+    """Return the parameters outside of the stack of layers, which FSDP2 gathers and scatters in one piece."""
+    return sum(layer.count * layer.parameters for layer in workload.layers if not layer.recomputable)
+
+
+def _weights(layout: Layout, parameters: int) -> tuple[Transfer, ...]:
+    """Return the all-gather of some weights under ZeRO 2 and 3."""
     ranks = layout.dp * layout.cp // layout.replicas
     if layout.zero < 2 or ranks == 1:
         return ()
-    return (Transfer("all_gather", ranks, FLOAT32_BYTES * layer.parameters, HALF),)
+    return (Transfer("all_gather", ranks, FLOAT32_BYTES * parameters, HALF),)
 
 
-def _gradients(layout: Layout, layer: Layer, *, last: bool) -> tuple[Transfer, ...]:
-    """Return the reduce-scatter of a layer's gradients under ZeRO 2 and 3, and once a step the sum over replicas."""
-    found = [item._replace(name="reduce_scatter") for item in _weights(layout, layer)]
+def _gradients(layout: Layout, parameters: int, *, last: bool) -> tuple[Transfer, ...]:
+    """Return the reduce-scatter of the weights' gradients under ZeRO 2 and 3, and once a step the sum over replicas."""
+    found = [item._replace(name="reduce_scatter") for item in _weights(layout, parameters)]
     if found and last and layout.replicas > 1:
-        share = FLOAT32_BYTES * layer.parameters // found[0].ranks
-        found.append(Transfer("all_reduce", layout.replicas, share))
+        found.append(Transfer("all_reduce", layout.replicas, FLOAT32_BYTES * parameters // found[0].ranks))
     return tuple(found)
 
 

@@ -148,10 +148,11 @@ def overlapped_backward(
     inputs: StepInputs,
     bucket_bytes: int,
     ratio: float = 1.0,
+    collective: str = "all_reduce",
 ) -> float:
     """Append the last backward with its buckets in flight among `ranks`; return when both are over.
 
-    `ratio` is the time of a bucket's collective over that of an all-reduce.
+    `ratio` is the time of a bucket's `collective` over that of an all-reduce.
     """
     sizes = buckets(inputs.workload, bucket_bytes)
     total = sum(sizes)
@@ -164,7 +165,7 @@ def overlapped_backward(
         share = fit.busy_share
         begin = max(now, queue_free)
         queue_free = begin + ratio * fit.time_s(size)
-        spans.append(Span(0, "comm", "all_reduce", begin, queue_free, bytes=size))
+        spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank ends last, and the last bucket waits for it
     late_s = now * _straggling(inputs.measured, ranks)

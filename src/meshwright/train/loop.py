@@ -121,8 +121,9 @@ class Trainer:
     def validate(self) -> float:
         """Return the loss over the held-out sequences, in nats per token, the same on every rank."""
         total = torch.zeros(1, dtype=torch.float64)
-        for batch in self.feed.held_out_batches(self.engine.data_rank, self.engine.data_ranks):
-            total += self.engine.evaluate(batch)
+        with self.recorder.paused():
+            for batch in self.feed.held_out_batches(self.engine.data_rank, self.engine.data_ranks):
+                total += self.engine.evaluate(batch)
         if self.ranks > 1:
             total = self._sum(total)
         return total.item() / self.feed.held_out[:, 1:].numel()

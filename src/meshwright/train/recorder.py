@@ -41,6 +41,15 @@ class Recorder:
         if self.enabled:
             self._current.append((lane, name, start_s, end_s, size_bytes, detail))
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing of the body of a `with`, which belongs to no step."""
+        enabled, self.enabled = self.enabled, False
+        try:
+            yield
+        finally:
+            self.enabled = enabled
+
     def end_step(self, step: int) -> None:
         """Close the current step."""
         if self._current:

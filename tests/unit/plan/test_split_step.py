@@ -49,8 +49,16 @@ def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer(
     assert exposed_s("dp=1,cp=2,mbs=4") == pytest.approx((3 * 2 * 0.5 + 1 + 2) * ALPHA_S)
 
 
-def test_zero_3_gathers_weights_twice_and_scatters_gradients_once_for_each_of_five_parts():
-    assert exposed_s("dp=2,mbs=2,zero=3") == pytest.approx((5 * 3 * 0.5 + 2) * ALPHA_S)
+def test_zero_3_gathers_the_weights_of_a_layer_twice_the_others_once_and_scatters_the_gradients_of_all():
+    layers, root = 3 * (2 + 1), 1 + 1
+
+    assert exposed_s("dp=2,mbs=2,zero=3") == pytest.approx(((layers + root) * 0.5 + 2) * ALPHA_S)
+
+
+def test_zero_2_gathers_weights_once_a_step_and_scatters_gradients_after_each_micro_batch():
+    parts, micro_batches = 3 + 1, 2
+
+    assert exposed_s("dp=2,mbs=1,zero=2") == pytest.approx((parts * (1 + micro_batches) * 0.5 + 2) * ALPHA_S)
 
 
 def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
@@ -58,7 +66,7 @@ def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
         alone = exposed_s("dp=2,mbs=1,zero=3", global_batch=global_batch // 2)
 
         assert exposed_s("dp=4,mbs=1,zero=3,replicas=2", global_batch=global_batch) == pytest.approx(
-            alone + 5 * ALPHA_S
+            alone + 4 * ALPHA_S
         )
 
 

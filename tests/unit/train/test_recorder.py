@@ -25,3 +25,15 @@ def test_the_warm_up_is_left_out_where_it_is_still_there():
     assert record(5).parts_after(5) == []
     assert len(record(PARTS_KEPT + 3).parts_after(5)) == PARTS_KEPT - 2
     assert len(record(PARTS_KEPT + 9).parts_after(5)) == PARTS_KEPT
+
+
+def test_what_belongs_to_no_step_is_not_recorded():
+    recorder = Recorder(0, keep_steps=2)
+    with recorder.paused():
+        recorder.note("comm", "all_gather", 0.0, 9.0)
+        with recorder.span("compute", "forward"):
+            pass
+    recorder.note("compute", "forward", 9.0, 10.0)
+    recorder.end_step(0)
+
+    assert [span.start_s for span in recorder.spans()] == [9.0]
