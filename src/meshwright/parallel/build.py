@@ -45,10 +45,10 @@ def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = 
 
 def _pipeline_problem(layout: Layout) -> str:
     """Return why a pipeline cannot be combined with the other switches, "" where it can."""
-    if layout.schedule == "zb" and layout.zero >= 2:
+    if layout.schedule == "zb" and layout.zero >= 2 and layout.recompute != "none":
         return (
-            "schedule=zb computes gradients of weights when zero=2 and 3 no longer wait for them; "
-            "use zero=0 or 1, or another schedule"
+            "schedule=zb goes through a layer's backward twice, and FSDP2 (zero=2 and 3) takes what the second one "
+            "recomputes for a forward pass; use recompute=none, zero=0 or 1, or another schedule"
         )
     if layout.schedule == "zb" and layout.recompute == "selective":
         return "schedule=zb goes through a layer's backward twice, recompute=selective only once; use none or full"

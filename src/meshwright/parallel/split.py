@@ -12,6 +12,7 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 import math
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import torch
@@ -32,7 +33,7 @@ from .experts import split_experts
 from .mesh import Axis, Mesh
 from .placement import Block, Box, Placement, blocks, boxes
 from .tensor import Rule, Seam, split_tensors
-from .zero import offset_of, shard, sharded_modules
+from .zero import gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 
 
 def split_module(
@@ -122,6 +123,34 @@ class SplitPart:
         for buckets in self._buckets:
             buckets.arm(parameters)
         self._expect(last=True)
+
+    @contextmanager
+    def first_half(self) -> Iterator[None]:
+        """Take a backward pass for its first half, which computes gradients of inputs alone, with whole weights.
+
+        Under ZeRO 2 and 3 it neither scatters gradients nor drops weights: the second half does.
+        """
+        if self._layout.zero >= 2:
+            module = cast(FSDPModule, self.module)
+            gather_weights(self.module)
+            module.set_requires_gradient_sync(False)
+            module.set_reshard_after_backward(False)
+            yield
+            module.set_requires_gradient_sync(True)
+            module.set_reshard_after_backward(True)
+            self._expect(last=False)
+        else:
+            yield
+
+    @contextmanager
+    def second_half(self) -> Iterator[None]:
+        """Take what runs in the body for the second half of a backward pass, which computes gradients of weights."""
+        if self._layout.zero >= 2:
+            gather_weights(self.module)
+            yield
+            scatter_gradients(self.module)
+        else:
+            yield
 
     def reduce(self) -> None:
         """Wait until all gradients are summed."""

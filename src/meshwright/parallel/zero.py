@@ -53,6 +53,21 @@ def sharded_modules(module: nn.Module) -> Iterator[FSDPModule]:
     return (part for part in module.modules() if isinstance(part, FSDPModule))
 
 
+def gather_weights(module: nn.Module) -> None:
+    """Gather the weights of all parts that hold only their shards; one part's travel while another's arrive."""
+    for handle in [part.unshard(async_op=True) for part in sharded_modules(module)]:
+        assert handle is not None
+        handle.wait()
+
+
+def scatter_gradients(module: nn.Module) -> None:
+    """Sum and scatter the gradients that lie beside whole weights, as a backward pass of its own would at its end.
+
+    PyTorch's own pipelines reach for the same function, which carries no promise.
+    """
+    cast(FSDPModule, module)._get_fsdp_state()._root_post_backward_final_callback()
+
+
 def offset_of(parameter: DTensor) -> tuple[int, ...]:
     """Return where this rank's part of a sharded parameter starts."""
     _, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)

@@ -52,7 +52,7 @@ class PipelineEngine:
         self._late = {parameter for _, members in self._shared for parameter in members}
         self._ready_after = _ready_after(self.grid.rows[rank], self.pieces, self._late)
         self._runtime = Runtime(
-            self.grid, rank, self.pieces, self._pipeline, mesh.ranks("pp"), settings, self.part.stopwatch, self._last
+            self.grid, rank, self.pieces, self._pipeline, mesh.ranks("pp"), settings, self.part, self._last
         )
         self._context = Channel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'

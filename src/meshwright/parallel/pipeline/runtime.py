@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...pipelines import Action, Grid
-from ..channel import Stopwatch
 from ..dropout import Moments, at
 from ..engine import Batch, Settings
+from ..split import SplitPart
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
 from .wire import Wire
@@ -31,7 +31,7 @@ class Held(NamedTuple):
 
 
 class Runtime:
-    """The pieces of the model on this rank (by stage), and the row of actions that it runs in each step.
+    """The pieces of `part`, the model on this rank, by stage, and the row of actions that it runs in each step.
 
     `rank` is this rank's position in the pipeline, `ranks` the global rank at each position. `last(stage)` is called
     before the last action that adds to the gradients of a stage.
@@ -45,10 +45,10 @@ class Runtime:
         group: dist.ProcessGroup,
         ranks: Sequence[int],
         settings: Settings,
-        stopwatch: Stopwatch,
+        part: SplitPart,
         last: Callable[[int], None],
     ) -> None:
-        self.grid, self.pieces, self._settings, self._stopwatch, self._last = grid, pieces, settings, stopwatch, last
+        self.grid, self.pieces, self._settings, self._part, self._last = grid, pieces, settings, part, last
         self._row = grid.rows[rank]
         self._wire = Wire(grid, rank, group, ranks, settings.device, settings.notes)
         self._once = Wire(_single(grid), rank, group, ranks, settings.device, settings.notes)
@@ -114,20 +114,21 @@ class Runtime:
             if action.kind == "B":
                 torch.autograd.backward(outputs, gradients)
             else:
-                rest = backward_input(self.pieces[action.stage], inputs, outputs, gradients)
+                rest = backward_input(self._part, self.pieces[action.stage], inputs, outputs, gradients)
                 self._rest[action.stage, action.micro_batch] = rest
         if action.stage:
             self._give(action, [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs])
 
     def _backward_weight(self, action: Action) -> None:
         with self._computing("backward", action):
-            backward_weight(self.pieces[action.stage], self._rest.pop((action.stage, action.micro_batch)))
+            rest = self._rest.pop((action.stage, action.micro_batch))
+            backward_weight(self._part, self.pieces[action.stage], rest)
 
     @contextmanager
     def _computing(self, name: str, action: Action) -> Iterator[None]:
         start = time.monotonic()
         yield
-        self._stopwatch.compute(name, start, time.monotonic(), str(action))
+        self._part.stopwatch.compute(name, start, time.monotonic(), str(action))
 
     def _take(self, action: Action) -> tuple[Tensor, ...]:
         """Return what a neighbouring stage gives to `action`."""

@@ -10,29 +10,36 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
+from ..split import SplitPart
 from .stages import trainable
 
 
 def backward_input(
-    module: nn.Module, inputs: Sequence[Tensor], outputs: Sequence[Tensor], gradients: Sequence[Tensor] | None
+    part: SplitPart,
+    module: nn.Module,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Tensor] | None,
 ) -> Any:
-    """Set `grad` of the inputs; return what `backward_weight` goes on from.
+    """Set `grad` of the inputs of a stage, a module of `part`; return what `backward_weight` goes on from.
 
     `gradients` are those of the outputs, None for a scalar loss.
     """
     if not inputs:  # the first stage has nobody to send to: all is left for later
         return list(outputs), None if gradients is None else list(gradients)
-    _, groups = stage_backward_input(
-        list(outputs), None if gradients is None else list(gradients), list(inputs), trainable(module)
-    )
+    with part.first_half():
+        _, groups = stage_backward_input(
+            list(outputs), None if gradients is None else list(gradients), list(inputs), trainable(module)
+        )
     return groups
 
 
-def backward_weight(module: nn.Module, rest: Any) -> None:
+def backward_weight(part: SplitPart, module: nn.Module, rest: Any) -> None:
     """Add the gradients of the weights to their `grad`."""
     if isinstance(rest, tuple):
         torch.autograd.backward(*rest)
-    else:
+        return
+    with part.second_half():
         stage_backward_weight(trainable(module), rest)
         for parameter in trainable(module):  # which autograd calls only for gradients that it adds up itself
             for hook in (parameter._post_accumulate_grad_hooks or {}).values():
