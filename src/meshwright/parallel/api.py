@@ -146,13 +146,15 @@ def parallelize(
     autocast: torch.dtype | None = None,
     seed: int = 0,
     compiled: bool = False,
+    async_tensor_parallel: bool = False,
 ) -> Trained:
     """Split `model` as the plan says; called on all ranks with the same weights on each.
 
     `optimizer` makes an optimiser of what a rank holds of the model. A model without `split_rules()` is captured with
     the input `example` to find how tensor parallelism cuts it. What `nn.Dropout` drops follows from `seed`, the step
-    and the sample, whatever the layout. `compiled` compiles the layers of each ModuleList, or the whole model. Raises
-    InputError where the layout cannot be run.
+    and the sample, whatever the layout. `compiled` compiles the layers of each ModuleList, or the whole model;
+    `async_tensor_parallel` lets what sequence parallelism sends travel during products, on GPUs. Raises InputError
+    where the layout cannot be run.
     """
     layout = plan.layout
     module: nn.Module = WithLoss(model, loss)
@@ -164,7 +166,7 @@ def parallelize(
         rules = derived_rules(model, (example,))
         model.split_rules = lambda: rules  # type: ignore[assignment]
     device = next(model.parameters()).device
-    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed, compiled)
+    settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed, compiled, async_tensor_parallel)
     return Trained(build_engine(module, plan, settings), plan)
 
 

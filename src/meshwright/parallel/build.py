@@ -8,6 +8,7 @@ from .compiled import check_compilable
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
 from .mesh import Mesh
+from .overlapped import check_overlappable
 from .pipeline.engine import PipelineEngine
 from .sharded import Sharded
 
@@ -20,6 +21,8 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     """
     layout = plan.layout
     check_runnable(layout, compiled=settings.compiled)
+    if settings.async_tensor_parallel:
+        check_overlappable(layout, settings.device.type)
     if layout.is_plain:
         return DataParallel(module, plan, settings)
     if settings.compression != "none":
@@ -27,6 +30,8 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
             f"data_parallel.compression: {settings.compression} is of plain data parallelism, not of {layout}"
         )
     mesh = Mesh(layout, device_type=settings.device.type)
+    if settings.async_tensor_parallel:
+        check_overlappable(layout, settings.device.type, mesh.hosts)
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
     return Sharded(module, mesh, plan, settings)

@@ -116,6 +116,13 @@ class Channel:
         collective()
         self._stopwatch.block(name, start, time.monotonic(), bytes_of(payload), self.members)
 
+    def fused(self, name: str, payload_bytes: int, call: Callable[[], Any]) -> Any:
+        """Return what an operator returns that computes while it communicates: its collective counts as hidden."""
+        start = time.monotonic()
+        result = call()
+        self._stopwatch.note(name, start, time.monotonic(), payload_bytes, self.members)
+        return result
+
 
 def copied(x: Tensor, channel: Channel) -> Tensor:
     """Return `x`, which all ranks hold and each uses for its part; the gradient is summed."""

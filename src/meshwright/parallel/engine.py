@@ -65,6 +65,7 @@ class Settings(NamedTuple):
     autocast: torch.dtype | None = None  # forward runs in this type, weights stay as they are
     seed: int = 0  # of random numbers inside the model, equal on all ranks
     compiled: bool = False  # torch.compile each layer
+    async_tensor_parallel: bool = False  # on GPUs: what tp sends travels during products
     compression: Compression = "none"  # plain data parallelism: of gradients on their way
     powersgd_rank: int = 4
 

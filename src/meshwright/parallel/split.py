@@ -31,21 +31,26 @@ from .dropout import prepare_dropout
 from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .mesh import Axis, Mesh
+from .overlapped import OverlappedSeam
 from .placement import Block, Box, Placement, blocks, boxes
 from .tensor import Rule, Seam, split_tensors
 from .zero import gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 
 
 def split_module(
-    module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, *, seq_len: int
+    module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, *, seq_len: int, overlapped: bool = False
 ) -> dict[nn.Parameter, Placement]:
-    """Cut `module` in place over tp, cp and ep; return where each parameter it now holds lies in the unsplit one."""
+    """Cut `module` in place over tp, cp and ep; return where each parameter it now holds lies in the unsplit one.
+
+    `overlapped`: what tensor parallelism sends travels during the products of the layers that it has cut.
+    """
     placements = {parameter: Placement(tuple(parameter.shape)) for parameter in module.parameters()}
     prepare_dropout(module, _positions(mesh, layout, seq_len), seq_len)
     if layout.ep > 1:
         placements = split_experts(module, Channel(mesh, "ep", stopwatch), placements)
     if layout.tp > 1:
-        seam = Seam(Channel(mesh, "tp", stopwatch), sequence=bool(layout.sp))
+        channel = Channel(mesh, "tp", stopwatch)
+        seam = OverlappedSeam(channel) if overlapped else Seam(channel, sequence=bool(layout.sp))
         placements = split_tensors(module, rules_of(module), seam, placements)
     if layout.cp > 1:
         split_context(module, Channel(mesh, "cp", stopwatch), seq_len)
@@ -93,7 +98,8 @@ class SplitPart:
         layout = plan.layout
         self.module, self.mesh, self._settings, self._layout = module, mesh, settings, layout
         self.stopwatch = Stopwatch(settings.notes)
-        placements = split_module(module, mesh, layout, self.stopwatch, seq_len=plan.seq_len)
+        overlapped = settings.async_tensor_parallel
+        placements = split_module(module, mesh, layout, self.stopwatch, seq_len=plan.seq_len, overlapped=overlapped)
         self._placements = {
             name: at._replace(owner=at.owner and name not in shared)
             for name, at in ((name, placements[p]) for name, p in module.named_parameters())

@@ -70,22 +70,41 @@ class Seam:
 
     def enter(self, x: Tensor) -> Tensor:
         """Return the input of a column cut. Several of them on one input (query, key, value) enter once."""
-        if self._last is not None and self._last[0]() is x and torch.is_grad_enabled() == self._last[1].requires_grad:
-            return self._last[1]
-        entered = gathered(x, self.channel, SEQUENCE_DIM) if self.sequence else copied(x, self.channel)
-        self._last = (weakref.ref(x, self._forget), entered)
+        entered = self.entered(x)
+        if entered is None:
+            entered = gathered(x, self.channel, SEQUENCE_DIM) if self.sequence else copied(x, self.channel)
+            self.keep(x, entered)
         return entered
 
     def leave(self, x: Tensor) -> Tensor:
         """Return the output of a row cut."""
-        self._last = None
+        self.forget()
         return scattered(x, self.channel, SEQUENCE_DIM) if self.sequence else summed(x, self.channel)
+
+    def column(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return the product of a column cut: what enters, times this rank's rows of the weight."""
+        return F.linear(self.enter(x), weight)
+
+    def row(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return the product of a row cut, times this rank's columns of the weight, as it leaves."""
+        return self.leave(F.linear(x, weight))
+
+    def entered(self, x: Tensor) -> Tensor | None:
+        """Return what has entered for this input, None if it has not."""
+        if self._last is not None and self._last[0]() is x and torch.is_grad_enabled() == self._last[1].requires_grad:
+            return self._last[1]
+        return None
+
+    def keep(self, x: Tensor, entered: Tensor) -> None:
+        """Keep what has entered, as long as its input lives and nothing has left."""
+        self._last = (weakref.ref(x, self.forget), entered)
 
     def whole(self, x: Tensor) -> Tensor:
         """Return whole numbers that belong to what `enter` returned."""
         return self.channel.all_gather(x, SEQUENCE_DIM) if self.sequence else x
 
-    def _forget(self, _: object) -> None:
+    def forget(self, _: object = None) -> None:
+        """Let go of what has entered."""
         self._last = None
 
 
@@ -191,17 +210,18 @@ def _set_forward(layer: nn.Module, forward: Callable[..., Tensor], seam: Seam) -
     layer.forward = types.MethodType(forward, layer)
 
 
-def _product(layer: Any, x: Tensor) -> Tensor:
-    return F.linear(x, layer.weight.t() if _transposed(layer) else layer.weight)
+def _outputs_by_inputs(layer: Any) -> Tensor:
+    weight: Tensor = layer.weight.t() if _transposed(layer) else layer.weight
+    return weight
 
 
 def _column_forward(layer: Any, x: Tensor) -> Tensor:
-    y = _product(layer, layer.seam.enter(x))
+    y: Tensor = layer.seam.column(x, _outputs_by_inputs(layer))
     return y if layer.bias is None else y + layer.bias
 
 
 def _row_forward(layer: Any, x: Tensor) -> Tensor:
-    y: Tensor = layer.seam.leave(_product(layer, x))
+    y: Tensor = layer.seam.row(x, _outputs_by_inputs(layer))
     return y if layer.bias is None else y + layer.bias
 
 

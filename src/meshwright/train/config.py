@@ -79,6 +79,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
     compile: bool = False  # torch.compile each layer; CPUs need a C++ compiler, first steps take long
+    async_tensor_parallel: bool = False  # GPUs, tp with sp=1: what a layer sends travels during its products
     record: bool = True  # record the timeline of every rank
     timeline_steps: int = 20  # how many of the last steps go into timeline.json
 

@@ -254,6 +254,7 @@ def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Se
         autocast=torch.bfloat16 if half else None,
         seed=config.train.seed,
         compiled=config.train.compile,
+        async_tensor_parallel=config.train.async_tensor_parallel,
         compression=config.data_parallel.compression,
         powersgd_rank=config.data_parallel.powersgd_rank,
     )

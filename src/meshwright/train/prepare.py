@@ -21,6 +21,7 @@ from ..errors import InputError
 from ..hardware import load
 from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
+from ..parallel.overlapped import check_overlappable
 from ..plan.legality import illegal, nearest_legal
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.split_step import largest_bytes, update_operators
@@ -68,6 +69,8 @@ def prepare(
     counts = _rank_counts(config, wanted, ranks)
     host, cluster = discover_host(), _surroundings(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
+    if config.train.async_tensor_parallel:
+        check_overlappable(wanted or Layout(), "cuda" if backend == "nccl" else "cpu")
     corpus = _corpus(config, say)
     problem = _problem(config, backend, corpus)
     plain = candidates(counts, config.train.global_batch, wanted)
@@ -90,12 +93,19 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        missing = (*plan.predicted.not_modelled, "torch.compile: operators are timed one by one")
-        plan = msgspec.structs.replace(plan, predicted=msgspec.structs.replace(plan.predicted, not_modelled=missing))
+        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+    if config.train.async_tensor_parallel:
+        plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
+
+
+def _also_not_modelled(plan: Plan, what: str) -> Plan:
+    """Return the plan with one more thing that its prediction leaves out."""
+    missing = (*plan.predicted.not_modelled, what)
+    return msgspec.structs.replace(plan, predicted=msgspec.structs.replace(plan.predicted, not_modelled=missing))
 
 
 def _splits(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[Layout]:
