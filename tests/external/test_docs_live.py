@@ -180,7 +180,7 @@ TOO_LONG = {  # and what runs the same code instead
     "faults": "kills and resumes of whole jobs; tests/faults does each once",
     "fit_planner": "fits every constant; tests/unit/plan/cost holds the constants to the published runs",
     "pipeline": "layers that sleep for a minute; tests/multiproc/parallel trains under every schedule",
-    "prediction": "calibrates eight jobs anew; tests/multiproc/train runs `train`, which is what it launches",
+    "prediction": "calibrates sixteen jobs anew; tests/multiproc/train runs `train`, which is what it launches",
     "simulator": "100,000 devices; tests/unit/simulate runs smaller ones",
 }
 BENCHMARKS = sorted({name for path in SOURCES for name in re.findall(r"python -m benchmarks (\w+)", path.read_text())})
