@@ -37,6 +37,8 @@ def check_overlappable(layout: Layout, device_type: str, hosts: Sequence[Sequenc
         )
     if layout.tp == 1 or not layout.sp:
         raise InputError(f"{SETTING}: expected a layout with tp of 2 or more and sp=1 (launch.layout), got {layout}")
+    if layout.pp > 1 and layout.schedule == "zb":
+        raise InputError(f"{SETTING}: schedule=zb goes through each product's backward twice, and would send twice")
     if hosts and crossings(layout, "tp", hosts):
         raise InputError(f"{SETTING}: GPUs share memory inside a host, and tp = {layout.tp} of {layout} crosses hosts")
 

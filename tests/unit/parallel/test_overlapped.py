@@ -23,6 +23,7 @@ CUT = Layout.parse("dp=2,tp=4,sp=1")
         ("dp=1,tp=2,sp=1", "cpu", (), "on GPUs alone, through memory that they share; leave it off on CPUs"),
         ("dp=2", "cuda", (), "expected a layout with tp of 2 or more and sp=1 .launch.layout., got dp=2"),
         ("dp=1,tp=2", "cuda", (), "expected a layout with tp of 2 or more and sp=1"),
+        ("dp=1,tp=2,pp=2,sp=1,schedule=zb", "cuda", (), "schedule=zb goes through each product's backward twice"),
         ("dp=1,tp=4,sp=1", "cuda", ((0, 1), (2, 3)), "and tp = 4 of .* crosses hosts"),
     ],
 )
