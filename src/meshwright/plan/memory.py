@@ -22,13 +22,15 @@ class _States(NamedTuple):
     at_loss: int  # when the loss's backward begins
     in_layers: int  # while a layer's backward runs
     at_end: int  # in the first layer's backward, when the gradients of all others are there
+    in_second_half: int = 0  # of a split backward: when the gradients of all weights of a stage are there
 
 
 def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1) -> int:
     """Return the peak bytes of live tensors of a rank.
 
-    To what lives throughout comes the highest of three moments of a micro-batch: the loss's backward, with all
-    activations kept and two tensors of the logits' size; the last layer's backward; and that of the first layer.
+    To what lives throughout comes the highest of four moments of a micro-batch: the loss's backward, with all
+    activations kept and two tensors of the logits' size; the last layer's backward; that of the first layer; and the
+    second half of a zero-bubble pipeline's.
     """
     output = workload.layers[-1]
     deepest = max(workload.layers, key=lambda layer: layer.count)
@@ -38,7 +40,7 @@ def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int 
     loss = kept + 2 * FLOAT32_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
     last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest) + states.in_layers
     first_layer = deepest.saved_bytes + _widest_bytes(deepest) + states.at_end
-    return states.throughout + max(loss, last_layer, first_layer)
+    return states.throughout + max(loss, last_layer, first_layer, kept + states.in_second_half)
 
 
 def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
@@ -93,6 +95,7 @@ def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
         at_loss=gathered - root,
         in_layers=gathered - root + ahead + root + one,
         at_end=ahead + root + 2 * one + share - accumulated,
+        in_second_half=2 * weights - root if layout.schedule == "zb" else 0,
     )
 
 

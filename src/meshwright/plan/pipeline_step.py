@@ -112,7 +112,9 @@ def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -
     for rank in range(grid.ranks):
         stages = grid.stages_of(rank)
         own = held_workload(workload, [layer for stage in stages for layer in of_stage[stage]])
-        alone = peak_memory_bytes(own, layout, micro_batches=grid.micro_batches)
+        # the first stage sends no gradient back, so that it does not split its backward
+        as_run = layout if rank else msgspec.structs.replace(layout, schedule="1f1b", vpp=1)
+        alone = peak_memory_bytes(own, as_run, micro_batches=grid.micro_batches)
         peaks.append(alone - sum(kept[stage] for stage in stages) + in_flight[rank])
     return int(max(peaks))
 

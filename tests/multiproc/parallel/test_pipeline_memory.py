@@ -28,6 +28,12 @@ LAYOUTS = [
     "dp=1,pp=2,mbs=4,schedule=zb",
     "dp=1,pp=2,mbs=4,recompute=full",
 ]
+SHARDED = [
+    "dp=2,pp=2,mbs=2,zero=1",
+    "dp=2,pp=2,mbs=2,zero=2",
+    "dp=2,pp=2,mbs=2,zero=3",
+    "dp=2,pp=2,mbs=2,zero=3,schedule=zb",
+]
 
 
 def peak(rank: int, world_size: int, store: dist.Store, text: str) -> int:
@@ -49,12 +55,12 @@ def peak(rank: int, world_size: int, store: dist.Store, text: str) -> int:
     return memory.peak_bytes
 
 
-@pytest.mark.parametrize("text", LAYOUTS)
+@pytest.mark.parametrize("text", [*LAYOUTS, *(pytest.param(text, marks=pytest.mark.slow) for text in SHARDED)])
 def test_the_plan_says_within_ten_percent_how_much_the_fullest_rank_holds(text, rank_pool):
     layout = Layout.parse(text)
     workload = describe(MODEL, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
 
-    counted = rank_pool(2).run(peak, text)
+    counted = rank_pool(layout.world_size).run(peak, text)
 
     planned = pipeline_peak_bytes(workload, layout, layout.dp * layout.mbs * MICRO_BATCHES)
     assert planned == pytest.approx(max(counted), rel=0.10)
