@@ -151,6 +151,10 @@ def _make(operator: Operator) -> Copy:
                 return (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),)
 
             return Copy(attend, (q, k, v))
+        case "context_attention":
+            batch, heads, kv_heads, length, width, ranks = shape
+            q, both = _leaf(batch, length, heads, width), _leaf(batch, kv_heads, ranks * length, 2 * width)
+            return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
 

@@ -6,10 +6,10 @@ their gradients as one reduce-scatter (as in Llama 3, arXiv 2407.21783, section 
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..workload.functional import context_attention
 from .channel import Channel, gathered
 from .engine import Batch
 
@@ -32,20 +32,9 @@ class ContextAttention:
 
     def __call__(self, q_BHTD: Tensor, k_BGTD: Tensor, v_BGTD: Tensor) -> Tensor:
         """Return what each of this rank's positions gathers from those before it."""
-        channel, chunks = self._channel, 2 * self._channel.size
-        both = gathered(torch.cat((k_BGTD, v_BGTD), -1), channel, POSITION_DIM).chunk(chunks, POSITION_DIM)
-        ascending = [*both[0::2], *reversed(both[1::2])]  # each rank's early chunk, then the late ones
-        widths = [k_BGTD.shape[-1], v_BGTD.shape[-1]]
-        k_all, v_all = torch.split(torch.cat(ascending, POSITION_DIM), widths, -1)
-        parts = []
-        for number, q in zip((channel.index, chunks - 1 - channel.index), q_BHTD.chunk(2, POSITION_DIM), strict=True):
-            length = q.shape[POSITION_DIM]
-            seen = (number + 1) * length
-            mask = torch.ones(length, seen, dtype=torch.bool, device=q.device).tril(seen - length)
-            k, v = k_all[:, :, :seen], v_all[:, :, :seen]
-            grouped = q.shape[1] != k.shape[1]
-            parts.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped))
-        return torch.cat(parts, POSITION_DIM)
+        channel = self._channel
+        both = gathered(torch.cat((k_BGTD, v_BGTD), -1), channel, POSITION_DIM)
+        return context_attention(q_BHTD, both, channel.index, channel.size)
 
 
 def split_context(module: nn.Module, channel: Channel, seq_len: int) -> None:

@@ -58,8 +58,8 @@ def _kept_bytes(layer: Layer, layout: Layout) -> int:
         for operator in layer.operators:
             if operator.kind == "linear":
                 kept += FLOAT32_BYTES * operator.shape[0] * operator.shape[2]
-            elif operator.kind == "attention":
-                batch, heads, _, length, width = operator.shape
+            elif operator.kind in {"attention", "context_attention"}:
+                batch, heads, _, length, width = operator.shape[:5]
                 kept += FLOAT32_BYTES * batch * heads * length * (width + 1)  # the output, a log-sum-exp a row
     return kept
 

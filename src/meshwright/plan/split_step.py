@@ -102,9 +102,9 @@ def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
         else:
             forward.append(joined)
     for operator in layer.operators:
-        if operator.kind == "attention" and layout.cp > 1 and operator.saved_bytes:
-            batch, _, kv_heads, length, width = operator.shape
-            both = FLOAT32_BYTES * 2 * batch * length * layout.cp * kv_heads * width
+        if operator.kind == "context_attention":
+            batch, _, kv_heads, length, width, ranks = operator.shape
+            both = FLOAT32_BYTES * 2 * batch * length * ranks * kv_heads * width
             forward.append(Transfer("all_gather", layout.cp, both, HALF))
             backward.append(Transfer("reduce_scatter", layout.cp, both, HALF))
         if operator.kind == "swiglu" and layout.ep > 1:
@@ -179,5 +179,5 @@ def _backward_s(times: Times, layer: Layer, layout: Layout) -> float:
     seconds = sum(times.of(operator)[1] for operator in layer.operators)
     if not layer.recomputable or layout.recompute == "none":
         return seconds
-    kept = {"linear", "attention"} if layout.recompute == "selective" else set()
+    kept = {"linear", "attention", "context_attention"} if layout.recompute == "selective" else set()
     return seconds + sum(times.of(operator)[0] for operator in layer.operators if operator.kind not in kept)

@@ -37,6 +37,27 @@ def attention(q_BHTD: Tensor, k_BGTD: Tensor, v_BGTD: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q_BHTD, k_BGTD, v_BGTD, is_causal=True, enable_gqa=grouped)
 
 
+def context_attention(q_BHTD: Tensor, gathered_BGSW: Tensor, index: int, ranks: int) -> Tensor:
+    """Return causal attention [B, H, T, D] of what rank `index` of `ranks` holds: an early chunk and a late one.
+
+    The sequence is cut into 2 x ranks chunks, of which rank i holds i and 2 x ranks - 1 - i. `gathered_BGSW` are the
+    keys and values, side by side (W = 2 D), of all ranks, one behind the other (S = ranks x T).
+    """
+    chunks = 2 * ranks
+    both = gathered_BGSW.chunk(chunks, 2)
+    ascending = [*both[0::2], *reversed(both[1::2])]  # each rank's early chunk, then the late ones
+    k_all, v_all = torch.cat(ascending, 2).chunk(2, -1)
+    parts = []
+    for number, q in zip((index, chunks - 1 - index), q_BHTD.chunk(2, 2), strict=True):
+        length = q.shape[2]
+        seen = (number + 1) * length
+        mask = torch.ones(length, seen, dtype=torch.bool, device=q.device).tril(seen - length)
+        grouped = q.shape[1] != k_all.shape[1]
+        k, v = k_all[:, :, :seen], v_all[:, :, :seen]
+        parts.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped))
+    return torch.cat(parts, 2)
+
+
 def swiglu(gate_up_NC: Tensor) -> Tensor:
     """Return silu(gate) x up of a fused [N, 2C] projection (Shazeer 2020, arXiv 2002.05202)."""
     gate, up = gate_up_NC.chunk(2, dim=-1)

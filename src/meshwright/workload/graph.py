@@ -11,6 +11,7 @@ OperatorKind = Literal[
     "linear",
     "split_heads",
     "attention",
+    "context_attention",  # of a rank of cp over keys and values of all; shape: as of attention, and the degree
     "add",
     "dropout",
     "swiglu",

@@ -119,7 +119,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
                 shape=(micro_batch, length, heads, kv_heads, head_dim),
                 forward_flops=3 * rows * (heads + kv_heads) * head_dim,
             ),
-            *_attentions(micro_batch, heads, kv_heads, length, head_dim, split.cp),
+            _attention(micro_batch, heads, kv_heads, length, head_dim, split.cp),
             _linear(rows, hidden // tp, hidden),
             *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
@@ -173,20 +173,6 @@ def _network(model: ModelConfig, rows: int, outside: int, tp: int) -> tuple[Oper
     return (*router, _linear(rows, hidden, 2 * inner), activation, _linear(rows, inner, hidden))
 
 
-def _attentions(batch: int, heads: int, kv_heads: int, length: int, head_dim: int, cp: int) -> list[Operator]:
-    """Return attention over a rank's positions, as often as its length squared goes into its work under cp.
-
-    An early and a late chunk of length / 2 see (2 cp + 1) length / 2 positions together, where a rank alone sees
-    its own `length`.
-    """
-    one = _attention(batch, heads, kv_heads, length, head_dim)
-    if cp == 1:
-        return [one]
-    gathered = FLOAT32_BYTES * 2 * batch * length * cp * kv_heads * head_dim  # keys and values of all ranks
-    again = msgspec.structs.replace(one, saved_bytes=0)
-    return [msgspec.structs.replace(one, saved_bytes=one.saved_bytes + gathered), *[again] * round((2 * cp - 3) / 4)]
-
-
 def _linear(rows: int, inputs: int, outputs: int) -> Operator:
     # its input is kept for the weight's gradient; the input's owner counts it where it keeps it too
     return Operator(
@@ -207,16 +193,20 @@ def _rms_norm(rows: int, hidden: int) -> Operator:
     )
 
 
-def _attention(batch: int, heads: int, kv_heads: int, seq_len: int, head_dim: int) -> Operator:
-    # Two products of seq_len^2 x head_dim a head. The causal half is counted in full, as the field's model FLOPs do.
-    flops = 4 * batch * heads * seq_len * seq_len * head_dim
+def _attention(batch: int, heads: int, kv_heads: int, length: int, head_dim: int, cp: int) -> Operator:
+    """Return attention of a rank's positions over the whole sequence."""
+    # Two products of length x cp length x head_dim a head. The causal half is counted in full, as the field's model
+    # FLOPs do.
+    flops = 4 * batch * heads * length * length * cp * head_dim
     rotated, projected = (heads + kv_heads) * head_dim, (heads + 2 * kv_heads) * head_dim
+    gathered = 2 * cp * kv_heads * head_dim if cp > 1 else 0  # keys and values of all ranks
+    shape = (batch, heads, kv_heads, length, head_dim)
     return Operator(
-        kind="attention",
-        shape=(batch, heads, kv_heads, seq_len, head_dim),
+        kind="context_attention" if cp > 1 else "attention",
+        shape=(*shape, cp) if cp > 1 else shape,
         forward_flops=flops,
         model_flops=flops,
         # rotated queries and keys, the whole projection (the values are a view of it), one log-sum-exp a row and
         # head; the output is kept as the next linear's input
-        saved_bytes=FLOAT32_BYTES * batch * seq_len * (rotated + projected + heads),
+        saved_bytes=FLOAT32_BYTES * batch * length * (rotated + projected + heads + gathered),
     )
