@@ -138,6 +138,13 @@ def _make(operator: Operator) -> Copy:
         case "cross_entropy":
             x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
             return Copy(lambda: (functional.cross_entropy(x, targets),), (x,))
+        case "vocabulary_cross_entropy":
+            x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
+
+            def alone(values: Tensor) -> Tensor:
+                return values
+
+            return Copy(lambda: (functional.vocabulary_cross_entropy(x, targets, 0, alone, alone),), (x,))
         case "split_heads":
             batch, length, heads, kv_heads, width = shape
             x = _leaf(batch, length, (heads + 2 * kv_heads) * width)

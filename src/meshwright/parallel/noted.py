@@ -6,6 +6,7 @@ FSDP2 takes collectives of one's own through interfaces that are not public: thi
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -69,7 +70,7 @@ class NotedReduceScatter(_Temporary, ReduceScatter):
         output_tensor: Tensor,
         input_tensor: Tensor,
         group: dist.ProcessGroup,
-        op: dist.ReduceOp.RedOpType,
+        op: Any,  # a ReduceOp or its kind
         async_op: bool = False,
     ) -> dist.Work | None:
         """Put this rank's part of the sum in the output; return the work if asynchronous."""

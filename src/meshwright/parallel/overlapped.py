@@ -54,7 +54,7 @@ class OverlappedSeam(Seam):
         known = self.entered(x)
         if known is not None:
             return F.linear(known, weight)
-        gathered, product = _GatheredProduct.apply(*_in_precision(x, weight), self.channel)  # type: ignore[no-untyped-call]
+        gathered, product = _applied(_GatheredProduct, x, weight, self.channel)
         self.keep(x, gathered)
         found: Tensor = product
         return found
@@ -62,17 +62,17 @@ class OverlappedSeam(Seam):
     def row(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return [B, T / S, F] of the sum over ranks from x [B, T, C] and the weight [F, C]."""
         self.forget()
-        found: Tensor = _ScatteredProduct.apply(*_in_precision(x, weight), self.channel)  # type: ignore[no-untyped-call]
+        found: Tensor = _applied(_ScatteredProduct, x, weight, self.channel)
         return found
 
 
-def _in_precision(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both as autocast would for a product: what travels is then as narrow as what is multiplied."""
+def _applied(function: Any, x: Tensor, weight: Tensor, channel: Channel) -> Any:
+    """Apply a function to both as autocast would: what travels is then as narrow as what is multiplied."""
     kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
-        return x, weight
-    dtype = torch.get_autocast_dtype(kind)
-    return x.to(dtype), weight.to(dtype)
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        x, weight = x.to(dtype), weight.to(dtype)
+    return function.apply(x, weight, channel)
 
 
 def _gather_and_multiply(x: Tensor, matrix: Tensor, channel: Channel) -> tuple[Tensor, Tensor]:

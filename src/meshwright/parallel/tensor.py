@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..workload.functional import vocabulary_cross_entropy
 from .channel import Channel, copied, gathered, scattered, summed
 from .placement import Placement, cut, runs
 
@@ -121,7 +122,7 @@ def split_tensors(
         if isinstance(rule, Attributes):
             _divide(layer, rule.names, channel.size, name)
         elif isinstance(rule, Loss):
-            setattr(layer, rule.name, lambda logits, targets: vocabulary_cross_entropy(logits, targets, channel))
+            setattr(layer, rule.name, lambda logits, targets: _split_cross_entropy(logits, targets, channel))
         elif isinstance(rule, Parameters):
             for kind, dim, sections in rule.cuts:
                 _cut_weight(module, name, kind, dim, sections, channel, placements)
@@ -234,15 +235,14 @@ def _vocabulary_forward(layer: Any, tokens: Tensor) -> Tensor:
     return result
 
 
-def vocabulary_cross_entropy(logits_NV: Tensor, targets_N: Tensor, channel: Channel) -> Tensor:
+def _split_cross_entropy(logits_NV: Tensor, targets_N: Tensor, channel: Channel) -> Tensor:
     """Return the summed negative log-likelihood where each rank holds the logits of its part of the vocabulary."""
-    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-    rows = logits_NV.shape[1]
-    highest_N = channel.all_reduce(logits_NV.detach().amax(1), dist.ReduceOp.MAX)
-    shifted_NV = logits_NV - highest_N[:, None]
-    total_N = summed(shifted_NV.exp().sum(1), channel)
-    local_N = targets_N - channel.index * rows
-    absent_N = (local_N < 0) | (local_N >= rows)
-    chosen_N = shifted_NV.gather(1, local_N.masked_fill(absent_N, 0)[:, None])[:, 0].masked_fill(absent_N, 0)
-    losses_N = total_N.log() - summed(chosen_N, channel)
-    return losses_N.masked_fill(targets_N < 0, 0).sum()
+
+    def greatest(values_N: Tensor) -> Tensor:
+        return channel.all_reduce(values_N, dist.ReduceOp.MAX)
+
+    def total(values_N: Tensor) -> Tensor:
+        return summed(values_N, channel)
+
+    first = channel.index * logits_NV.shape[1]
+    return vocabulary_cross_entropy(logits_NV, targets_N, first, greatest, total)

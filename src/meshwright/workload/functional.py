@@ -3,7 +3,7 @@
 Shapes: B sequences, T positions, H query heads, G key-value heads, D head width, N = B x T rows, C features.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -73,6 +73,28 @@ def cross_entropy(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return the sum over rows of the negative log-likelihood, in nats."""
     logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))  # float64 stays
     return F.cross_entropy(logits_NV, targets_N, reduction="sum")
+
+
+def vocabulary_cross_entropy(
+    logits_NV: Tensor,
+    targets_N: Tensor,
+    first: int,
+    greatest: Callable[[Tensor], Tensor],
+    summed: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Return the summed negative log-likelihood, in nats, where this rank has the logits of `first` and what follows.
+
+    `greatest` and `summed` return the greatest and the sum of what all ranks give, element by element.
+    """
+    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
+    highest_N = greatest(logits_NV.detach().amax(1))
+    shifted_NV = logits_NV - highest_N[:, None]
+    total_N = summed(shifted_NV.exp().sum(1))
+    local_N = targets_N - first
+    absent_N = (local_N < 0) | (local_N >= logits_NV.shape[1])
+    chosen_N = shifted_NV.gather(1, local_N.masked_fill(absent_N, 0)[:, None])[:, 0].masked_fill(absent_N, 0)
+    losses_N = total_N.log() - summed(chosen_N)
+    return losses_N.masked_fill(targets_N < 0, 0).sum()
 
 
 def seeded_dropout(

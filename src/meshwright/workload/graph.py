@@ -16,6 +16,7 @@ OperatorKind = Literal[
     "dropout",
     "swiglu",
     "cross_entropy",
+    "vocabulary_cross_entropy",  # of a rank of tp, which holds some columns of the logits
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
 ]

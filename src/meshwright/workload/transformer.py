@@ -141,7 +141,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
             _rms_norm(outside, hidden),
             _linear(rows, hidden, vocabulary),
             Operator(
-                kind="cross_entropy",
+                kind="vocabulary_cross_entropy" if tp > 1 else "cross_entropy",
                 shape=(rows, vocabulary),
                 forward_flops=5 * rows * vocabulary,
                 saved_bytes=FLOAT32_BYTES * rows * vocabulary,  # the log-probabilities
