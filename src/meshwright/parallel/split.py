@@ -132,31 +132,36 @@ class SplitPart:
 
     @contextmanager
     def first_half(self) -> Iterator[None]:
-        """Take a backward pass for its first half, which computes gradients of inputs alone, with whole weights.
+        """Take what runs in the body for the half of a backward pass that computes gradients of inputs alone.
 
-        Under ZeRO 2 and 3 it neither scatters gradients nor drops weights: the second half does.
+        Under ZeRO 2 and 3 weights are whole in it, and stay so for the second half.
         """
         if self._layout.zero >= 2:
-            module = cast(FSDPModule, self.module)
             gather_weights(self.module)
-            module.set_requires_gradient_sync(False)
-            module.set_reshard_after_backward(False)
-            yield
-            module.set_requires_gradient_sync(True)
-            module.set_reshard_after_backward(True)
-            self._expect(last=False)
-        else:
+        with self._nothing_sent():
             yield
 
     @contextmanager
     def second_half(self) -> Iterator[None]:
-        """Take what runs in the body for the second half of a backward pass, which computes gradients of weights."""
+        """Take what runs in the body for the half that computes gradients of weights, and scatter them after it."""
+        with self.first_half():
+            yield
         if self._layout.zero >= 2:
-            gather_weights(self.module)
-            yield
             scatter_gradients(self.module)
-        else:
+
+    @contextmanager
+    def _nothing_sent(self) -> Iterator[None]:
+        """Let a backward pass in the body neither scatter gradients nor drop weights (ZeRO 2 and 3)."""
+        if self._layout.zero < 2:
             yield
+            return
+        module = cast(FSDPModule, self.module)
+        module.set_requires_gradient_sync(False)
+        module.set_reshard_after_backward(False)
+        yield
+        module.set_requires_gradient_sync(True)
+        module.set_reshard_after_backward(True)
+        self._expect(last=self._last)
 
     def reduce(self) -> None:
         """Wait until all gradients are summed."""
@@ -178,6 +183,7 @@ class SplitPart:
         The last of a step lets copies of a sharded model sum what each has summed inside, and drops the weights that
         ZeRO 2 has kept through the step.
         """
+        self._last = last
         if self._layout.replicas > 1:
             cast(FSDPModule, self.module).set_requires_all_reduce(last)
         if self._layout.zero == 2:

@@ -43,7 +43,7 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch) -
     for part in sharded_modules(module):
         part.set_gradient_divide_factor(1.0)  # gradients are summed
         part.set_force_sum_reduction_for_comms(True)
-        expert = isinstance(part, Bank)
+        expert = isinstance(cast(nn.Module, part), Bank)
         note_collectives(part, stopwatch, "edp" if expert else "shard", copies=1 if expert else layout.replicas)
     _prefetch([cast(FSDPModule, layer) for layer in layers])
 
