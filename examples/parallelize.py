@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import meshwright
 
 STEPS, SAMPLES, LENGTH, VOCABULARY = 5, 8, 16, 64
-LAYOUTS = ("dp=2,mbs=2", "dp=2,zero=1", "dp=2,zero=3", "dp=1,tp=2", "dp=1,tp=2,zero=1,mbs=4")
+LAYOUTS = ("dp=2,mbs=2", "dp=2,zero=1", "dp=2,zero=3", "dp=1,tp=2", "dp=1,tp=2,zero=1,mbs=4", "dp=1,pp=2,mbs=2")
 
 
 def main() -> None:
@@ -43,9 +43,9 @@ def train(rank: int, ranks: int, layout: str, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("meshwright", rank=rank, world_size=ranks, store=dist.FileStore(f"{folder}/store", ranks))
     model = gpt2()
-    inputs, targets = batch(0)
-    plan = meshwright.plan(model, inputs, targets, loss, layout=layout)
-    trained = meshwright.parallelize(model, plan, loss, optimizer=optimizer, example=inputs[:1], max_grad_norm=1.0)
+    example = batch(0)
+    plan = meshwright.plan(model, *example, loss, layout=layout)
+    trained = meshwright.parallelize(model, plan, loss, optimizer=optimizer, example=example, max_grad_norm=1.0)
     losses = [meshwright.step(trained, *batch(number))[0] for number in range(STEPS)]
     if rank == 0:
         torch.save(losses, f"{folder}/losses")

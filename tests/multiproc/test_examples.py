@@ -57,6 +57,17 @@ def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
     assert all(row == pytest.approx(losses[0], rel=1e-5) for row in losses)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_model_that_is_not_ours_is_cut_into_stages_by_the_same_three_calls():
+    pytest.importorskip("transformers")
+    lines = run("parallelize", "dp=1,pp=2,mbs=2", "dp=1,pp=2,schedule=zb", timeout_s=170).splitlines()
+
+    losses = [[float(loss) for loss in line.split()[-5:]] for line in lines if "." in line]
+    assert len(losses) == 3
+    assert all(row == pytest.approx(losses[0], rel=1e-5) for row in losses)
+
+
 def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():
     out = run("dgx_a100_against_a800")
 

@@ -28,7 +28,8 @@ from ..plan.search import bucket_sizes
 from ..timeline import Lane, Performance
 from .build import build_engine
 from .derive import derived_rules
-from .engine import Engine, OptimizerFactory, Settings
+from .engine import Batch, Engine, OptimizerFactory, Settings
+from .pipeline.capture import capture
 
 LossFunction = Callable[[Any, Tensor], Tensor]
 ROUNDS = 3  # of each measurement; the fastest counts
@@ -94,7 +95,7 @@ def plan(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunction, 
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     chosen = Layout.parse(layout, world_size=ranks) if layout else _fitting(ranks, parameter_bytes)
-    if "mbs" not in layout:
+    if "mbs" not in layout and chosen.pp == 1:  # a pipeline wants many micro-batches: one sample each
         share, rest = divmod(len(inputs), chosen.dp)
         if rest or not share:
             raise InputError(f"layout {chosen}: {len(inputs)} samples do not divide over dp = {chosen.dp}")
@@ -141,7 +142,7 @@ def parallelize(
     loss: LossFunction,
     *,
     optimizer: OptimizerFactory,
-    example: Tensor | None = None,
+    example: Tensor | Batch | None = None,
     max_grad_norm: float = 0.0,
     autocast: torch.dtype | None = None,
     seed: int = 0,
@@ -151,8 +152,9 @@ def parallelize(
     """Split `model` as the plan says; called on all ranks with the same weights on each.
 
     `optimizer` makes an optimiser of what a rank holds of the model. A model without `split_rules()` is captured with
-    the input `example` to find how tensor parallelism cuts it. What `nn.Dropout` drops follows from `seed`, the step
-    and the sample, whatever the layout. `compiled` compiles the layers of each ModuleList, or the whole model;
+    `example`, inputs or inputs and targets, to find how tensor parallelism cuts it; for a pipeline it is captured with
+    inputs and targets, of a micro-batch or more, and cut into stages. What `nn.Dropout` drops follows from `seed`, the
+    step and the sample, whatever the layout. `compiled` compiles the layers of each ModuleList, or the whole model;
     `async_tensor_parallel` lets what sequence parallelism sends travel during products, on GPUs. Raises InputError
     where the layout cannot be run.
     """
@@ -163,8 +165,15 @@ def parallelize(
             raise InputError("tp: give `example`, an input that the model is captured with")
         if layout.sp:
             raise InputError("sp: needs a model that says by `split_rules()` how its layers are cut")
-        rules = derived_rules(model, (example,))
+        if layout.pp > 1:
+            raise InputError("tp: a pipeline of a captured model has no layers to cut; take tp=1 or pp=1")
+        rules = derived_rules(model, (example if isinstance(example, Tensor) else example[0],))
         model.split_rules = lambda: rules  # type: ignore[assignment]
+    if layout.pp > 1:
+        if example is None or isinstance(example, Tensor):
+            raise InputError("pp: give `example`, inputs and targets that the model is captured with")
+        inputs, targets = example
+        module = capture(module, (inputs[: layout.mbs], targets[: layout.mbs]))
     device = next(model.parameters()).device
     settings = Settings(device, optimizer, Silent(), max_grad_norm, autocast, seed, compiled, async_tensor_parallel)
     return Trained(build_engine(module, plan, settings), plan)
