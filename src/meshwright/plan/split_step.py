@@ -2,6 +2,7 @@
 
 Compute is that of one rank (`workload.transformer.describe` with the layout). Collectives inside forward and backward
 block: the layer waits for them. Gradients in buckets overlap with the last backward as under plain data parallelism.
+What ZeRO 2 and 3 gather and scatter is copied out of its buffer and into it. The slowest rank sets the pace of all.
 
 What each layer sends, C the bytes of its activations [rows, features] on a rank without sequence parallelism:
 
@@ -20,7 +21,17 @@ from typing import NamedTuple
 from ..layout import Layout, micro_batches
 from ..timeline import Span, Timeline
 from ..workload.graph import Layer, Operator, Workload
-from .step import FLOAT32_BYTES, LOSS_BYTES, StepInputs, Times, append_span, collective_s, overlapped_backward
+from .step import (
+    FLOAT32_BYTES,
+    LOSS_BYTES,
+    StepInputs,
+    Times,
+    append_span,
+    collective_s,
+    gradients_copy_s,
+    overlapped_backward,
+    straggling,
+)
 
 HALF = 0.5  # of an all-reduce
 LOSS_VALUES = 3  # of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
@@ -48,30 +59,36 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     spans: list[Span] = []
     now, count = 0.0, micro_batches(layout, inputs.global_batch)
     data = layout.dp * layout.cp
+    buckets = data > 1 and layout.zero <= 1
     root = _root_parameters(inputs.workload)
     for index in range(count):
         now = append_span(spans, "data", "data", now, inputs.data_s)
         first, last = index == 0, index == count - 1
         gathers = layout.zero == 3 or first
-        now = _wait(spans, now, inputs, _weights(layout, root) if gathers else ())
+        gathered = _weights(layout, root) if gathers else ()
+        now = _wait(spans, now, inputs, gathered)
+        if gathered:
+            now = append_span(spans, "compute", "forward", now, _moved_s(inputs, gathered))
         for layer in inputs.workload.layers:
             sent = transfers(layout, inputs.workload, layer)
-            weights = _weights(layout, layer.parameters) if gathers and layer.recomputable else ()
+            gathered = _weights(layout, layer.parameters) if gathers and layer.recomputable else ()
+            forward_s = _forward_s(times, layer) + _moved_s(inputs, gathered)
             for _ in range(layer.count):
-                now = append_span(spans, "compute", "forward", now, _forward_s(times, layer))
-                now = _wait(spans, now, inputs, sent.forward + weights)
-        backward_s = 0.0
+                now = append_span(spans, "compute", "forward", now, forward_s)
+                now = _wait(spans, now, inputs, sent.forward + gathered)
+        backward_s = gradients_copy_s(inputs) if buckets or index else 0.0  # into their buckets, or added
+        backward_s += _moved_s(inputs, _gradients(layout, root, last=False))
         for layer in reversed(inputs.workload.layers):
             sent = transfers(layout, inputs.workload, layer)
             sharded: tuple[Transfer, ...] = ()
             if layer.recomputable:
                 again = _weights(layout, layer.parameters) if layout.zero == 3 else ()
                 sharded = again + _gradients(layout, layer.parameters, last=last)
-            backward_s += layer.count * _backward_s(times, layer, layout)
+            backward_s += layer.count * (_backward_s(times, layer, layout) + _moved_s(inputs, sharded))
             for _ in range(layer.count):
                 now = _wait(spans, now, inputs, sharded + sent.backward)
         now = _wait(spans, now, inputs, _gradients(layout, root, last=last))
-        if last and data > 1 and layout.zero <= 1:
+        if last and buckets:
             ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
             now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio, collective)
         else:
@@ -81,6 +98,8 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     if layout.zero == 1 and data > 1:
         weights = Transfer("all_gather", data, FLOAT32_BYTES * inputs.workload.parameters, HALF)
         now = _wait(spans, now, inputs, (weights,))
+    if not buckets and layout.world_size > 1:  # whose last one waits for the slowest rank; here every collective does
+        now = append_span(spans, "comm", "waiting", now, now * straggling(inputs.measured, layout.world_size))
     _wait(spans, now, inputs, (Transfer("all_reduce", layout.world_size, LOSS_BYTES),) * 2)  # the norm, the loss
     return Timeline(spans=tuple(spans), source="predicted")
 
@@ -169,6 +188,14 @@ def _wait(spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfe
             time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
             now = append_span(spans, "comm", item.name, now, item.share * time_s, size_bytes=item.size_bytes)
     return now
+
+
+def _moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
+    """Return the seconds in which what was gathered or is scattered is copied out of its buffer or into it."""
+    bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
+    if not bandwidth:
+        return 0.0
+    return sum(2 * item.size_bytes * item.ranks / bandwidth for item in sent if item.ranks > 1)
 
 
 def _forward_s(times: Times, layer: Layer) -> float:

@@ -80,7 +80,7 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
             if layer.recomputable
             for op in layer.operators
         )
-    copy_s = _copy_s(inputs)
+    copy_s = gradients_copy_s(inputs)
     spans: list[Span] = []
     now = 0.0
     for index in range(count):
@@ -168,13 +168,14 @@ def overlapped_backward(
         spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank ends last, and the last bucket waits for it
-    late_s = now * _straggling(inputs.measured, ranks)
+    late_s = now * straggling(inputs.measured, ranks)
     done = max(queue_free, now) + late_s
     spans[-2] = msgspec.structs.replace(spans[-2], end_s=done)
     return done
 
 
-def _straggling(measured: Measurements, ranks: int) -> float:
+def straggling(measured: Measurements, ranks: int) -> float:
+    """Return how much longer the slowest of so many ranks takes for the same work than they do on average."""
     return next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
 
 
@@ -190,7 +191,7 @@ def _advance(now: float, work_s: float, comm_until: float, share: float) -> floa
     return now + work_s + share * contended_s
 
 
-def _copy_s(inputs: StepInputs) -> float:
+def gradients_copy_s(inputs: StepInputs) -> float:
     """Return the seconds of one pass of a rank's gradients through memory (read, read, write)."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s
     return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * inputs.workload.parameters / bandwidth

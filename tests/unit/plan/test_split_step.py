@@ -1,8 +1,9 @@
 """What a split layout is predicted to send, from figures that can be added up by hand."""
 
+import msgspec
 import pytest
 
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
 from meshwright.layout import Layout
 from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators
 from meshwright.plan.step import StepInputs
@@ -76,3 +77,30 @@ def test_a_rank_of_tensor_parallelism_computes_its_share():
 
     assert half.model_flops * 2 == whole.model_flops
     assert half.parameters == pytest.approx(whole.parameters / 2, rel=0.01)
+
+
+def test_a_split_without_buckets_waits_for_the_slowest_rank_as_long_as_it_is_behind():
+    layout = Layout.parse("dp=1,tp=2,mbs=4")
+    even = inputs(layout)
+    uneven = msgspec.structs.replace(
+        even, measured=msgspec.structs.replace(even.measured, straggling=(Straggling(ranks=2, share=0.1),))
+    )
+
+    step_s, later_s = (step_parts(predict_split_step(layout, i, 2**30).spans)["step_time_s"] for i in (even, uneven))
+
+    assert later_s == pytest.approx(1.1 * step_s, rel=0.01)
+
+
+def test_what_zero_3_gathers_and_scatters_is_copied():
+    layout = Layout.parse("dp=2,mbs=2,zero=3")
+    free = inputs(layout)
+    bandwidth = 1e9  # of both ranks together
+    slow = msgspec.structs.replace(
+        free, measured=msgspec.structs.replace(free.measured, memory_bandwidth_bytes_per_s=bandwidth)
+    )
+    layers, root = (4 * n for n in (free.workload.layers[1].parameters * 3, 256 * 128 + 128))
+
+    copied_s = [step_parts(predict_split_step(layout, i, 2**30).spans) for i in (free, slow)]
+
+    more_s = sum(copied_s[1][name] - copied_s[0][name] for name in ("forward_s", "backward_s"))
+    assert more_s == pytest.approx(2 * (3 * layers + 2 * root) * 2 / bandwidth)
