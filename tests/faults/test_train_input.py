@@ -3,9 +3,13 @@
 import shutil
 import socket
 
+import msgspec
 import pytest
 
 from meshwright import cli
+from meshwright.layout import Layout
+from meshwright.plan.search import needed_bytes
+from meshwright.train import prepare
 from tests.multiproc.train.jobs import write_corpus
 
 SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "train.global_batch=4"]
@@ -64,6 +68,24 @@ def test_more_than_memory_can_hold(refused, tmp_path, monkeypatch):
     assert "not enough memory" in refused("--set", f"data.paths=['{write_corpus(tmp_path)}']")
 
 
+def test_a_layout_that_memory_cannot_hold_says_which_ones_it_can(refused, tmp_path, monkeypatch):
+    whole, problems = prepare._problem, []
+
+    def limited(*arguments):
+        problem = whole(*arguments)
+        sharded, plain = (needed_bytes(Layout(dp=2, zero=zero), problem) for zero in (3, 0))
+        problems.append(msgspec.structs.replace(problem, memory_bytes=(sharded + plain) // 2))
+        return problems[-1]
+
+    monkeypatch.setattr(prepare, "_problem", limited)
+    said = refused("--set", f"data.paths=['{write_corpus(tmp_path)}']", "--layout", "dp=2,mbs=1")
+
+    assert "not enough memory: the smallest layout (dp=2,mbs=1) needs" in said
+    named = [Layout.parse(text) for text in said.partition("; these fit: ")[2].split(" | ")]
+    assert len(named) == 3
+    assert all(needed_bytes(layout, problems[0]) <= problems[0].memory_bytes for layout in named)
+
+
 def test_more_than_the_disk_can_hold(refused, monkeypatch):
     usage = shutil.disk_usage("/")
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=2**20))
@@ -75,7 +97,14 @@ def test_an_illegal_layout_says_the_rule_and_the_nearest_legal_ones(refused, tmp
     said = refused("--set", f"data.paths=['{write_corpus(tmp_path)}']", "--layout", "tp=2")
 
     assert "tp: 2 does not divide num_key_value_heads = 1" in said
-    assert "the nearest legal: dp=1,cp=2" in said
+    assert "nearest legal: dp=1,cp=2" in said
+
+
+def test_degrees_that_do_not_multiply_to_the_ranks_say_so_and_the_nearest_legal_ones(refused, tmp_path):
+    job = ["--set", f"data.paths=['{write_corpus(tmp_path)}']", "--ranks", "2"]
+
+    assert "= 3, but there are 2 ranks; nearest legal: dp=2" in refused(*job, "--layout", "dp=3")
+    assert "does not divide the 2 ranks; nearest legal: " in refused(*job, "--layout", "pp=3")
 
 
 def test_a_port_in_use(refused):

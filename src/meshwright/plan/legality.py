@@ -14,11 +14,12 @@ Memory is not a rule here: whether a layout fits is a price (`plan.cost`). The r
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
 
+from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
 from ..pipelines import illegal as schedule_rule
 
@@ -108,6 +109,46 @@ def nearest_legal(
         if not illegal(near, model, global_batch=global_batch, seq_len=seq_len, ranks=world)
     ]
     return [near for *_, near in sorted(found, key=lambda item: item[:3])[:count]]
+
+
+def legal_layout(
+    text: str,
+    model: Splittable,
+    *,
+    global_batch: int,
+    seq_len: int,
+    ranks: int | None = None,
+    whole_share: bool = False,
+) -> Layout:
+    """Return the layout that `--layout` names; InputError with every rule that it breaks and the nearest legal layouts.
+
+    With `whole_share`, a micro-batch that is left out is a rank's whole share of the global batch, but for pipelines,
+    which want many of them.
+    """
+
+    def hint(layout: Layout) -> str:
+        near = nearest_legal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+        return f"; nearest legal: {' | '.join(map(str, near))}" if near else ""
+
+    try:
+        layout = Layout.parse(text, world_size=ranks)
+    except InputError as error:
+        try:
+            asked = Layout.parse(text)
+        except InputError:  # its own fault, whatever the number of ranks
+            raise error from None
+        raise InputError(f"{error}{hint(asked)}") from None
+    if whole_share and "mbs" not in text and layout.pp == 1 and global_batch % layout.dp == 0:
+        layout = msgspec.structs.replace(layout, mbs=max(1, global_batch // layout.dp))
+    broken = illegal(layout, model, global_batch=global_batch, seq_len=seq_len, ranks=ranks)
+    if broken:
+        raise InputError(f"--layout {text}: {'; '.join(broken)}{hint(layout)}")
+    return layout
+
+
+def nearest_of(layout: Layout, others: Iterable[Layout], count: int = 3) -> list[Layout]:
+    """Return up to `count` of some layouts: those whose degrees differ least from `layout`'s."""
+    return sorted(others, key=lambda other: (_distance(layout, other), -other.dp, str(other)))[:count]
 
 
 def divisors(number: int) -> list[int]:

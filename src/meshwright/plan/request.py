@@ -14,7 +14,7 @@ from ..workload.models import Model
 from .cost import Grid, Setting, price
 from .cost.price import DEFAULT_STACK
 from .explore import row_of
-from .legality import illegal, nearest_legal
+from .legality import legal_layout
 from .machines import machines, node, placed
 from .study import Row
 
@@ -88,26 +88,10 @@ def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
 
 def priced_layout(setting: Setting, text: str) -> Row:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
-    layout = Layout.parse(text, world_size=setting.gpus)
+    sizes = {"global_batch": setting.global_batch, "seq_len": setting.seq_len}
+    layout = legal_layout(text, setting.architecture, **sizes, ranks=setting.gpus)
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
-    broken = illegal(
-        layout,
-        setting.architecture,
-        global_batch=setting.global_batch,
-        seq_len=setting.seq_len,
-        ranks=setting.gpus,
-    )
-    if broken:
-        near = nearest_legal(
-            layout,
-            setting.architecture,
-            global_batch=setting.global_batch,
-            seq_len=setting.seq_len,
-            ranks=setting.gpus,
-        )
-        hint = f"; nearest legal: {' | '.join(map(str, near))}" if near else ""
-        raise InputError(f"--layout {text}: {'; '.join(broken)}{hint}")
     grid = Grid.of([layout])
     return row_of(setting, grid, price(setting, grid), 0)
 

@@ -108,12 +108,14 @@ def splits(ranks: Iterable[int], model: Splittable, problem: Problem) -> list[La
     return found
 
 
-def too_large(layouts: Sequence[Layout], problem: Problem) -> InputError:
-    """Return the error for layouts of which none fits."""
+def too_large(layouts: Sequence[Layout], problem: Problem, fitting: Sequence[Layout] = ()) -> InputError:
+    """Return the error for layouts of which none fits; it names some that do."""
+    instead = f"; these fit: {' | '.join(map(str, fitting))}" if fitting else ""
     least = min(layouts, key=lambda layout: needed_bytes(layout, problem))
     return InputError(
         f"not enough memory: the smallest layout ({least}) needs {format_bytes(needed_bytes(least, problem))}, "
         f"{format_bytes(problem.memory_bytes)} are free; use fewer ranks, a smaller model or a smaller batch"
+        f"{instead}"
     )
 
 

@@ -22,7 +22,7 @@ from ..hardware import load
 from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
 from ..parallel.overlapped import check_overlappable
-from ..plan.legality import illegal, nearest_legal
+from ..plan.legality import legal_layout, nearest_of
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.split_step import largest_bytes, update_operators
 from ..plan.step import sizes_to_measure
@@ -77,7 +77,8 @@ def prepare(
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
     if not layouts and not others:
-        raise too_large(plain, problem)
+        instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
+        raise too_large(plain, problem, instead)
 
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
         measured = calibrate(host, _requests(layouts, problem), again=again, say=say)
@@ -117,6 +118,14 @@ def _splits(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[
         with contextlib.suppress(InputError):  # no engine for it
             check_runnable(layout, compiled=config.train.compile)
             found.append(layout)
+    return found
+
+
+def _fitting(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[Layout]:
+    """Return layouts of so many ranks that fit into memory."""
+    found = _splits(counts, config, problem)
+    with contextlib.suppress(InputError):  # the batch does not divide over the ranks
+        found += shortlist(candidates(counts, config.train.global_batch), problem)
     return found
 
 
@@ -162,21 +171,15 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
     text = config.launch.layout
     if not text:
         return None
-    world_size = ranks or config.launch.ranks or None
-    layout = Layout.parse(text, world_size=world_size)
-    if "mbs" not in text and layout.pp == 1:  # a pipeline wants many micro-batches: one sequence each
-        share, rest = divmod(config.train.global_batch, layout.dp)
-        if rest or not share:
-            raise InputError(
-                f"--layout {text}: dp = {layout.dp} does not divide the global batch {config.train.global_batch}"
-            )
-        layout = msgspec.structs.replace(layout, mbs=share)
+    layout = legal_layout(
+        text,
+        config.model,
+        global_batch=config.train.global_batch,
+        seq_len=config.data.seq_len,
+        ranks=ranks or config.launch.ranks or None,
+        whole_share=True,
+    )
     check_runnable(layout, compiled=config.train.compile)
-    sizes = {"global_batch": config.train.global_batch, "seq_len": config.data.seq_len}
-    broken = illegal(layout, config.model, **sizes)
-    if broken:
-        near = ", ".join(map(str, nearest_legal(layout, config.model, **sizes)))
-        raise InputError(f"--layout {text}: {'; '.join(broken)}" + (f" (the nearest legal: {near})" if near else ""))
     return layout
 
 

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.errors import InputError
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.legality import illegal, nearest_legal, stages_fit
+from meshwright.plan.legality import illegal, legal_layout, nearest_legal, stages_fit
 from meshwright.workload.transformer import ModelConfig
 
 
@@ -124,3 +125,27 @@ def test_the_layouts_near_one_with_copies_have_as_many_copies_as_divide_their_ra
     near = nearest_legal(Layout(tp=3, dp=4, zero=3, replicas=2), MIXTRAL, global_batch=12, seq_len=128, count=20)
 
     assert {(layout.dp * layout.cp, layout.replicas) for layout in near} >= {(3, 1), (6, 2), (12, 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tp=3,dp=1", "tp x cp x dp x pp = 3, but there are 8 ranks; nearest legal: tp=4,dp=2,mbs=1"),
+        ("tp=3", "tp x cp x pp = 3 does not divide the 8 ranks; nearest legal: tp=4,dp=2,mbs=1"),
+        ("tp=16", "tp x cp x pp = 16 does not divide the 8 ranks; nearest legal: tp=8,dp=1,mbs=1"),
+        ("mbs=4,dp=8", "does not divide the global batch of 16; nearest legal: "),
+        ("tq=3", "did you mean tp"),
+    ],
+)
+def test_a_text_that_names_no_legal_layout_is_refused_with_the_rule_and_the_nearest_legal_ones(text, message):
+    with pytest.raises(InputError) as refused:
+        legal_layout(text, MIXTRAL, global_batch=16, seq_len=128, ranks=8)
+
+    assert message in str(refused.value)
+
+
+def test_a_micro_batch_that_is_left_out_may_be_the_whole_share_but_for_pipelines():
+    def chosen(text):
+        return legal_layout(text, MIXTRAL, global_batch=16, seq_len=128, ranks=8, whole_share=True).mbs
+
+    assert (chosen("dp=8"), chosen("dp=8,mbs=1"), chosen("pp=4,dp=2")) == (2, 1, 1)
