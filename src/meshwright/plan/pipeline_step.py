@@ -16,8 +16,8 @@ from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
 from .memory import kept_activation_bytes, peak_memory_bytes
-from .split_step import Transfer, transfers, update_operators
-from .step import LOSS_BYTES, StepInputs, Times, collective_s
+from .split_step import Transfer, gradients_sent, moved_s, transfers, update_operators, weights_sent
+from .step import LOSS_BYTES, StepInputs, Times, collective_s, gradients_copy_s
 
 FLOAT32_BYTES = 4
 
@@ -81,7 +81,10 @@ def _end_of_step(
     share = parameters / inputs.workload.parameters
     update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
     data = layout.dp * layout.cp
-    sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 else 0.0
+    sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 and layout.zero <= 1 else 0.0
+    if layout.replicas > 1:  # of what each copy has scattered inside
+        shards = data // layout.replicas
+        sum_s = _all_reduce_s(inputs, layout.replicas, FLOAT32_BYTES * parameters // shards)
     loss_s = 2 * _all_reduce_s(inputs, layout.world_size, LOSS_BYTES)  # the norm, the loss
     spans = []
     for lane, name, seconds in (
@@ -157,20 +160,37 @@ def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
 
 
 def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:
-    """Return the units with their measured times, and what of forward and backward of each is blocking collectives."""
+    """Return the units with their measured times, and what of forward and backward of each is blocking collectives.
+
+    Of a micro-batch in the mean: the gradients of all but the first are added to those before, and ZeRO 2 gathers
+    weights once a step.
+    """
     times = Times(inputs.measured, layout.world_size)
-    sent = []
+    count = micro_batches(layout, inputs.global_batch)
+    sent, copied = [], []
     for layer in inputs.workload.layers:
         each = transfers(layout, inputs.workload, layer)
+        gathered = weights_sent(layout, layer.parameters)
+        again = gathered if layout.zero == 3 and layer.recomputable else ()
+        scattered = gradients_sent(layout, layer.parameters, last=False)
+        gathers = 1.0 if layout.zero == 3 else 1 / count
         seconds = (
-            sum(_transfer_s(inputs, t) for t in each.forward),
-            sum(_transfer_s(inputs, t) for t in each.backward),
+            sum(_transfer_s(inputs, t) for t in each.forward) + gathers * sum(_transfer_s(inputs, t) for t in gathered),
+            sum(_transfer_s(inputs, t) for t in each.backward + again + scattered),
         )
+        added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
+        copied_s = (gathers * moved_s(inputs, gathered), moved_s(inputs, again + scattered) + added_s)
         sent += [seconds] * layer.count
+        copied += [copied_s] * layer.count
     chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
     return [
-        dataclasses.replace(unit, forward_s=unit.forward_s + forward_s, backward_s=unit.backward_s + backward_s)
-        for unit, (forward_s, backward_s) in zip(chain, sent, strict=True)
+        dataclasses.replace(
+            unit,
+            forward_s=unit.forward_s + sent_s[0] + copy_s[0],
+            backward_s=unit.backward_s + sent_s[1] + copy_s[1],
+            weight_s=unit.weight_s + copy_s[1],
+        )
+        for unit, sent_s, copy_s in zip(chain, sent, copied, strict=True)
     ], sent
 
 

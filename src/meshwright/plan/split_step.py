@@ -65,29 +65,30 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
         now = append_span(spans, "data", "data", now, inputs.data_s)
         first, last = index == 0, index == count - 1
         gathers = layout.zero == 3 or first
-        gathered = _weights(layout, root) if gathers else ()
+        gathered = weights_sent(layout, root) if gathers else ()
         now = _wait(spans, now, inputs, gathered)
         if gathered:
-            now = append_span(spans, "compute", "forward", now, _moved_s(inputs, gathered))
+            now = append_span(spans, "compute", "forward", now, moved_s(inputs, gathered))
         for layer in inputs.workload.layers:
             sent = transfers(layout, inputs.workload, layer)
-            gathered = _weights(layout, layer.parameters) if gathers and layer.recomputable else ()
-            forward_s = _forward_s(times, layer) + _moved_s(inputs, gathered)
+            gathered = weights_sent(layout, layer.parameters) if gathers and layer.recomputable else ()
+            forward_s = _forward_s(times, layer) + moved_s(inputs, gathered)
             for _ in range(layer.count):
                 now = append_span(spans, "compute", "forward", now, forward_s)
                 now = _wait(spans, now, inputs, sent.forward + gathered)
-        backward_s = gradients_copy_s(inputs) if buckets or index else 0.0  # into their buckets, or added
-        backward_s += _moved_s(inputs, _gradients(layout, root, last=False))
+        moved = inputs.workload.parameters if buckets or index else 0  # into their buckets, or added
+        backward_s = gradients_copy_s(inputs, moved, layout.world_size)
+        backward_s += moved_s(inputs, gradients_sent(layout, root, last=False))
         for layer in reversed(inputs.workload.layers):
             sent = transfers(layout, inputs.workload, layer)
             sharded: tuple[Transfer, ...] = ()
             if layer.recomputable:
-                again = _weights(layout, layer.parameters) if layout.zero == 3 else ()
-                sharded = again + _gradients(layout, layer.parameters, last=last)
-            backward_s += layer.count * (_backward_s(times, layer, layout) + _moved_s(inputs, sharded))
+                again = weights_sent(layout, layer.parameters) if layout.zero == 3 else ()
+                sharded = again + gradients_sent(layout, layer.parameters, last=last)
+            backward_s += layer.count * (_backward_s(times, layer, layout) + moved_s(inputs, sharded))
             for _ in range(layer.count):
                 now = _wait(spans, now, inputs, sharded + sent.backward)
-        now = _wait(spans, now, inputs, _gradients(layout, root, last=last))
+        now = _wait(spans, now, inputs, gradients_sent(layout, root, last=last))
         if last and buckets:
             ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
             now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio, collective)
@@ -142,10 +143,10 @@ def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     every.append(Transfer("all_reduce", data, FLOAT32_BYTES * workload.parameters))
     if layout.pp > 1:  # activations between stages are priced from all-reduces over two ranks
         every.append(Transfer("all_reduce", 2, FLOAT32_BYTES * workload.tokens * workload.parameter_shapes[0][1]))
-    every += _weights(layout, _root_parameters(workload))
+    every += weights_sent(layout, _root_parameters(workload))
     for layer in workload.layers:
         sent = transfers(layout, workload, layer)
-        every += [*sent.forward, *sent.backward, *_weights(layout, layer.parameters)]
+        every += [*sent.forward, *sent.backward, *weights_sent(layout, layer.parameters)]
     return {
         ranks: max(item.size_bytes for item in every if item.ranks == ranks)
         for ranks in sorted({item.ranks for item in every})
@@ -166,7 +167,7 @@ def _root_parameters(workload: Workload) -> int:
     return sum(layer.count * layer.parameters for layer in workload.layers if not layer.recomputable)
 
 
-def _weights(layout: Layout, parameters: int) -> tuple[Transfer, ...]:
+def weights_sent(layout: Layout, parameters: int) -> tuple[Transfer, ...]:
     """Return the all-gather of some weights under ZeRO 2 and 3."""
     ranks = layout.dp * layout.cp // layout.replicas
     if layout.zero < 2 or ranks == 1:
@@ -174,9 +175,9 @@ def _weights(layout: Layout, parameters: int) -> tuple[Transfer, ...]:
     return (Transfer("all_gather", ranks, FLOAT32_BYTES * parameters, HALF),)
 
 
-def _gradients(layout: Layout, parameters: int, *, last: bool) -> tuple[Transfer, ...]:
+def gradients_sent(layout: Layout, parameters: int, *, last: bool) -> tuple[Transfer, ...]:
     """Return the reduce-scatter of the weights' gradients under ZeRO 2 and 3, and once a step the sum over replicas."""
-    found = [item._replace(name="reduce_scatter") for item in _weights(layout, parameters)]
+    found = [item._replace(name="reduce_scatter") for item in weights_sent(layout, parameters)]
     if found and last and layout.replicas > 1:
         found.append(Transfer("all_reduce", layout.replicas, FLOAT32_BYTES * parameters // found[0].ranks))
     return tuple(found)
@@ -190,7 +191,7 @@ def _wait(spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfe
     return now
 
 
-def _moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
+def moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
     """Return the seconds in which what was gathered or is scattered is copied out of its buffer or into it."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
     if not bandwidth:

@@ -80,7 +80,7 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
             if layer.recomputable
             for op in layer.operators
         )
-    copy_s = gradients_copy_s(inputs)
+    copy_s = gradients_copy_s(inputs, inputs.workload.parameters, ranks)
     spans: list[Span] = []
     now = 0.0
     for index in range(count):
@@ -191,10 +191,10 @@ def _advance(now: float, work_s: float, comm_until: float, share: float) -> floa
     return now + work_s + share * contended_s
 
 
-def gradients_copy_s(inputs: StepInputs) -> float:
-    """Return the seconds of one pass of a rank's gradients through memory (read, read, write)."""
-    bandwidth = inputs.measured.memory_bandwidth_bytes_per_s
-    return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * inputs.workload.parameters / bandwidth
+def gradients_copy_s(inputs: StepInputs, parameters: int, ranks: int) -> float:
+    """Return the seconds of one pass of so many gradients on each rank through memory (read, read, write)."""
+    bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
+    return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * parameters * ranks / bandwidth
 
 
 def append_span(
