@@ -137,6 +137,7 @@ def test_a_run_folder_below_a_file(refused, tmp_path):
         ("model.num_attention_heads=5", "does not divide hidden_size"),
         ("data.seq_len=100000", "max_position_embeddings"),
         ("launch.backend=mpi", "launch.backend"),
+        ("train.async_tensor_parallel=true", "train.async_tensor_parallel: "),
         ("steps", "expected KEY=VALUE"),
     ],
 )
