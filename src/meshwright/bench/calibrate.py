@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
+from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling, blocking
 from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, fit_sizes, time_all_reduce
+from .collectives import SMALL_BYTES, fit_sizes, time_all_reduce, time_blocking
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
@@ -36,7 +36,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     backend: str
     operators: tuple[Operator, ...]
-    collective_bytes: tuple[int, ...] = ()  # sizes of all-reduce
+    collective_bytes: tuple[int, ...] = ()  # sizes of all-reduce, and of
+    blocking: tuple[str, ...] = ()  # these collectives, which a rank waits for at once
 
 
 def cache_folder() -> Path:
@@ -56,7 +57,10 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        say(f"measuring {len(missing.operators)} operators and {len(missing.collective_bytes)} all-reduce sizes")
+        sizes = len(missing.collective_bytes)
+        say(
+            f"measuring {len(missing.operators)} operators and {1 + len(missing.blocking)} collectives at {sizes} sizes"
+        )
         start = time.monotonic()
         known = _merge(known, _measure(missing))
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
@@ -70,11 +74,18 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     operators = tuple(op for op in (PEAK, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
-    covered = all(any(f.min_bytes <= size <= f.max_bytes for f in fits) for size in request.collective_bytes)
-    sizes = () if covered else request.collective_bytes
-    if not unique and not sizes:
+    names = ("all_reduce", *map(blocking, request.blocking))
+    covered = all(
+        any(f.collective == name and f.min_bytes <= size <= f.max_bytes for f in fits)
+        for name in names
+        for size in request.collective_bytes
+    )
+    if not unique and covered:
         return None
-    return Request(ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes)
+    sizes, waited_for = ((), ()) if covered else (request.collective_bytes, request.blocking)
+    return Request(
+        ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes, blocking=waited_for
+    )
 
 
 def _measure(request: Request) -> Measurements:
@@ -96,7 +107,12 @@ def _measure(request: Request) -> Measurements:
     if request.collective_bytes and request.ranks > 1:
         times_s = [statistics.mean(times) for times in zip(*(answer.all_reduce_s for answer in answers), strict=True)]
         busy = [statistics.mean(shares) for shares in zip(*(answer.busy_shares for answer in answers), strict=True)]
-        collectives = fit_sizes("all_reduce", request.backend, request.ranks, request.collective_bytes, times_s, busy)
+        sizes = request.collective_bytes
+        collectives = fit_sizes("all_reduce", request.backend, request.ranks, sizes, times_s, busy)
+        for name in request.blocking:
+            of_ranks = zip(*(answer.blocking_s[name] for answer in answers), strict=True)
+            times_s = [statistics.mean(times) for times in of_ranks]
+            collectives += fit_sizes(blocking(name), request.backend, request.ranks, sizes, times_s, [1.0] * len(sizes))
     return Measurements(
         fingerprint="",
         operators=operators,
@@ -112,6 +128,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorTime]
     all_reduce_s: list[float]  # by size of the request
     busy_shares: list[float]  # likewise
+    blocking_s: dict[str, list[float]]  # by collective and size
     paces_s: list[float]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
 
@@ -130,6 +147,7 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         operators=operators,
         all_reduce_s=[time_s for time_s, _ in reduced],
         busy_shares=[share for _, share in reduced],
+        blocking_s={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
         paces_s=[_pace_s(device) for _ in range(PACE_ROUNDS)] if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )

@@ -2,15 +2,17 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from ..cluster.graph import CollectiveFit
+from .sweep import make_call
 
 ROUNDS = 9
+BLOCKING_ROUNDS = 5
 WARM_UP = 2
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
@@ -25,21 +27,44 @@ def time_all_reduce(
     of the default group call it; with `group`, each in its own, so that all groups of an axis work at once.
     """
     tensor = torch.ones(max(1, size_bytes // 4), device=device)
+
+    def call() -> None:
+        future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
+        future.then(lambda done: done.value()[0]).wait()
+
+    return _timed(call, lambda: tensor.fill_(1.0), device, rounds)
+
+
+def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> float:
+    """Return the median seconds for which a collective of float32 blocks this rank, called after some computation.
+
+    `size_bytes` are those of the larger of input and output. All ranks of the default group call it.
+    """
+    call = make_call(collective, size_bytes, torch.float32, device)
+    return _timed(call.run, call.fill, device, rounds)[0]
+
+
+def _timed(
+    call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int
+) -> tuple[float, float]:
+    """Return the median seconds of a collective, and the share in which this rank's cores worked on it.
+
+    `fill` writes its input before each call.
+    """
     factor = torch.ones(256, 256, device=device)
     times, busy = [], []
     for _ in range(WARM_UP + rounds):
+        fill()
         end = time.perf_counter() + COMPUTE_S
         while time.perf_counter() < end:
             factor @ factor
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
-        future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
-        future.then(lambda done: done.value()[0]).wait()
+        call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
         busy.append(time.process_time() - busy_start)
-        tensor.fill_(1.0)
     time_s = statistics.median(times[WARM_UP:])
     return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s)
 

@@ -114,6 +114,11 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switches: tuple[str, ...]
 
 
+def blocking(collective: str) -> str:
+    """Return the name of a collective's fit where a rank waits for it at once, in place of computing beside it."""
+    return f"blocking {collective}"
+
+
 class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Time of one collective over `ranks` ranks, fitted as alpha_s + beta_s_per_byte x bytes between `min` and `max`.
 

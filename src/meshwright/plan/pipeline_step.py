@@ -16,7 +16,7 @@ from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
 from .memory import kept_activation_bytes, peak_memory_bytes
-from .split_step import Transfer, gradients_sent, moved_s, transfers, update_operators, weights_sent
+from .split_step import Transfer, gradients_sent, moved_s, sent_s, transfers, update_operators, weights_sent
 from .step import LOSS_BYTES, StepInputs, Times, collective_s, gradients_copy_s
 
 FLOAT32_BYTES = 4
@@ -83,9 +83,9 @@ def _end_of_step(
     data = layout.dp * layout.cp
     sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 and layout.zero <= 1 else 0.0
     if layout.replicas > 1:  # of what each copy has scattered inside
-        shards = data // layout.replicas
-        sum_s = _all_reduce_s(inputs, layout.replicas, FLOAT32_BYTES * parameters // shards)
-    loss_s = 2 * _all_reduce_s(inputs, layout.world_size, LOSS_BYTES)  # the norm, the loss
+        share = FLOAT32_BYTES * parameters // (data // layout.replicas)
+        sum_s = sent_s(inputs, Transfer("all_reduce", layout.replicas, share))
+    loss_s = 2 * sent_s(inputs, Transfer("all_reduce", layout.world_size, LOSS_BYTES))  # the norm, the loss
     spans = []
     for lane, name, seconds in (
         ("comm", "drain", drained - now),
@@ -175,8 +175,8 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
         scattered = gradients_sent(layout, layer.parameters, last=False)
         gathers = 1.0 if layout.zero == 3 else 1 / count
         seconds = (
-            sum(_transfer_s(inputs, t) for t in each.forward) + gathers * sum(_transfer_s(inputs, t) for t in gathered),
-            sum(_transfer_s(inputs, t) for t in each.backward + again + scattered),
+            sum(sent_s(inputs, t) for t in each.forward) + gathers * sum(sent_s(inputs, t) for t in gathered),
+            sum(sent_s(inputs, t) for t in each.backward + again + scattered),
         )
         added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
         copied_s = (gathers * moved_s(inputs, gathered), moved_s(inputs, again + scattered) + added_s)
@@ -192,10 +192,6 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
         )
         for unit, sent_s, copy_s in zip(chain, sent, copied, strict=True)
     ], sent
-
-
-def _transfer_s(inputs: StepInputs, item: Transfer) -> float:
-    return item.share * _all_reduce_s(inputs, item.ranks, item.size_bytes) if item.ranks > 1 else 0.0
 
 
 def _parameters(inputs: StepInputs, grid: Grid, bounds: Sequence[int]) -> list[int]:

@@ -13,11 +13,13 @@ What each layer sends, C the bytes of its activations [rows, features] on a rank
     zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch, those outside of the
           stack of layers (the root: embedding, last norm and output, in one piece) once
 
-All-gather, reduce-scatter and all-to-all are taken to cost half an all-reduce of their bytes, as under the ring.
+Each is timed as a layer calls it. The reduce-scatter of a bucket, which computation hides, is taken to cost half an
+all-reduce of its bytes, as under the ring.
 """
 
 from typing import NamedTuple
 
+from ..cluster.graph import blocking
 from ..layout import Layout, micro_batches
 from ..timeline import Span, Timeline
 from ..workload.graph import Layer, Operator, Workload
@@ -42,8 +44,7 @@ class Transfer(NamedTuple):
 
     name: str
     ranks: int
-    size_bytes: int
-    share: float = 1.0  # of the time of an all-reduce of these bytes
+    size_bytes: int  # of the larger of input and output
 
 
 class Transfers(NamedTuple):
@@ -97,7 +98,7 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
     now = append_span(spans, "compute", "optimizer", now, update_s)
     if layout.zero == 1 and data > 1:
-        weights = Transfer("all_gather", data, FLOAT32_BYTES * inputs.workload.parameters, HALF)
+        weights = Transfer("all_gather", data, FLOAT32_BYTES * inputs.workload.parameters)
         now = _wait(spans, now, inputs, (weights,))
     if not buckets and layout.world_size > 1:  # whose last one waits for the slowest rank; here every collective does
         now = append_span(spans, "comm", "waiting", now, now * straggling(inputs.measured, layout.world_size))
@@ -125,10 +126,10 @@ def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
         if operator.kind == "context_attention":
             batch, _, kv_heads, length, width, ranks = operator.shape
             both = FLOAT32_BYTES * 2 * batch * length * ranks * kv_heads * width
-            forward.append(Transfer("all_gather", layout.cp, both, HALF))
-            backward.append(Transfer("reduce_scatter", layout.cp, both, HALF))
+            forward.append(Transfer("all_gather", layout.cp, both))
+            backward.append(Transfer("reduce_scatter", layout.cp, both))
         if operator.kind == "swiglu" and layout.ep > 1:
-            routed = Transfer("all_to_all", layout.ep, FLOAT32_BYTES * operator.shape[0] * hidden, HALF)
+            routed = Transfer("all_to_all", layout.ep, FLOAT32_BYTES * operator.shape[0] * hidden)
             forward += [routed, routed]
             backward += [routed, routed]
     if layout.recompute == "full" and layer.recomputable:
@@ -138,20 +139,42 @@ def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
 
 def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     """Return, by the number of ranks, the size of the largest collective of a step."""
-    every = [Transfer("all_reduce", layout.world_size, LOSS_BYTES)]
-    data = layout.dp * layout.cp
-    every.append(Transfer("all_reduce", data, FLOAT32_BYTES * workload.parameters))
+    every = _sent(layout, workload)
+    every.append(Transfer("all_reduce", layout.dp * layout.cp, FLOAT32_BYTES * workload.parameters))
     if layout.pp > 1:  # activations between stages are priced from all-reduces over two ranks
         every.append(Transfer("all_reduce", 2, FLOAT32_BYTES * workload.tokens * workload.parameter_shapes[0][1]))
-    every += weights_sent(layout, _root_parameters(workload))
-    for layer in workload.layers:
-        sent = transfers(layout, workload, layer)
-        every += [*sent.forward, *sent.backward, *weights_sent(layout, layer.parameters)]
     return {
         ranks: max(item.size_bytes for item in every if item.ranks == ranks)
         for ranks in sorted({item.ranks for item in every})
         if ranks > 1
     }
+
+
+def waited_for(layout: Layout, workload: Workload) -> dict[int, set[str]]:
+    """Return, by the number of ranks, the collectives for which ranks wait in a step: none under data parallelism."""
+    found: dict[int, set[str]] = {}
+    if layout.is_plain or layout.world_size == 1:
+        return found
+    for item in _sent(layout, workload):
+        found.setdefault(item.ranks, set()).add(item.name)
+    return {ranks: names for ranks, names in found.items() if ranks > 1}
+
+
+def _sent(layout: Layout, workload: Workload) -> list[Transfer]:
+    """Return one of each collective of a step for which ranks wait."""
+    root = _root_parameters(workload)
+    found = [
+        Transfer("all_reduce", layout.world_size, LOSS_BYTES),
+        *weights_sent(layout, root),
+        *gradients_sent(layout, root, last=True),
+    ]
+    if layout.zero == 1:
+        found.append(Transfer("all_gather", layout.dp * layout.cp, FLOAT32_BYTES * workload.parameters))
+    for layer in workload.layers:
+        sent = transfers(layout, workload, layer)
+        weights = weights_sent(layout, layer.parameters), gradients_sent(layout, layer.parameters, last=True)
+        found += [*sent.forward, *sent.backward, *weights[0], *weights[1]]
+    return found
 
 
 def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:
@@ -172,7 +195,7 @@ def weights_sent(layout: Layout, parameters: int) -> tuple[Transfer, ...]:
     ranks = layout.dp * layout.cp // layout.replicas
     if layout.zero < 2 or ranks == 1:
         return ()
-    return (Transfer("all_gather", ranks, FLOAT32_BYTES * parameters, HALF),)
+    return (Transfer("all_gather", ranks, FLOAT32_BYTES * parameters),)
 
 
 def gradients_sent(layout: Layout, parameters: int, *, last: bool) -> tuple[Transfer, ...]:
@@ -186,9 +209,15 @@ def gradients_sent(layout: Layout, parameters: int, *, last: bool) -> tuple[Tran
 def _wait(spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
     for item in sent:
         if item.ranks > 1:
-            time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
-            now = append_span(spans, "comm", item.name, now, item.share * time_s, size_bytes=item.size_bytes)
+            now = append_span(spans, "comm", item.name, now, sent_s(inputs, item), size_bytes=item.size_bytes)
     return now
+
+
+def sent_s(inputs: StepInputs, item: Transfer) -> float:
+    """Return the seconds for which a collective blocks the rank; InputError if it was not measured."""
+    if item.ranks == 1:
+        return 0.0
+    return collective_s(inputs.measured, blocking(item.name), inputs.backend, item.ranks, item.size_bytes)
 
 
 def moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:

@@ -133,7 +133,7 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
 
 
 ERROR_BAND = 0.15  # the share within which step times of quiet machines are held to lie
-SPLIT_ERROR_BAND = 0.5  # of layouts other than plain data parallel, whose collectives are priced from all-reduces
+SPLIT_ERROR_BAND = 0.5  # of layouts other than plain data parallelism
 NOT_MODELLED = (
     "other programs on the same cores",
     "checkpoints and validation (outside the step)",

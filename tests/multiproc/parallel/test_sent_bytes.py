@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, blocking
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators
+from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import Span
 from meshwright.train.config import OptimizerConfig
@@ -62,10 +62,11 @@ def planned(text: str) -> tuple[Span, ...]:
         ),
         collectives=tuple(
             CollectiveFit(
-                collective="all_reduce", backend="meshwright", ranks=ranks, alpha_s=1e-3, beta_s_per_byte=0.0,
+                collective=name, backend="meshwright", ranks=ranks, alpha_s=1e-3, beta_s_per_byte=0.0,
                 min_bytes=1, max_bytes=2**30, busy_share=0.0,
             )
             for ranks in largest_bytes(layout, workload)
+            for name in ("all_reduce", *map(blocking, waited_for(layout, workload)[ranks]))
         ),
     )  # fmt: skip
     inputs = StepInputs(

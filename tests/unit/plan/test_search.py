@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from meshwright.cluster.graph import OperatorTime
+from meshwright.cluster.graph import OperatorTime, blocking
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.legality import illegal
@@ -105,7 +105,13 @@ def test_a_split_has_to_win_by_more_than_the_error_of_its_price():
     sharded = Layout(dp=2, mbs=2, zero=1)
     update = update_operators(problem().describe(sharded), sharded)
     times = tuple(OperatorTime(operator=op.key, ranks=2, threads=1, forward_s=0, backward_s=0) for op in update)
-    figures = msgspec.structs.replace(figures, operators=figures.operators + times)
+    (summed,) = figures.collectives
+    half = msgspec.structs.replace(summed, alpha_s=summed.alpha_s / 2, beta_s_per_byte=summed.beta_s_per_byte / 2)
+    waited_for = tuple(
+        msgspec.structs.replace(fit, collective=blocking(name))
+        for name, fit in (("all_reduce", summed), ("all_gather", half))
+    )
+    figures = msgspec.structs.replace(figures, operators=figures.operators + times, collectives=(summed, *waited_for))
     plan, _ = choose([sharded, Layout(dp=2, mbs=2)], problem(), figures, peak_flops_per_s={}, min_ranks=1)
 
     (other,) = plan.alternatives

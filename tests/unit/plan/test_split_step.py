@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout
-from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators
+from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import step_parts
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
-ALPHA_S = 1e-3  # of every collective; bytes are free
+ALPHA_S = 1e-3  # of an all-reduce, half of it of every other collective; bytes are free
 
 
 def inputs(layout, global_batch=4):
@@ -21,12 +21,14 @@ def inputs(layout, global_batch=4):
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
         for op in every
     ]
+    waited = waited_for(layout, workload)
     fits = [
         CollectiveFit(
-            collective="all_reduce", backend="gloo", ranks=ranks, alpha_s=ALPHA_S, beta_s_per_byte=0.0,
-            min_bytes=1, max_bytes=2**30, busy_share=0.0,
+            collective=name, backend="gloo", ranks=ranks, alpha_s=ALPHA_S / (1 if "all_reduce" in name else 2),
+            beta_s_per_byte=0.0, min_bytes=1, max_bytes=2**30, busy_share=0.0,
         )
         for ranks in largest_bytes(layout, workload)
+        for name in ("all_reduce", *map(blocking, waited.get(ranks, ())))
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
     return StepInputs(
