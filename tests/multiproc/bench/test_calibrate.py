@@ -3,17 +3,21 @@
 import pytest
 
 from meshwright.bench import calibrate
+from meshwright.cluster.graph import blocking
 from meshwright.cluster.local import discover_host
 from meshwright.errors import InputError
+from meshwright.layout import Layout
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
 
-WORKLOAD = describe(
-    ModelConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2),
-    seq_len=16,
-    micro_batch=1,
+MODEL = ModelConfig(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
 )
-EVERY = tuple({op.key: op for layer in WORKLOAD.layers for op in layer.operators}.values()) + WORKLOAD.update
+WORKLOADS = [describe(MODEL, seq_len=16, micro_batch=1, layout=layout) for layout in (None, Layout(tp=2), Layout(cp=2))]
+EVERY = tuple(
+    {op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values()
+) + WORKLOADS[0].update  # fmt: skip
+WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 
 
@@ -24,14 +28,21 @@ def _quick(monkeypatch, tmp_path):
 
 
 def test_every_operator_and_size_is_measured_and_kept():
-    request = calibrate.Request(ranks=2, backend="gloo", operators=EVERY, collective_bytes=(64, 2**16, 2**18))
+    request = calibrate.Request(
+        ranks=2, backend="gloo", operators=EVERY, collective_bytes=(64, 2**16, 2**18), blocking=WAITED_FOR
+    )
     first = calibrate.calibrate(discover_host(), [request])
     said = []
     again = calibrate.calibrate(discover_host(), [request], say=said.append)
 
     assert {t.operator for t in first.operators} == {op.key for op in (calibrate.PEAK, *EVERY)}
     assert all(t.forward_s > 0 and t.ranks == 2 and t.threads >= 1 for t in first.operators)
-    assert {(f.min_bytes, f.max_bytes) for f in first.collectives} == {(64, 2**16), (2**16, 2**18)}
+    assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
+    names = {"all_reduce", *map(blocking, WAITED_FOR)}
+    sizes = {(64, 2**16), (2**16, 2**18)}
+    assert {(f.collective, f.min_bytes, f.max_bytes) for f in first.collectives} == {
+        (name, *ends) for name in names for ends in sizes
+    }
     assert first.memory_bandwidth_bytes_per_s > 1e8
     assert (again, said) == (first, [])
 
