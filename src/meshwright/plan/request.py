@@ -88,8 +88,9 @@ def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
 
 def priced_layout(setting: Setting, text: str) -> Row:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
-    sizes = {"global_batch": setting.global_batch, "seq_len": setting.seq_len}
-    layout = legal_layout(text, setting.architecture, **sizes, ranks=setting.gpus)
+    layout = legal_layout(
+        text, setting.architecture, global_batch=setting.global_batch, seq_len=setting.seq_len, ranks=setting.gpus
+    )
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
     grid = Grid.of([layout])
