@@ -22,7 +22,8 @@ class _States(NamedTuple):
     at_loss: int  # when the loss's backward begins
     in_layers: int  # while a layer's backward runs
     at_end: int  # in the first layer's backward, when the gradients of all others are there
-    in_second_half: int = 0  # of a split backward: when the gradients of all weights of a stage are there
+    at_second_half: int = 0  # when the second half of a split backward begins, with whole weights
+    after_second_half: int = 0  # when it ends, with the gradients of all weights of a stage in place of activations
 
 
 def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int = 1) -> int:
@@ -40,7 +41,8 @@ def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int 
     loss = kept + 2 * FLOAT32_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
     last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest) + states.in_layers
     first_layer = deepest.saved_bytes + _widest_bytes(deepest) + states.at_end
-    return states.throughout + max(loss, last_layer, first_layer, kept + states.in_second_half)
+    second_half = max(kept + states.at_second_half, states.after_second_half)
+    return states.throughout + max(loss, last_layer, first_layer, second_half)
 
 
 def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
@@ -90,12 +92,14 @@ def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
     gathered = weights if layout.zero == 2 else root
     ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
     accumulated = share if micro_batches > 1 else 0
+    split = layout.schedule == "zb"
     return _States(
         throughout=share * (1 + ADAM_MOMENTS) + root + accumulated,
         at_loss=gathered - root,
         in_layers=gathered - root + ahead + root + one,
         at_end=ahead + root + 2 * one + share - accumulated,
-        in_second_half=2 * weights - root if layout.schedule == "zb" else 0,
+        at_second_half=weights - root if split else 0,
+        after_second_half=2 * weights - root if split else 0,
     )
 
 
