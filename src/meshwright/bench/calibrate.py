@@ -57,10 +57,8 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        sizes = len(missing.collective_bytes)
-        say(
-            f"measuring {len(missing.operators)} operators and {1 + len(missing.blocking)} collectives at {sizes} sizes"
-        )
+        sizes = f" and {1 + len(missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
+        say(f"measuring {len(missing.operators)} operators{sizes if missing.collective_bytes else ''}")
         start = time.monotonic()
         known = _merge(known, _measure(missing))
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")

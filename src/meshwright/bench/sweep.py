@@ -9,6 +9,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from ..backend.renamed import all_gather_single, reduce_scatter_single
 from ..errors import InputError
 from . import table
 from .setup import device_of, synchronize
@@ -174,9 +175,9 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
         "broadcast": lambda: _in_place(
             whole, pattern + 1 if rank == 0 else pattern, pattern + 1, lambda x: dist.broadcast(x, src=0)
         ),
-        "all_gather": lambda: _out_of_place(whole, mine, parts, lambda o, i: dist.all_gather_into_tensor(o, i)),
+        "all_gather": lambda: _out_of_place(whole, mine, parts, lambda o, i: all_gather_single(o, i)),
         "reduce_scatter": lambda: _out_of_place(
-            whole, pattern + rank, summed[offset], lambda o, i: dist.reduce_scatter_tensor(o, i)
+            whole, pattern + rank, summed[offset], lambda o, i: reduce_scatter_single(o, i)
         ),
         "all_to_all": lambda: _out_of_place(
             whole, _to_each(pattern, part, world, rank), _from_each(pattern, part, world, rank), _all_to_all

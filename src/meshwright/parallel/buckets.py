@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .channel import Channel, all_gather_single, bytes_of, reduce_scatter_single, when_done
+from ..backend.renamed import all_gather_single, reduce_scatter_single
+from .channel import Channel, bytes_of, when_done
 from .engine import Notes
 
 

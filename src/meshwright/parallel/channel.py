@@ -12,12 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..backend.renamed import all_gather_single, reduce_scatter_single
 from .engine import Notes
 from .mesh import Axis, Mesh
-
-# torch 2.13 has new names for these two and warns of the old ones
-all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def bytes_of(tensor: Tensor) -> int:

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
-from .channel import Stopwatch, all_gather_single, bytes_of, reduce_scatter_single, when_done
+from ..backend.renamed import all_gather_single, reduce_scatter_single
+from .channel import Stopwatch, bytes_of, when_done
 
 
 def note_collectives(part: FSDPModule, stopwatch: Stopwatch, axis: str, *, copies: int) -> None:
