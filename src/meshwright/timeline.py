@@ -16,7 +16,7 @@ Lane = Literal["compute", "comm", "data", "other"]
 STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
 Interval = tuple[float, float]
 LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
-_PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
+PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -145,7 +145,7 @@ def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[
     receives: dict[tuple[int, str, int, int], list[int]] = {}
     for index in sorted(range(len(spans)), key=lambda i: spans[i].start_s):
         span = spans[index]
-        match = _PEER.fullmatch(span.detail) if span.lane == "comm" else None
+        match = PEER.fullmatch(span.detail) if span.lane == "comm" else None
         if match:
             peer = int(match["peer"])
             ends = (span.rank, peer) if match["way"] == "to" else (peer, span.rank)

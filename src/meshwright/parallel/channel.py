@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .engine import Notes
-from .mesh import Axis, Mesh
+from .mesh import Mesh
+from .places import Axis
 
 # torch 2.13 has new names for these two and warns of the old ones
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
