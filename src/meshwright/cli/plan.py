@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
+from .brief import Brief
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +30,13 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 """
 
 
-@click.command("plan", epilog=EXAMPLES)
+OFTEN = (
+    *("model_name", "cluster", "gpus", "global_batch", "layout", "inter", "target_mfu", "compare", "scaling"),
+    *("params", "html", "as_json"),
+)
+
+
+@click.command("plan", cls=Brief, often=OFTEN, epilog=EXAMPLES)
 @click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")

@@ -13,14 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from meshwright import cli
+from meshwright.cli.brief import Brief
 from tests.runs import fake_run
 
-WIDTH, HEIGHT = 80, 50
+WIDTH, HEIGHT = 80, 24  # of a terminal as it comes
 
 
 def commands(command=cli.group, path=()):
-    """Return every command with its sub-commands, as the words that call it."""
-    found = [path]
+    """Return every command with its sub-commands, after the words that call it."""
+    found = [(path, command)]
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -28,13 +29,32 @@ def commands(command=cli.group, path=()):
     return found
 
 
-@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def shown_help(words):
+    return CliRunner().invoke(cli.group, [*words], terminal_width=WIDTH).output
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
 def test_the_help_of_every_command_fits_a_screen_and_shows_an_example(path):
-    lines = CliRunner().invoke(cli.group, [*path, "--help"], terminal_width=WIDTH).output.splitlines()
+    lines = shown_help([*path, "--help"]).splitlines()
 
     assert len(lines) <= HEIGHT
     assert max(map(len, lines)) <= WIDTH
     assert any(line.strip().startswith("Example") for line in lines)
+
+
+@pytest.mark.parametrize("path", [path for path, command in commands() if isinstance(command, Brief)], ids=" ".join)
+def test_what_the_help_leaves_out_is_in_the_whole_one(path):
+    command = next(command for other, command in commands() if other == path)
+    options = {option.opts[-1] for option in command.params if isinstance(option, click.Option)} - {"--help-all"}
+    brief, whole = (shown_help([*path, word]) for word in ("--help", "--help-all"))
+
+    def named(text):
+        return {name for name in options if re.search(rf"^  (-\w, )?{name}\b(?!-)", text, re.MULTILINE)}
+
+    assert f"all {len(options)} options" in brief
+    assert named(whole) == options
+    assert len(named(brief)) < len(options) - 5
+    assert "  -h, --help" in brief
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
