@@ -16,6 +16,7 @@ Lane = Literal["compute", "comm", "data", "other"]
 STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
 Interval = tuple[float, float]
 LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
+END_US = 0.01  # before the end of a receive: an arrow at its very end belongs to the span that follows
 PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
 
 
@@ -154,7 +155,9 @@ def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[
     events: list[dict[str, Any]] = []
     for key, senders in sends.items():
         for sender, receiver in zip(senders, receives.get(key, []), strict=False):
-            ends_us = [(spans[sender].start_s - origin) * 1e6, (spans[receiver].end_s - origin) * 1e6]
+            arrives = spans[receiver]
+            inside_us = min(END_US, (arrives.end_s - arrives.start_s) * 1e6 / 2)
+            ends_us = [(spans[sender].start_s - origin) * 1e6, (arrives.end_s - origin) * 1e6 - inside_us]
             places = [(spans[i].rank, tracks[i]) for i in (sender, receiver)]
             events += [
                 {"ph": phase, "name": "message", "cat": "message", "id": sender, "pid": rank, "tid": track, "ts": ts}

@@ -47,7 +47,7 @@ def test_an_arrow_goes_from_each_send_to_its_receive():
     )
     flows = [e for e in chrome_trace(Timeline(spans, "simulated"))["traceEvents"] if e["ph"] in "sf"]
 
-    assert [(e["ph"], e["pid"], e["ts"], e["id"]) for e in flows] == [("s", 0, 0.0, 0), ("f", 1, 1.5e6, 0)]
+    assert [(e["ph"], e["pid"], e["ts"], e["id"]) for e in flows] == [("s", 0, 0.0, 0), ("f", 1, 1.5e6 - 0.01, 0)]
 
 
 def test_spans_that_overlap_stand_on_tracks_of_their_own():

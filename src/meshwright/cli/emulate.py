@@ -43,7 +43,7 @@ class _CommandAfterDashes(Brief, click.Group):
     often=("nodes", "ranks_per_node", "nic", "cluster_file", "per_node", "as_json"),
     invoke_without_command=True,
     subcommand_metavar="-- COMMAND",
-    epilog="Example: meshwright emulate --nodes 2 --ranks-per-node 4 --nic 1Gbps -- python train.py",
+    epilog="Example: meshwright emulate --nodes 2 --nic 1Gbps -- python train.py",
 )
 @click.option("--nodes", metavar="N", type=int, help="Emulated machines.  [default: 2, or the cluster's]")
 @click.option(

@@ -12,9 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from docsite.box import A100_TABLE, ROOT
 from meshwright import cli
 from meshwright.cli.brief import Brief
+from meshwright.collectives.algorithms import build
+from meshwright.collectives.msccl_export import to_msccl_xml
 from tests.runs import fake_run
+from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
 WIDTH, HEIGHT = 80, 24  # of a terminal as it comes
 
@@ -101,23 +105,66 @@ def test_no_color_is_heeded():
     assert not COLOUR.search(in_terminal(LISTING, NO_COLOR="1"))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["topo", "--json"],
-        ["topo", "--catalogue", "h100", "--json"],
-        ["collectives", "list", "--json"],
-        ["collectives", "verify", "ring", "--ranks", "4", "--json"],
-        ["doctor", "--json"],
-        ["emulate", "list", "--json"],
-    ],
-    ids=" ".join,
-)
-def test_json_is_all_that_is_printed(arguments, capsys):
-    cli.run(arguments)
+MODEL = "--model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8"
+PRINTING_JSON = [  # in seconds and here; the others by tests of their own, below and elsewhere
+    "topo --json",
+    "topo --catalogue h100 --json",
+    "collectives list --json",
+    "collectives show ring --ranks 4 --json",
+    "collectives draw ring --ranks 4 --json",
+    "collectives verify ring --ranks 4 --json",
+    "collectives price --ranks 4 --bytes 1M --rate 1GB/s --alpha 1us --json",
+    "collectives export ring --ranks 4 --json",
+    "collectives import ring.xml --json",
+    "simulate --collective all_reduce --algorithm ring --ranks 8 --bytes 1M --cluster dgx-h100 --json",
+    f"plan {MODEL} --json",
+    f"plan {MODEL} --layout tp=8 --json",
+    f"plan {MODEL} --target-mfu 0.4 --json",
+    f"plan {MODEL} --scaling fixed --json",
+    "validate runs.csv --json",
+    "bench --from saved.txt --json",
+    "checkpoint show saved --json",
+    "checkpoint verify saved --json",
+    "checkpoint convert saved exported --json",
+    "doctor --json",
+    "emulate list --json",
+]
+ELSEWHERE = {  # what prints JSON, and the test that reads it
+    "report": "test_the_json_of_a_report_is_the_data_of_its_page",
+    "train": "tests/multiproc/train/test_pipeline_run.py",
+    "emulate": "tests/multiproc/test_emulate.py",
+    "emulate fault": "tests/multiproc/test_emulate.py",
+}
 
-    for line in capsys.readouterr().out.splitlines():
+
+@pytest.mark.parametrize("arguments", PRINTING_JSON)
+def test_json_is_all_that_is_printed(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 4)))
+    Path("saved.txt").write_text(A100_TABLE)
+    published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
+    Path("runs.csv").write_text("".join(published[:3]))
+    if arguments.startswith("checkpoint"):
+        saved(Path("saved"), MODELS["tied"])
+
+    code = cli.run(arguments.split())
+    printed = capsys.readouterr().out
+
+    assert code == 0 or arguments.startswith("doctor")  # which may have found something
+    assert printed
+    for line in printed.splitlines():
         json.loads(line)
+
+
+def test_every_command_that_prints_json_is_among_those():
+    printing = {" ".join(path) for path, command in commands() for option in command.params if "--json" in option.opts}
+    listed = {*ELSEWHERE, *(name for name in printing for line in PRINTING_JSON if line.startswith(f"{name} "))}
+
+    assert printing - listed == set()
+    assert {" ".join(path) for path, command in commands() if not isinstance(command, click.Group)} - printing == {
+        "completion",  # prints a script
+        "emulate exec",  # prints what the command prints
+    }
 
 
 def test_the_json_of_a_report_is_the_data_of_its_page(tmp_path, capsys):
