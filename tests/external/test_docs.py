@@ -194,6 +194,19 @@ def test_the_box_names_every_mechanism_of_the_field():
     assert missing == []
 
 
+def test_the_comparison_says_of_every_peer_when_to_take_it_and_where_we_fall_short():
+    page = (ROOT / "docs" / "compared.md").read_text()
+    taken, beside, rest = (part for part in re.split(r"(?m)^## |^\| you want to.*$", page)[1:4])
+    names = ("torchtitan", "Megatron-Core", "DeepSpeed", "NCCL", "Gloo", "MSCCL", "Calculon", "ASTRA-sim", "Primus")
+
+    for name in (*names, "nccl-tests"):
+        assert re.search(rf"\| [^|]*{name}[^|]* \|$", taken, re.MULTILINE), name
+        assert re.search(rf"^\| {name}\b", beside, re.MULTILINE), name
+        assert re.search(rf"\*\*[^*]*{name}[^*]*\*\*", beside), name
+    assert rest.startswith("Where Meshwright falls short")
+    assert rest.count("\n- ") >= 5
+
+
 def test_the_batch_script_is_one_that_bash_reads_and_slurm_knows():
     path = ROOT / "deploy" / "slurm.sbatch"
     text = path.read_text()
