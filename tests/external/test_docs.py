@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from docsite import tutorials
 from docsite.benchmarks import MAX_ROWS, benchmarks_page
 from docsite.box import box_page, output_of, samples
 from meshwright import cli
@@ -108,19 +109,42 @@ def test_what_is_in_the_box_is_what_the_commands_print():
     assert without_predictions(page) == without_predictions(made), "run `python -m docsite`"
 
 
+FIGURE = r"[\d.,]+(?:e[+-]?\d+)?(?: ?(?:[num]?s|[KMGTP]?i?B(?:/s)?|[KMGTPE]?FLOP(?:/s)?|years|%))?"
+
+
+def without_figures(text: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(FIGURE, "#", text))
+
+
 def without_predictions(page: str) -> str:
     """Leave out the figures that the planner predicts: they move with its constants, their names and order do not.
 
     Nor does it matter whether the simulator found a compiler.
     """
     blocks = re.split(r"(?m)^(?=\$ )", re.sub(r"(?m)^method .*\n", "", page))
-    figure = r"[\d.,]+(?:e[+-]?\d+)?(?: ?(?:[num]?s|[KMGTP]?i?B(?:/s)?|[KMGTPE]?FLOP(?:/s)?|years|%))?"
     return "".join(
-        re.sub(r"\s+", " ", re.sub(figure, "#", block))
-        if block.startswith(("$ meshwright plan", "$ python"))
-        else block
-        for block in blocks
+        without_figures(block) if block.startswith(("$ meshwright plan", "$ python")) else block for block in blocks
     )
+
+
+SHOWN = [(path.stem, shown) for path in tutorials.pages() for shown in tutorials.shown(path.read_text())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "shown"), [(page, shown) for page, shown in SHOWN if shown.repeats], ids=str)
+def test_a_tutorial_shows_what_the_command_prints(page, shown, folder):
+    made = tutorials.first_lines(output_of(shown.command, folder), shown.lines)
+    predicted = shown.command.startswith(("meshwright plan", "python"))
+
+    assert (without_figures(made) if predicted else made) == (
+        without_figures(shown.output) if predicted else shown.output
+    ), "run `python -m docsite --quick`"
+
+
+def test_every_tutorial_shows_output_and_what_differs_each_time_is_run_by_its_own_test():
+    assert {page for page, _ in SHOWN} == {path.stem for path in tutorials.pages()}
+    assert [shown.command for _, shown in SHOWN if not shown.output] == []
+    assert [shown.command for _, shown in SHOWN if not shown.repeats and "python examples/" not in shown.command] == []
 
 
 def test_the_benchmarks_page_holds_every_result_as_written():

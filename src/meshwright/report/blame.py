@@ -34,7 +34,7 @@ def _collective(predicted: Timeline, measured: Timeline, paths: Paths) -> str:
     if crossing:
         return f"{name} over {crossing[0][0]}-{crossing[0][-1]}"
     inside = sorted({host for span in spans for host in paths.hosts(span)})
-    where = f" inside {inside[0]}" + (f" and {len(inside) - 1} more hosts" if inside[1:] else "") if inside else ""
+    where = f" inside each of {len(inside)} hosts" if inside[1:] else "".join(f" inside {host}" for host in inside)
     return f"{name} over {len({span.rank for span in spans})} ranks{where}"
 
 

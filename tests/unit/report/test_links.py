@@ -1,12 +1,14 @@
 """What a run's links carried, and where: by the layout and the hosts, whatever the transport did."""
 
 import pytest
+from msgspec.structs import replace
 
 from meshwright.cluster.graph import Cluster, Measurements
 from meshwright.layout import Layout
+from meshwright.report.blame import blame
 from meshwright.report.links import LinkUse, Specs, cluster_drawing, link_uses, links_table, specs_of, told_by
 from meshwright.report.paths import Paths
-from meshwright.timeline import Span, Timeline
+from meshwright.timeline import Performance, Span, Timeline
 
 TWO_HOSTS = {0: "node0", 1: "node0", 2: "node1", 3: "node1"}
 SPECS = Specs(10e9, "memory copy", {"node0": 125e6, "node1": 125e6})
@@ -129,3 +131,28 @@ def test_the_network_is_told_in_gigabits():
     assert [cell.text for cell in table.rows[4]] == [
         "network of node0", "node0", "3.81 MiB", "100 ms", "100%", "0.32 Gb/s", "32%", "1 Gb/s, all NICs",
     ]  # fmt: skip
+
+
+PERFORMANCE = Performance(
+    step_time_s=0.1, forward_s=0.0, backward_s=0.0, optimizer_s=0.0, exposed_comm_s=0.1, hidden_comm_s=0.0, bubble_s=0.0,
+    data_s=0.0, tokens_per_s_per_gpu=1.0, model_tflops_per_gpu=1.0, mfu=None, peak_memory_bytes_per_gpu=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layout", "detail", "where"),
+    [
+        (Layout(dp=4), "", "all_reduce over node0-node1"),
+        (Layout(tp=2, dp=2), "2 ranks of data", "all_reduce over node0-node1"),
+        (Layout(tp=2, dp=2), "2 ranks of tp", "all_reduce over 4 ranks inside node0 and 1 more hosts"),
+    ],
+)
+def test_an_error_in_a_collective_is_laid_to_the_hosts_that_it_joins(layout, detail, where):
+    faster = replace(PERFORMANCE, exposed_comm_s=0.0)
+    nothing = Timeline((Span(0, "compute", "forward", 0.0, 0.1),), "predicted")
+
+    found = blame(
+        faster, PERFORMANCE, nothing, Timeline(tuple(all_reduces(detail)), "measured"), Paths(layout, TWO_HOSTS)
+    )
+
+    assert found == where
