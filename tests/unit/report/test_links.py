@@ -134,8 +134,8 @@ def test_the_network_is_told_in_gigabits():
 
 
 PERFORMANCE = Performance(
-    step_time_s=0.1, forward_s=0.0, backward_s=0.0, optimizer_s=0.0, exposed_comm_s=0.1, hidden_comm_s=0.0, bubble_s=0.0,
-    data_s=0.0, tokens_per_s_per_gpu=1.0, model_tflops_per_gpu=1.0, mfu=None, peak_memory_bytes_per_gpu=1,
+    step_time_s=0.1, forward_s=0.0, backward_s=0.0, optimizer_s=0.0, exposed_comm_s=0.1, hidden_comm_s=0.0,
+    bubble_s=0.0, data_s=0.0, tokens_per_s_per_gpu=1.0, model_tflops_per_gpu=1.0, mfu=None, peak_memory_bytes_per_gpu=1,
 )  # fmt: skip
 
 
@@ -144,15 +144,14 @@ PERFORMANCE = Performance(
     [
         (Layout(dp=4), "", "all_reduce over node0-node1"),
         (Layout(tp=2, dp=2), "2 ranks of data", "all_reduce over node0-node1"),
-        (Layout(tp=2, dp=2), "2 ranks of tp", "all_reduce over 4 ranks inside node0 and 1 more hosts"),
+        (Layout(tp=2, dp=2), "2 ranks of tp", "all_reduce over 4 ranks inside each of 2 hosts"),
     ],
 )
 def test_an_error_in_a_collective_is_laid_to_the_hosts_that_it_joins(layout, detail, where):
     faster = replace(PERFORMANCE, exposed_comm_s=0.0)
     nothing = Timeline((Span(0, "compute", "forward", 0.0, 0.1),), "predicted")
 
-    found = blame(
-        faster, PERFORMANCE, nothing, Timeline(tuple(all_reduces(detail)), "measured"), Paths(layout, TWO_HOSTS)
-    )
+    measured = Timeline(tuple(all_reduces(detail)), "measured")
+    found = blame(faster, PERFORMANCE, nothing, measured, Paths(layout, TWO_HOSTS))
 
     assert found == where
