@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs loads this file alo
 
 from docsite.algorithms import algorithms_page, pictures
 from docsite.benchmarks import benchmarks_page
+from docsite.pictures import step_picture
 
 SECTION = "How it works"
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
@@ -30,7 +31,12 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages of benchmark results and of algorithms, made from the results and the schedules as they are."""
     from mkdocs.structure.files import File
 
-    made = {"benchmarks.md": benchmarks_page(), "algorithms.md": algorithms_page(), **pictures()}
+    made = {
+        "benchmarks.md": benchmarks_page(),
+        "algorithms.md": algorithms_page(),
+        **pictures(),
+        "parallel-step.svg": step_picture(),
+    }
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files
