@@ -193,12 +193,14 @@ MECHANISMS = {
         "halving-doubling, Double binary tree, Hierarchical, busbw, alpha, beta, fused into buckets"
     ),
     "ways to parallelise": (
-        "Data parallel, synchronous, Data parallel, asynchronous, staleness, local SGD, DiLoCo, PowerSGD, "
+        "Data parallel, synchronous, BSP, Data parallel, asynchronous, staleness, local SGD, DiLoCo, PowerSGD, "
         "int8, ZeRO-1, ZeRO-2, ZeRO-3, GPipe, 1F1B, interleaved, zero-bubble, Tensor parallel, Sequence "
         "parallel, Context parallel, Expert parallel, Hybrid, Recomputation, hidden comm, Linear scaling, "
         "micro-batches"
     ),
-    "sizing": ("FLOPs of a step, MFU, bytes a parameter, gradients of 80 B, token budget, 2(P-1)/P, a layer"),
+    "sizing": (
+        "FLOPs of a step, MFU, bytes a parameter, gradients of 80 B, 1600 Gb/s, token budget, 2(P-1)/P, a layer"
+    ),
     "discovery": (
         "nvidia-smi topo -m, NVML, sysfs, PCIe, NUMA, lstopo, NCCL's topology XML, InfiniBand, rocm-smi, "
         "scontrol, net plugins, NV2, PHB, NV12, NV18"
