@@ -19,7 +19,7 @@ from meshwright import cli
 
 pytestmark = pytest.mark.timeout(180)  # on a busy machine the first import of torch alone takes most of a minute
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("meshwright", "python", "python3", "make", "torchrun", "srun", "sbatch", "kubectl")
+PROGRAMS = ("meshwright", "python", "python3", "pip", "pipx", "make", "torchrun", "srun", "sbatch", "kubectl")
 RUN = {"topo", "collectives", "report", "plan", "simulate", "validate", "checkpoint"}  # in seconds, writing only files
 REFUSED = {"meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 --layout tp=16,pp=4"}
 SOURCES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -69,6 +69,8 @@ def test_a_command_of_the_documentation_is_understood(words, page, folder, monke
     elif parts[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(parts[1:]) <= set(targets)
+    elif parts[0] in {"pip", "pipx"}:
+        assert parts[1:] == ["install", "."]
     elif parts[1] == "-c":
         compile(parts[2], page, "exec")  # the page of mechanisms runs it
     elif "-m" in parts:
