@@ -64,16 +64,7 @@ def test_the_page_asks_for_nothing_but_itself(shown, page):
 
 
 def test_hovering_over_a_bar_tells_what_it_is_its_bytes_link_and_rate(shown):
-    shown.run(f"{TIMELINE}.scrollIntoView({{block: 'center'}})")
-    box = shown.run(
-        f"const trace = {TIMELINE}.data.findIndex((t) => t.name === 'all_reduce' && t.marker.opacity === 1);"
-        f"const b = {TIMELINE}.querySelectorAll('.trace.bars')[trace].querySelector('path').getBoundingClientRect();"
-        "return {x: b.x + b.width / 2, y: b.y + b.height / 2}"
-    )
-    shown.mouse("mouseMoved", box["x"] - 1, box["y"])
-    shown.mouse("mouseMoved", box["x"], box["y"])
-    shown.wait(f"{TIMELINE}.querySelector('.hovertext')")
-    text = shown.run(f"return {TIMELINE}.querySelector('.hovertext').textContent")
+    text = shown.hover(TIMELINE, "all_reduce")
 
     assert "all_reduce" in text
     assert "MiB" in text

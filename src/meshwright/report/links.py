@@ -3,7 +3,7 @@
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -70,13 +70,13 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
         return (format_network_rate if self.rank is None else format_rate)(bytes_per_s)
 
 
-def specs_of(cluster: Cluster, networks: Mapping[str, float]) -> Specs:
+def specs_of(cluster: Cluster, hosts: Collection[str], networks: Mapping[str, float]) -> Specs:
     """Return what the links of a cluster can; `networks` are rates of hosts that their ranks have read themselves."""
     rates: dict[str, float] = defaultdict(float)
     for nic in cluster.of_kind("nic"):
         rates[nic.node] += nic.network_bandwidth_bytes_per_s or 0.0
     of_group = cluster.groups[0].node_bandwidth_bytes_per_s if cluster.groups else 0.0
-    network = {host: networks.get(host) or rates.get(host) or of_group for host in {*networks, *rates}}
+    network = {host: networks.get(host) or rates.get(host) or of_group for host in sorted({*hosts})}
     return Specs(*_inside(cluster), {host: rate for host, rate in network.items() if rate})
 
 

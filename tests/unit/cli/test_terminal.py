@@ -214,6 +214,24 @@ def test_the_tab_key_completes_commands():
     assert done.stdout.split() == ["plain,train"]
 
 
+def test_bash_completes_options_by_the_script_that_is_printed(tmp_path):
+    program = tmp_path / "meshwright"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m meshwright "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = subprocess.run(
+        [program, "completion", "bash"], env=environment, capture_output=True, text=True, check=True
+    )
+    pressed = (
+        'COMP_WORDS=(meshwright plan --target); COMP_CWORD=2; _meshwright_completion meshwright; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"{script.stdout}\n{pressed}"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.split() == ["--target-mfu", "--target-step-time", "--target-days"], done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_installed_where_the_shell_looks(shell, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -104,7 +104,7 @@ def test_the_link_of_a_communication_is_named_with_what_it_can():
 
 def test_the_network_of_a_host_is_what_its_ranks_have_read():
     cluster = Cluster(name="", measured=Measurements(fingerprint="", memory_bandwidth_bytes_per_s=8e9))
-    specs = specs_of(cluster, {"node0": 125e6})
+    specs = specs_of(cluster, ("node0", "node1"), {"node0": 125e6})
 
     assert (specs.inside, specs.network) == (8e9, {"node0": 125e6})
 
