@@ -62,10 +62,10 @@ def key_of(layout: Layout, axis: Axis) -> Callable[[Position], tuple[int, ...]]:
 def groups(layout: Layout, axis: Axis) -> list[list[int]]:
     """Return the places of each group of `axis`, in the order of their positions along it."""
     found: dict[tuple[int, ...], list[int]] = {}
-    key = key_of(layout, axis)
-    for place, at in enumerate(positions(layout)):
+    key, where = key_of(layout, axis), positions(layout)
+    for place, at in enumerate(where):
         found.setdefault(key(at), []).append(place)
-    return [sorted(places, key=lambda place: _along(positions(layout)[place])) for places in found.values()]
+    return [sorted(places, key=lambda place: _along(where[place])) for places in found.values()]
 
 
 def _along(at: Position) -> tuple[int, ...]:

@@ -163,18 +163,17 @@ def _carried(spans: Sequence[Span], paths: Paths) -> dict[tuple[str, int | None]
     """
     found: dict[tuple[str, int | None], _Carried] = defaultdict(_Carried)
     for span in spans:
-        members = paths.members(span) if span.bytes else ()
-        host = paths.host(span.rank)
-        here = [rank for rank in members if paths.host(rank) == host]
-        hosts = len({paths.host(rank) for rank in members})
-        if peer := PEER.fullmatch(span.detail) if members else None:
+        joined = paths.joined(span) if span.bytes else {}
+        host, hosts = paths.host(span.rank), len(joined)
+        here = joined.get(host, ())
+        if peer := PEER.fullmatch(span.detail) if joined else None:
             left, came = (span.bytes, 0) if peer["way"] == "to" else (0, span.bytes)
             found[host, None if hosts > 1 else span.rank].add(span, left, came)
             continue
         if len(here) > 1:
             size = span.bytes * bus_factor(span.name, len(here))
             found[host, span.rank].add(span, size, size, held=hosts > 1)
-        if hosts > 1 and span.rank == min(here):
+        if hosts > 1 and here[:1] == (span.rank,):
             copies = len(here) if span.name == "all_to_all" else 1  # every rank has other data for each
             size = span.bytes * bus_factor(span.name, hosts) * copies
             found[host, None].add(span, size, size)

@@ -1,13 +1,14 @@
 """Which ranks a communication joins, and on which hosts they are: what a span of a run says, read with its layout."""
 
 import re
-from collections.abc import Mapping
-from typing import get_args
+from collections.abc import Iterable, Mapping
+from typing import cast, get_args
 
 from ..layout import Layout
 from ..parallel.places import Axis, groups, placed
 from ..timeline import PEER, Span
 
+Joined = Mapping[str, tuple[int, ...]]  # ranks by the host that they run on, "" where that is not known
 _GROUP = re.compile(r"(\d{1,9}) ranks of (\w+)")  # the detail of a collective
 
 
@@ -20,38 +21,47 @@ class Paths:
         for rank in sorted(hosts):
             by_host.setdefault(hosts[rank], []).append(rank)
         self._ranks = placed(by_host.values()) or list(range(layout.world_size))
-        self._groups: dict[str, dict[int, tuple[int, ...]]] = {}
+        self._all = self._joined(self._ranks)
+        self._groups: dict[str, dict[int, Joined]] = {}  # by axis, of each rank
 
     def host(self, rank: int) -> str:
         """Return the host of a rank, "" where it is not known."""
         return self._hosts.get(rank, "")
 
-    def members(self, span: Span) -> tuple[int, ...]:
-        """Return the ranks that a communication joins, ascending; () where that is not known.
+    def joined(self, span: Span) -> Joined:
+        """Return the ranks that a communication joins, ascending on each host; empty where that is not known.
 
         What a span without a detail joins is known of synchronous data parallelism alone: all ranks.
         """
         if span.lane != "comm":
-            return ()
+            return {}
         if peer := PEER.fullmatch(span.detail):
-            return tuple(sorted({span.rank, int(peer["peer"])}))
+            return self._joined({span.rank, int(peer["peer"])})
         if group := _GROUP.fullmatch(span.detail):
-            return self._group(group[2]).get(span.rank, ())
+            return self._group(group[2]).get(span.rank, {})
         layout = self._layout
         plain = not span.detail and layout.mode == "sync" and layout.dp == layout.world_size
-        return tuple(sorted(self._ranks)) if plain and layout.dp > 1 else ()
+        return self._all if plain and layout.dp > 1 else {}
 
     def hosts(self, span: Span) -> tuple[str, ...]:
         """Return the hosts that a communication joins, in order; () where that is not known."""
-        names = {self.host(rank) for rank in self.members(span)}
-        if not names and span.lane == "comm" and len(set(self._hosts.values())) == 1:
-            names = set(self._hosts.values())  # wherever it goes, it goes there
-        return tuple(sorted(names - {""}))
+        joined = self.joined(span)
+        if not joined and span.lane == "comm" and len(self._all) == 1:
+            joined = self._all  # wherever it goes, it goes there
+        return tuple(sorted(host for host in joined if host))
 
-    def _group(self, axis: str) -> dict[int, tuple[int, ...]]:
+    def _joined(self, ranks: Iterable[int]) -> Joined:
+        found: dict[str, list[int]] = {}
+        for rank in sorted(ranks):
+            found.setdefault(self.host(rank), []).append(rank)
+        return {host: tuple(members) for host, members in found.items()}
+
+    def _group(self, axis: str) -> dict[int, Joined]:
         """Return the group of each rank along an axis of the mesh."""
         known = axis in get_args(Axis) and len(self._ranks) == self._layout.world_size
         if known and axis not in self._groups:
-            found = ([self._ranks[place] for place in places] for places in groups(self._layout, axis))  # type: ignore[arg-type]
-            self._groups[axis] = {rank: tuple(sorted(members)) for members in found for rank in members}
+            self._groups[axis] = {}
+            for places in groups(self._layout, cast(Axis, axis)):
+                members = [self._ranks[place] for place in places]
+                self._groups[axis] |= dict.fromkeys(members, self._joined(members))
         return self._groups.get(axis, {})

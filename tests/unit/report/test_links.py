@@ -77,7 +77,7 @@ def test_every_rank_of_a_host_sends_other_data_in_an_all_to_all():
 def test_ranks_that_a_launcher_dealt_out_in_turn_are_put_with_their_hosts():
     hosts = {0: "a", 1: "b", 2: "a", 3: "b"}
 
-    assert Paths(Layout(tp=2, dp=2), hosts).members(all_reduces("2 ranks of tp")[0]) == (0, 2)
+    assert Paths(Layout(tp=2, dp=2), hosts).joined(all_reduces("2 ranks of tp")[0]) == {"a": (0, 2)}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,17 @@ def test_ranks_that_a_launcher_dealt_out_in_turn_are_put_with_their_hosts():
 def test_what_joins_unknown_ranks_is_laid_to_no_link(span, layout):
     assert uses_of([span], layout) == {}
     assert told_by(Paths(layout, TWO_HOSTS), SPECS)(span) == ""
+
+
+def test_a_rank_that_ran_nowhere_breaks_nothing():
+    spans = [
+        Span(7, "comm", "all_reduce", 0.0, 0.1, bytes=MB),
+        Span(0, "comm", "send", 0.0, 0.1, bytes=MB, detail="to 7"),
+    ]
+
+    uses = uses_of(spans, Layout(dp=4))
+
+    assert list(uses) == ["network of node0"]  # rank 7 is on no host that is known, so on another one
 
 
 def test_the_link_of_a_communication_is_named_with_what_it_can():
