@@ -63,6 +63,16 @@ def test_the_page_asks_for_nothing_but_itself(shown, page):
     assert [name for name in asked if not name.startswith("data:")] == []
 
 
+def test_no_button_of_a_figure_sends_its_data_anywhere(shown):
+    titles = shown.run("return [...document.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title)")
+    servers = shown.run("return [...document.querySelectorAll('.plot')].map((plot) => plot._context.plotlyServerURL)")
+
+    known = {"Download plot as a PNG", "Download plot as a png", "Zoom", "Pan", "Zoom in", "Zoom out", "Autoscale"}
+    assert "Zoom" in titles
+    assert set(titles) - known == {"Reset axes"}
+    assert set(servers) == {""}
+
+
 def test_hovering_over_a_bar_tells_what_it_is_its_bytes_link_and_rate(shown):
     text = shown.hover(TIMELINE, "all_reduce")
 
