@@ -257,6 +257,7 @@ def test_the_manifest_is_yaml_whose_pods_find_each_other():
     assert (service["kind"], service["apiVersion"]) == ("Service", "v1")
     assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
     assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"]

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
+    from ..layout import Layout
     from ..plan.cost import Setting
     from ..plan.inverse import Need, Solution
     from ..plan.request import Request
     from ..plan.study import Row
     from ..report.curve import Mark
+    from ..timeline import Timeline
     from ..workload.models import Model
 
 EXAMPLES = """\b
@@ -419,7 +421,26 @@ def _write(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequ
         from ..report.planned import plan_page
 
         where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
-        write_page(page, plan_page(plan, title=where))
+        timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
+        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
+
+
+def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":
+    """Return the simulated step of a layout, or why the simulator cannot hold it."""
+    from ..plan.simulated import simulate_plan
+
+    try:
+        return simulate_plan(setting, layout)
+    except InputError as error:
+        return str(error)
+
+
+def _one_node(cluster: "Cluster") -> "Cluster":
+    """Return the first node of a cluster with its devices and links, for a drawing."""
+    from ..cluster.expand import expanded
+
+    group = msgspec.structs.replace(cluster.groups[0], count=1)
+    return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
 
 
 def _guarded(path: Path, write: Callable[[], None]) -> None:
