@@ -159,12 +159,17 @@ def _carried(spans: Sequence[Span], paths: Paths) -> dict[tuple[str, int | None]
     """Return what the links carried in one step, by host and rank (None: the host's network).
 
     Of a collective over several hosts, a host's network carries what it must at least (each part reduced or gathered
-    inside the host before it leaves), and so does a rank's link inside. What joins unknown ranks is left out.
+    inside the host before it leaves), and so does a rank's link inside. What joins unknown ranks is left out, unless
+    there is but one host.
     """
     found: dict[tuple[str, int | None], _Carried] = defaultdict(_Carried)
     for span in spans:
         joined = paths.joined(span) if span.bytes else {}
         host, hosts = paths.host(span.rank), len(joined)
+        if span.bytes and paths.stays(span):  # a parameter server's traffic, say
+            size = span.bytes * bus_factor(span.name, group_ranks(span, len(paths.ranks)))
+            found[host, span.rank].add(span, size, size)
+            continue
         here = joined.get(host, ())
         if peer := PEER.fullmatch(span.detail) if joined else None:
             left, came = (span.bytes, 0) if peer["way"] == "to" else (0, span.bytes)

@@ -20,8 +20,8 @@ class Paths:
         by_host: dict[str, list[int]] = {}
         for rank in sorted(hosts):
             by_host.setdefault(hosts[rank], []).append(rank)
-        self._ranks = placed(by_host.values()) or list(range(layout.world_size))
-        self._all = self._joined(self._ranks)
+        self.ranks = placed(by_host.values()) or list(range(layout.world_size))
+        self._all = self._joined(self.ranks)
         self._groups: dict[str, dict[int, Joined]] = {}  # by axis, of each rank
 
     def host(self, rank: int) -> str:
@@ -45,10 +45,12 @@ class Paths:
 
     def hosts(self, span: Span) -> tuple[str, ...]:
         """Return the hosts that a communication joins, in order; () where that is not known."""
-        joined = self.joined(span)
-        if not joined and span.lane == "comm" and len(self._all) == 1:
-            joined = self._all  # wherever it goes, it goes there
+        joined = self._all if self.stays(span) else self.joined(span)
         return tuple(sorted(host for host in joined if host))
+
+    def stays(self, span: Span) -> bool:
+        """Return whether it is not known whom a communication joins, and where: there is but one host."""
+        return span.lane == "comm" and len(self._all) == 1 and not self.joined(span)
 
     def _joined(self, ranks: Iterable[int]) -> Joined:
         found: dict[str, list[int]] = {}
@@ -58,10 +60,10 @@ class Paths:
 
     def _group(self, axis: str) -> dict[int, Joined]:
         """Return the group of each rank along an axis of the mesh."""
-        known = axis in get_args(Axis) and len(self._ranks) == self._layout.world_size
+        known = axis in get_args(Axis) and len(self.ranks) == self._layout.world_size
         if known and axis not in self._groups:
             self._groups[axis] = {}
             for places in groups(self._layout, cast(Axis, axis)):
-                members = [self._ranks[place] for place in places]
+                members = [self.ranks[place] for place in places]
                 self._groups[axis] |= dict.fromkeys(members, self._joined(members))
         return self._groups.get(axis, {})

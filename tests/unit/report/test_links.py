@@ -94,6 +94,14 @@ def test_what_joins_unknown_ranks_is_laid_to_no_link(span, layout):
     assert told_by(Paths(layout, TWO_HOSTS), SPECS)(span) == ""
 
 
+def test_what_workers_and_servers_of_one_host_move_is_on_the_links_of_that_host():
+    spans = [Span(rank, "comm", "push", 0.0, 0.1, bytes=MB) for rank in range(2)]
+    layout, hosts = Layout(dp=2, mode="async"), dict.fromkeys(range(2), "node0")
+
+    assert {name: use.bytes for name, use in uses_of(spans, layout, hosts).items()} == {"rank 0": MB, "rank 1": MB}
+    assert told_by(Paths(layout, hosts), SPECS)(spans[0]) == "inside node0, 10 GB/s memory copy"
+
+
 def test_a_rank_that_ran_nowhere_breaks_nothing():
     spans = [
         Span(7, "comm", "all_reduce", 0.0, 0.1, bytes=MB),
