@@ -1,5 +1,6 @@
 """The documentation is true: its commands run, its generated pages are current, its site builds without a warning."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -12,6 +13,7 @@ import click
 import pytest
 import yaml
 
+import meshwright
 from docsite import tutorials
 from docsite.benchmarks import MAX_ROWS, benchmarks_page
 from docsite.box import box_page, output_of, samples
@@ -220,6 +222,16 @@ def test_the_box_names_every_mechanism_of_the_field():
         if name.lower() not in page
     ]
     assert missing == []
+
+
+def test_the_python_reference_names_what_there_is_and_every_public_call():
+    page = (ROOT / "docs" / "reference.md").read_text()
+    listed = re.findall(r"^::: ([\w.]+)\n(?:    options:\n      members: \[(.*)\]\n)?", page, re.MULTILINE)
+    members = {module: [name for name in names.split(", ") if name] for module, names in listed}
+
+    for module, names in members.items():
+        assert [name for name in names if not hasattr(importlib.import_module(module), name)] == [], module
+    assert set(meshwright.__all__) - {"__version__"} <= set(members["meshwright.parallel.api"])
 
 
 def test_the_comparison_says_of_every_peer_when_to_take_it_and_where_we_fall_short():
