@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..layout import Layout
 from .places import Axis, groups, placed, positions
 
-_KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters  # torch 2.13; 2.11 sorts the ranks
+KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters  # torch 2.13; 2.11 sorts the ranks
 
 
 class Mesh:
@@ -87,8 +87,8 @@ class Mesh:
 
 def _new_group(ranks: list[int], timeout: timedelta | None, description: str) -> dist.ProcessGroup:
     """Return the group of these ranks, numbered in their order; torch 2.11 numbers them in ascending order only."""
-    kept: dict[str, Any] = {"sort_ranks": False} if _KEEPS_ORDER else {}
-    if not _KEEPS_ORDER and ranks != sorted(ranks):
+    kept: dict[str, Any] = {"sort_ranks": False} if KEEPS_ORDER else {}
+    if not KEEPS_ORDER and ranks != sorted(ranks):
         raise InputError(
             f"torch {torch.__version__} cannot make the group {description}: number the ranks host by host, or "
             "take torch 2.13"
@@ -106,4 +106,4 @@ def _hosts(rank: int, size: int) -> list[tuple[int, ...]]:
         return [(rank,)]
     store = dist.PrefixStore("meshwright/mesh", dist.distributed_c10d._get_default_store())
     hosts = hosts_of(exchange(store, rank, size))
-    return hosts if _KEEPS_ORDER else sorted(hosts)
+    return hosts if KEEPS_ORDER else sorted(hosts)

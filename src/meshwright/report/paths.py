@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast, get_args
 
+from ..cluster.proximity import nearest_hosts
 from ..layout import Layout
 from ..parallel.places import Axis, groups, placed
 from ..timeline import PEER, Span
@@ -13,14 +14,17 @@ _GROUP = re.compile(r"(\d{1,9}) ranks of (\w+)")  # the detail of a collective
 
 
 class Paths:
-    """The ranks of a run on their hosts; `hosts` says where each ran."""
+    """The ranks of a run on their hosts: `hosts` says where each ran, `switches` what is above a host, where known."""
 
-    def __init__(self, layout: Layout, hosts: Mapping[int, str]) -> None:
+    def __init__(
+        self, layout: Layout, hosts: Mapping[int, str], switches: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self._layout, self._hosts = layout, hosts
         by_host: dict[str, list[int]] = {}
         for rank in sorted(hosts):
             by_host.setdefault(hosts[rank], []).append(rank)
-        self.ranks = placed(by_host.values()) or list(range(layout.world_size))
+        near = nearest_hosts((ranks, (switches or {}).get(host, ())) for host, ranks in by_host.items())
+        self.ranks = placed(near) or list(range(layout.world_size))
         self._all = self._joined(self.ranks)
         self._groups: dict[str, dict[int, Joined]] = {}  # by axis, of each rank
 

@@ -36,7 +36,10 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     ranks = {span.rank for span in timelines["measured"].spans}
     predicted = on_every_rank(timelines["predicted"], plan.layout, ranks)
     hosts = folder.hosts()
-    paths, specs = Paths(plan.layout, hosts), specs_of(folder.cluster(), hosts.values(), folder.networks())
+    paths, specs = (
+        Paths(plan.layout, hosts, folder.switches()),
+        specs_of(folder.cluster(), hosts.values(), folder.networks()),
+    )
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
     comparison = compare(plan.predicted, measured, where=where)
     rows = folder.metric_rows()

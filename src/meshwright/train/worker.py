@@ -23,6 +23,7 @@ import torch.distributed as dist
 from ..backend.failures import CollectiveError
 from ..backend.flight import FLIGHT_VARIABLE
 from ..backend.group import GroupBase
+from ..backend.hosts import switches_above
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
@@ -32,6 +33,7 @@ from ..cluster.sysfs import network_bytes_per_s
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
+from ..parallel.mesh import KEEPS_ORDER
 from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
@@ -182,7 +184,7 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
     listen(folder.path, rank)
-    folder.write_rank(rank, _network_bytes_per_s())
+    folder.write_rank(rank, _network_bytes_per_s(), switches_above(os.environ) if KEEPS_ORDER else ())
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)

@@ -80,6 +80,15 @@ def test_ranks_that_a_launcher_dealt_out_in_turn_are_put_with_their_hosts():
     assert Paths(Layout(tp=2, dp=2), hosts).joined(all_reduces("2 ranks of tp")[0]) == {"a": (0, 2)}
 
 
+def test_hosts_under_one_switch_stand_together_as_in_the_mesh_of_the_run():
+    hosts = {0: "a", 1: "b", 2: "c", 3: "d"}
+    span = all_reduces("2 ranks of tp")[0]
+
+    assert Paths(Layout(tp=2, dp=2), hosts).hosts(span) == ("a", "b")
+    switches = {"a": ("leaf0",), "b": ("leaf1",), "c": ("leaf0",), "d": ("leaf1",)}
+    assert Paths(Layout(tp=2, dp=2), hosts, switches).hosts(span) == ("a", "c")
+
+
 @pytest.mark.parametrize(
     ("span", "layout"),
     [
