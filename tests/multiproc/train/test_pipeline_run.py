@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from meshwright.train.config import to_toml
-from tests.browser.chromium import Browser, missing
+from tests.browser.chromium import Browser
+from tests.browser.viewers import catapult, missing_viewers, perfetto
 from tests.multiproc.train.jobs import small_job, write_corpus
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 STEPS, MICRO_BATCHES = 4, 8
 
 
@@ -71,33 +72,16 @@ def test_an_arrow_goes_from_every_send_to_its_receive(run):
         assert arrow["ts"] <= ended[number]["ts"]
 
 
-@pytest.mark.skipif(bool(missing()), reason=missing())
-def test_the_trace_viewer_of_chrome_opens_it_with_its_arrows(run):
-    """chrome://tracing, the viewer that is built into Chromium, fed as its Load button does."""
-    text = (run[0] / "timeline.json").read_text()
-    events = trace_of(run[0])
+@pytest.mark.skipif(bool(missing_viewers()), reason=missing_viewers())
+@pytest.mark.parametrize("viewer", ["perfetto", "catapult"])
+def test_viewers_open_the_trace_with_its_arrows(run, viewer, tmp_path):
+    """Perfetto, and Catapult, which was chrome://tracing: no complaint, every span, every arrow at the right ones."""
+    text, events = (run[0] / "timeline.json").read_text(), trace_of(run[0])
     with Browser() as browser:
-        browser.driver.get("chrome://tracing")
-        browser.wait("typeof tr !== 'undefined' && !!tr.importer && !!tr.Model")
-        browser.run(
-            "const model = new tr.Model(); window.opened = null;"
-            "const importing = new tr.importer.Import(model);"
-            "importing.importTracesWithProgressDialog([arguments[0]]).then(() => { window.opened = model; });",
-            text,
-        )
-        browser.wait("!!window.opened")
-        found = browser.run(
-            "const slices = []; for (const p of opened.getAllProcesses()) for (const t of Object.values(p.threads)) "
-            "slices.push(...t.sliceGroup.slices.map((s) => s.title));"
-            "return {warnings: opened.importWarnings.map((w) => w.message), slices: slices.length, "
-            "arrows: opened.flowEvents.filter((f) => f.startSlice && f.endSlice)"
-            ".map((f) => [f.startSlice.title, f.endSlice.title])}"
-        )
+        page = tmp_path / "empty.html"
+        found = perfetto(browser, text) if viewer == "perfetto" else catapult(browser, page, text)
 
-    assert found["warnings"] == []
-    assert found["slices"] == sum(event["ph"] == "X" for event in events)
-    assert len(found["arrows"]) == sum(event["ph"] == "s" for event in events)
-    assert {tuple(ends) for ends in found["arrows"]} == {
-        ("send_activation", "recv_activation"),
-        ("send_gradient", "recv_gradient"),
-    }
+    assert found.complaints == []
+    assert found.slices == sum(event["ph"] == "X" for event in events)
+    assert len(found.arrows) == sum(event["ph"] == "s" for event in events)
+    assert set(found.arrows) == {("send_activation", "recv_activation"), ("send_gradient", "recv_gradient")}
