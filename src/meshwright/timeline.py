@@ -16,6 +16,7 @@ Lane = Literal["compute", "comm", "data", "other"]
 STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
 Interval = tuple[float, float]
 LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
+MESSAGE = "message"  # category of arrows in a Chrome trace, and of the spans in which they end
 END_US = 0.01  # before the end of a receive: an arrow at its very end belongs to the span that follows
 PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
 
@@ -141,7 +142,11 @@ def _tracks(spans: Sequence[Span]) -> list[int]:
 
 
 def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[dict[str, Any]]:
-    """Return the arrows from sends to receives: the k-th of one to the k-th of the other with the same words before."""
+    """Return the arrows from sends to receives: the k-th of one to the k-th of the other with the same words before.
+
+    An arrow ends in a span of its own inside the receive, which lasts from the send on: Perfetto turns an arrow round
+    whose end began before its start, as a receive does that waits.
+    """
     sends: dict[tuple[int, str, int, int], list[int]] = {}
     receives: dict[tuple[int, str, int, int], list[int]] = {}
     for index in sorted(range(len(spans)), key=lambda i: spans[i].start_s):
@@ -156,11 +161,17 @@ def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[
     for key, senders in sends.items():
         for sender, receiver in zip(senders, receives.get(key, []), strict=False):
             arrives = spans[receiver]
-            inside_us = min(END_US, (arrives.end_s - arrives.start_s) * 1e6 / 2)
+            inside_us = min(END_US, (arrives.end_s - max(arrives.start_s, spans[sender].start_s)) * 1e6 / 2)
             ends_us = [(spans[sender].start_s - origin) * 1e6, (arrives.end_s - origin) * 1e6 - inside_us]
             places = [(spans[i].rank, tracks[i]) for i in (sender, receiver)]
+            begun_us = (max(arrives.start_s, spans[sender].start_s) - origin) * 1e6
+            events.append(
+                {"ph": "X", "name": "message", "cat": MESSAGE, "pid": arrives.rank, "tid": tracks[receiver]}
+                | {"ts": begun_us, "dur": (arrives.end_s - origin) * 1e6 - begun_us}
+                | {"args": {"from rank": spans[sender].rank}}
+            )
             events += [
-                {"ph": phase, "name": "message", "cat": "message", "id": sender, "pid": rank, "tid": track, "ts": ts}
+                {"ph": phase, "name": "message", "cat": MESSAGE, "id": sender, "pid": rank, "tid": track, "ts": ts}
                 | ({"bp": "e"} if phase == "f" else {})
                 for phase, (rank, track), ts in zip("sf", places, ends_us, strict=True)
             ]
@@ -239,7 +250,7 @@ def parse_chrome_trace(trace: Any) -> Timeline:
                 detail=str(event["args"].get("detail", "")),
             )
             for event in trace["traceEvents"]
-            if event["ph"] == "X"
+            if event["ph"] == "X" and event["cat"] != MESSAGE
         )
         source = trace["otherData"]["source"]
     except (KeyError, TypeError, AttributeError) as error:
