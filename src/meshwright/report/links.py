@@ -88,7 +88,7 @@ def _inside(cluster: Cluster) -> tuple[float | None, str]:
     if cluster.groups:
         return cluster.groups[0].gpu_bandwidth_bytes_per_s, cluster.groups[0].gpu_link
     measured = cluster.measured.memory_bandwidth_bytes_per_s if cluster.measured else None
-    return measured, "memory copy with all ranks busy, measured" if measured else "not known"
+    return measured, "memory copy, measured" if measured else "not known"
 
 
 def told_by(paths: Paths, specs: Specs) -> Callable[[Span], str]:
@@ -212,14 +212,14 @@ def links_table(uses: Sequence[LinkUse]) -> Table | None:
             Cell(f"{use.share_of_step:.0%}", use.share_of_step),
             Cell(use.rate, use.rate_bytes_per_s),
             Cell("", "") if use.share_of_spec is None else Cell(_percent(use.share_of_spec), use.share_of_spec),
-            Cell(f"{use.text_of(use.spec_bytes_per_s)}, {use.spec}" if use.spec_bytes_per_s else use.spec),
+            Cell(use.text_of(use.spec_bytes_per_s), use.spec_bytes_per_s) if use.spec_bytes_per_s else Cell(""),
         ]
         for use in uses
     ]
     note = (
         "per direction; bytes as nccl-tests count the bus: 2(n-1)/n of the payload for an all-reduce over the n ranks "
         "of a host, and over the n hosts on their network, which is the least that it carries; a link that waits for a "
-        "slow rank counts as busy"
+        "slow rank counts as busy; spec: " + ", ".join(dict.fromkeys(use.spec for use in uses))
     )
     return table(columns, rows, title="Links in a step", sortable=True, note=note)
 
