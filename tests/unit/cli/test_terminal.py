@@ -58,7 +58,7 @@ def test_what_the_help_leaves_out_is_in_the_whole_one(path):
     assert f"all {len(options)} options" in brief
     assert named(whole) == options
     assert len(named(brief)) < len(options) - 5
-    assert "  -h, --help" in brief
+    assert re.search(r"^  (-h, )?--help ", brief, re.MULTILINE)  # click remembers how a command was first called
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
