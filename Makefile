@@ -43,10 +43,12 @@ debian:
 	apt-get install -y -qq --no-install-recommends chromium chromium-driver hwloc-nox)
 
 screenshots: $(VENV)/.ready
-	$(BIN)/meshwright train --ranks 2 --steps 60 --run-dir build/screenshots/run
+	rm -rf build/screenshots
+	$(BIN)/meshwright train --ranks 2 --steps 60 --run-dir build/screenshots/two-ranks
 	$(BIN)/meshwright emulate --nodes 2 --ranks-per-node 2 --nic 1Gbps -- $(CURDIR)/$(BIN)/python -m meshwright.train \
-	--layout pp=2,dp=2,mbs=1,schedule=1f1b --steps 20 --run-dir build/screenshots/cluster
-	$(BIN)/python -m tests.browser.screenshots build/screenshots/run build/screenshots/cluster docs/images
+	--layout pp=2,dp=2,mbs=1,schedule=1f1b --steps 20 --run-dir build/screenshots/pipeline-on-two-nodes
+	$(BIN)/python -m tests.browser.screenshots build/screenshots/two-ranks \
+	build/screenshots/pipeline-on-two-nodes docs/images
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

@@ -112,7 +112,7 @@ def _started(words: list[str], folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [program, *words[1:]], cwd=folder, capture_output=True, text=True, check=False, env=environment
     )
-    return done.returncode, done.stdout + done.stderr
+    return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
 
 def samples(folder: Path) -> None:

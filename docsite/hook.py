@@ -1,4 +1,4 @@
-"""MkDocs hook: adds the page of benchmarks, pages that the navigation does not name, and text for links out of docs."""
+"""MkDocs hook: adds generated pages, pages that the navigation does not name, and text for links out of docs."""
 
 import re
 import sys
@@ -7,7 +7,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # MkDocs loads this file alone
 
+from docsite.algorithms import algorithms_page, pictures
 from docsite.benchmarks import benchmarks_page
+from docsite.pictures import step_picture
 
 SECTION = "How it works"
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
@@ -26,10 +28,17 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the page of benchmark results, made from the results as they are."""
+    """Add the pages of benchmark results and of algorithms, made from the results and the schedules as they are."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "benchmarks.md", content=benchmarks_page()))
+    made = {
+        "benchmarks.md": benchmarks_page(),
+        "algorithms.md": algorithms_page(),
+        **pictures(),
+        "parallel-step.svg": step_picture(),
+    }
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
     return files
 
 

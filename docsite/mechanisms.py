@@ -71,7 +71,8 @@ PLUGINS = (
 SMALL = "--model llama3-8b --cluster dgx-h200 --gpus 8 --global-batch 64"
 MODEL = "--model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512"
 PARALLEL = {
-    "Data parallel, synchronous": (SMALL, "dp=8", "Every rank holds the model; gradients are summed."),
+    "Data parallel, synchronous": (SMALL, "dp=8", "Every rank holds the model; gradients are summed, and all "
+        "wait for all (BSP)."),
     "Fully sharded, ZeRO-1": (MODEL, "tp=8,pp=2,sp=1,zero=1", "Optimiser state is sharded over data-parallel ranks."),
     "Fully sharded, ZeRO-2": (MODEL, "tp=8,pp=2,sp=1,zero=2", "Gradients too."),
     "Fully sharded, ZeRO-3": (MODEL, "tp=8,sp=1,zero=3", "Parameters too, gathered when needed: 3N bytes, not 2N."),
@@ -170,6 +171,11 @@ CHAPTERS = (
             Entry(
                 "The gradients of 80 B parameters once over 200 Gb/s",
                 "meshwright collectives price direct --collective send --ranks 2 --bytes 320GB --rate 200Gbps "
+                "--alpha 0s",
+            ),
+            Entry(
+                "The same over 1600 Gb/s",
+                "meshwright collectives price direct --collective send --ranks 2 --bytes 320GB --rate 1600Gbps "
                 "--alpha 0s",
             ),
             Entry("2(P-1)/P: NVLink against the network, A100 and A800", "python examples/dgx_a100_against_a800.py"),

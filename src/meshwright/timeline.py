@@ -16,7 +16,9 @@ Lane = Literal["compute", "comm", "data", "other"]
 STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
 Interval = tuple[float, float]
 LANES: tuple[Lane, ...] = ("compute", "comm", "data", "other")
-_PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
+MESSAGE = "message"  # category of arrows in a Chrome trace, and of the spans in which they end
+END_US = 0.01  # before the end of a receive: an arrow at its very end belongs to the span that follows
+PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detail of a send and of its receive
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -140,12 +142,16 @@ def _tracks(spans: Sequence[Span]) -> list[int]:
 
 
 def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[dict[str, Any]]:
-    """Return the arrows from sends to receives: the k-th of one to the k-th of the other with the same words before."""
+    """Return the arrows from sends to receives: the k-th of one to the k-th of the other with the same words before.
+
+    An arrow ends in a span of its own inside the receive, which lasts from the send on: Perfetto turns an arrow round
+    whose end began before its start, as a receive does that waits.
+    """
     sends: dict[tuple[int, str, int, int], list[int]] = {}
     receives: dict[tuple[int, str, int, int], list[int]] = {}
     for index in sorted(range(len(spans)), key=lambda i: spans[i].start_s):
         span = spans[index]
-        match = _PEER.fullmatch(span.detail) if span.lane == "comm" else None
+        match = PEER.fullmatch(span.detail) if span.lane == "comm" else None
         if match:
             peer = int(match["peer"])
             ends = (span.rank, peer) if match["way"] == "to" else (peer, span.rank)
@@ -154,10 +160,18 @@ def _flows(spans: Sequence[Span], tracks: Sequence[int], origin: float) -> list[
     events: list[dict[str, Any]] = []
     for key, senders in sends.items():
         for sender, receiver in zip(senders, receives.get(key, []), strict=False):
-            ends_us = [(spans[sender].start_s - origin) * 1e6, (spans[receiver].end_s - origin) * 1e6]
+            arrives = spans[receiver]
+            inside_us = min(END_US, (arrives.end_s - max(arrives.start_s, spans[sender].start_s)) * 1e6 / 2)
+            ends_us = [(spans[sender].start_s - origin) * 1e6, (arrives.end_s - origin) * 1e6 - inside_us]
             places = [(spans[i].rank, tracks[i]) for i in (sender, receiver)]
+            begun_us = (max(arrives.start_s, spans[sender].start_s) - origin) * 1e6
+            events.append(
+                {"ph": "X", "name": "message", "cat": MESSAGE, "pid": arrives.rank, "tid": tracks[receiver]}
+                | {"ts": begun_us, "dur": (arrives.end_s - origin) * 1e6 - begun_us}
+                | {"args": {"from rank": spans[sender].rank}}
+            )
             events += [
-                {"ph": phase, "name": "message", "cat": "message", "id": sender, "pid": rank, "tid": track, "ts": ts}
+                {"ph": phase, "name": "message", "cat": MESSAGE, "id": sender, "pid": rank, "tid": track, "ts": ts}
                 | ({"bp": "e"} if phase == "f" else {})
                 for phase, (rank, track), ts in zip("sf", places, ends_us, strict=True)
             ]
@@ -236,7 +250,7 @@ def parse_chrome_trace(trace: Any) -> Timeline:
                 detail=str(event["args"].get("detail", "")),
             )
             for event in trace["traceEvents"]
-            if event["ph"] == "X"
+            if event["ph"] == "X" and event["cat"] != MESSAGE
         )
         source = trace["otherData"]["source"]
     except (KeyError, TypeError, AttributeError) as error:

@@ -85,6 +85,25 @@ class Browser:
             {"type": kind, "x": x, "y": y, "button": button, "buttons": buttons, "clickCount": 1},
         )
 
+    def hover(self, plot: str, name: str) -> str:
+        """Point at the first measured bar of this name in a timeline, a JavaScript expression; return what it tells."""
+        self.run(f"{plot}.scrollIntoView({{block: 'center'}})")
+        box = self.run(
+            f"const trace = {plot}.data.findIndex((t) => t.name === arguments[0] && t.marker.opacity === 1);"
+            f"const b = {plot}.querySelectorAll('.trace.bars')[trace].querySelector('path').getBoundingClientRect();"
+            "return {x: b.x + b.width / 2, y: b.y + b.height / 2}",
+            name,
+        )
+        self.mouse("mouseMoved", box["x"] - 1, box["y"])
+        self.mouse("mouseMoved", box["x"], box["y"])
+        self.wait(f"{plot}.querySelector('.hovertext')")
+        return str(self.run(f"return {plot}.querySelector('.hovertext').textContent"))
+
+    def screen(self, path: Path) -> None:
+        """Write a PNG of what the screen shows."""
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})
+        path.write_bytes(base64.b64decode(shot["data"]))
+
     def picture(self, selector: str, path: Path) -> None:
         """Write a PNG of the first element that `selector` finds."""
         box = self.run(

@@ -17,6 +17,7 @@ VIEWS = {  # by the heading of their section
     "report-timeline": "Timeline",
     "report-curves": "Loss and throughput",
 }
+TIMELINE = "document.querySelectorAll('.plot')[1]"
 CLUSTER_VIEWS = {
     "report-ranks": "Ranks",
     "report-cluster": "Cluster and links",
@@ -25,7 +26,7 @@ CLUSTER_VIEWS = {
 
 
 def main(run: Path, cluster_run: Path, folder: Path) -> None:
-    """Write the pictures, light; the timeline in the dark too, and the first screen as a phone shows it."""
+    """Write the pictures, light; a timeline in the dark with the mouse over a bar; the first screen of a phone."""
     if missing():
         raise InputError(missing())
     page, cluster_page = written(run), written(cluster_run)
@@ -37,11 +38,12 @@ def main(run: Path, cluster_run: Path, folder: Path) -> None:
             for name, heading in views.items():
                 browser.picture(section(browser, heading), folder / f"{name}.png")
         browser.view(width=1000, dark=True)
-        browser.open(page)
-        browser.picture(section(browser, "Timeline"), folder / "report-timeline-dark.png")
+        browser.open(cluster_page)
+        browser.hover(TIMELINE, "recv_activation")
+        browser.screen(folder / "report-timeline-dark.png")
         browser.view(width=390)
         browser.open(page)
-        browser.picture("header", folder / "report-phone.png")
+        browser.screen(folder / "report-phone.png")
 
 
 def written(run: Path) -> Path:

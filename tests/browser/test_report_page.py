@@ -9,6 +9,7 @@ from tests.runs import fake_run
 
 pytestmark = pytest.mark.slow
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>"
+DRAWN = ("name", "x", "y", "z", "base", "text", "hovertext")  # what a trace shows
 TIMELINE = "document.querySelectorAll('.plot')[1]"
 
 
@@ -62,21 +63,23 @@ def test_the_page_asks_for_nothing_but_itself(shown, page):
     assert [name for name in asked if not name.startswith("data:")] == []
 
 
-def test_hovering_over_a_bar_tells_what_it_is_its_bytes_and_rate(shown):
-    shown.run(f"{TIMELINE}.scrollIntoView({{block: 'center'}})")
-    box = shown.run(
-        f"const trace = {TIMELINE}.data.findIndex((t) => t.name === 'all_reduce' && t.marker.opacity === 1);"
-        f"const b = {TIMELINE}.querySelectorAll('.trace.bars')[trace].querySelector('path').getBoundingClientRect();"
-        "return {x: b.x + b.width / 2, y: b.y + b.height / 2}"
-    )
-    shown.mouse("mouseMoved", box["x"] - 1, box["y"])
-    shown.mouse("mouseMoved", box["x"], box["y"])
-    shown.wait(f"{TIMELINE}.querySelector('.hovertext')")
-    text = shown.run(f"return {TIMELINE}.querySelector('.hovertext').textContent")
+def test_no_button_of_a_figure_sends_its_data_anywhere(shown):
+    titles = shown.run("return [...document.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title)")
+    servers = shown.run("return [...document.querySelectorAll('.plot')].map((plot) => plot._context.plotlyServerURL)")
+
+    known = {"Download plot as a PNG", "Download plot as a png", "Zoom", "Pan", "Zoom in", "Zoom out", "Autoscale"}
+    assert "Zoom" in titles
+    assert set(titles) - known == {"Reset axes"}
+    assert set(servers) == {""}
+
+
+def test_hovering_over_a_bar_tells_what_it_is_its_bytes_link_and_rate(shown):
+    text = shown.hover(TIMELINE, "all_reduce")
 
     assert "all_reduce" in text
     assert "MiB" in text
     assert "GB/s of payload" in text
+    assert "network node0-node1, 1 Gb/s" in text
 
 
 def test_dragging_over_the_timeline_zooms_in(shown):
@@ -105,14 +108,33 @@ def test_every_number_on_the_page_is_the_one_in_the_json(shown, page):
         "return [...document.querySelectorAll('td')].map((cell) => [cell.dataset.value ?? null, cell.textContent])"
     )
     figures = shown.run(
-        "return [...document.querySelectorAll('.plot')].map((plot) => plot.data.map((t) => [t.name ?? '', t.y ?? t.z]))"
+        "return [...document.querySelectorAll('.plot')].map((plot) => "
+        "plot.data.map((trace) => arguments[0].map((key) => trace[key] ?? null)))",
+        DRAWN,
     )
 
     tables = [cell for block in blocks if block["type"] == "table" for row in block["rows"] for cell in row]
     drawn = [block for block in blocks if block["type"] == "figure"]
     expected = [[None if cell.get("value") is None else str(cell["value"]), cell["text"]] for cell in tables]
     assert cells == expected
-    assert figures == [[[t.get("name", ""), t.get("y", t.get("z"))] for t in block["traces"]] for block in drawn]
+    assert figures == [[[trace.get(key) for key in DRAWN] for trace in block["traces"]] for block in drawn]
+    assert len(cells) > 100
+    assert len(figures) >= 5
+
+
+def test_every_sentence_on_the_page_is_the_one_in_the_json(shown, page):
+    data = json.loads(page.with_suffix(".json").read_text())
+    blocks = [block for section in data["sections"] for block in section["blocks"]]
+    texts = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
+    read = "return new DOMParser().parseFromString(arguments[0], 'image/svg+xml').documentElement.textContent"
+
+    assert shown.run(texts, ".verdict") == [data["verdict"]]
+    assert shown.run(texts, "h2") == [section["heading"] for section in data["sections"]]
+    assert shown.run(texts, ".note") == [block["note"] for block in blocks if block.get("note")]
+    assert shown.run(texts, "li") == [item for block in blocks if block["type"] == "lines" for item in block["items"]]
+    drawings = [block["svg"] for block in blocks if block["type"] == "drawing"]
+    assert shown.run(texts, ".drawing svg") == [shown.run(read, svg) for svg in drawings]
+    assert "Gb/s" in shown.run(texts, ".drawing svg")[0]
 
 
 def test_a_click_on_a_heading_sorts_and_another_turns_the_order(shown):

@@ -1,5 +1,6 @@
 """The documentation is true: its commands run, its generated pages are current, its site builds without a warning."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -12,13 +13,15 @@ import click
 import pytest
 import yaml
 
+import meshwright
+from docsite import tutorials
 from docsite.benchmarks import MAX_ROWS, benchmarks_page
 from docsite.box import box_page, output_of, samples
 from meshwright import cli
 
 pytestmark = pytest.mark.timeout(180)  # on a busy machine the first import of torch alone takes most of a minute
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("meshwright", "python", "python3", "make", "torchrun", "srun", "sbatch", "kubectl")
+PROGRAMS = ("meshwright", "python", "python3", "pip", "pipx", "make", "torchrun", "srun", "sbatch", "kubectl")
 RUN = {"topo", "collectives", "report", "plan", "simulate", "validate", "checkpoint"}  # in seconds, writing only files
 REFUSED = {"meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 --layout tp=16,pp=4"}
 SOURCES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -68,6 +71,8 @@ def test_a_command_of_the_documentation_is_understood(words, page, folder, monke
     elif parts[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(parts[1:]) <= set(targets)
+    elif parts[0] in {"pip", "pipx"}:
+        assert parts[1:] == ["install", "."]
     elif parts[1] == "-c":
         compile(parts[2], page, "exec")  # the page of mechanisms runs it
     elif "-m" in parts:
@@ -108,19 +113,42 @@ def test_what_is_in_the_box_is_what_the_commands_print():
     assert without_predictions(page) == without_predictions(made), "run `python -m docsite`"
 
 
+FIGURE = r"[\d.,]+(?:e[+-]?\d+)?(?: ?(?:[num]?s|[KMGTP]?i?B(?:/s)?|[KMGTPE]?FLOP(?:/s)?|years|%))?"
+
+
+def without_figures(text: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(FIGURE, "#", text))
+
+
 def without_predictions(page: str) -> str:
     """Leave out the figures that the planner predicts: they move with its constants, their names and order do not.
 
     Nor does it matter whether the simulator found a compiler.
     """
     blocks = re.split(r"(?m)^(?=\$ )", re.sub(r"(?m)^method .*\n", "", page))
-    figure = r"[\d.,]+(?:e[+-]?\d+)?(?: ?(?:[num]?s|[KMGTP]?i?B(?:/s)?|[KMGTPE]?FLOP(?:/s)?|years|%))?"
     return "".join(
-        re.sub(r"\s+", " ", re.sub(figure, "#", block))
-        if block.startswith(("$ meshwright plan", "$ python"))
-        else block
-        for block in blocks
+        without_figures(block) if block.startswith(("$ meshwright plan", "$ python")) else block for block in blocks
     )
+
+
+SHOWN = [(path.stem, shown) for path in tutorials.pages() for shown in tutorials.shown(path.read_text())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "shown"), [(page, shown) for page, shown in SHOWN if shown.repeats], ids=str)
+def test_a_tutorial_shows_what_the_command_prints(page, shown, folder):
+    made = tutorials.first_lines(output_of(shown.command, folder), shown.lines)
+    predicted = shown.command.startswith(("meshwright plan", "python"))
+
+    assert (without_figures(made) if predicted else made) == (
+        without_figures(shown.output) if predicted else shown.output
+    ), "run `python -m docsite --quick`"
+
+
+def test_every_tutorial_shows_output_and_what_differs_each_time_is_run_by_its_own_test():
+    assert {page for page, _ in SHOWN} == {path.stem for path in tutorials.pages()}
+    assert [shown.command for _, shown in SHOWN if not shown.output] == []
+    assert [shown.command for _, shown in SHOWN if not shown.repeats and "python examples/" not in shown.command] == []
 
 
 def test_the_benchmarks_page_holds_every_result_as_written():
@@ -169,12 +197,14 @@ MECHANISMS = {
         "halving-doubling, Double binary tree, Hierarchical, busbw, alpha, beta, fused into buckets"
     ),
     "ways to parallelise": (
-        "Data parallel, synchronous, Data parallel, asynchronous, staleness, local SGD, DiLoCo, PowerSGD, "
+        "Data parallel, synchronous, BSP, Data parallel, asynchronous, staleness, local SGD, DiLoCo, PowerSGD, "
         "int8, ZeRO-1, ZeRO-2, ZeRO-3, GPipe, 1F1B, interleaved, zero-bubble, Tensor parallel, Sequence "
         "parallel, Context parallel, Expert parallel, Hybrid, Recomputation, hidden comm, Linear scaling, "
         "micro-batches"
     ),
-    "sizing": ("FLOPs of a step, MFU, bytes a parameter, gradients of 80 B, token budget, 2(P-1)/P, a layer"),
+    "sizing": (
+        "FLOPs of a step, MFU, bytes a parameter, gradients of 80 B, 1600 Gb/s, token budget, 2(P-1)/P, a layer"
+    ),
     "discovery": (
         "nvidia-smi topo -m, NVML, sysfs, PCIe, NUMA, lstopo, NCCL's topology XML, InfiniBand, rocm-smi, "
         "scontrol, net plugins, NV2, PHB, NV12, NV18"
@@ -192,6 +222,29 @@ def test_the_box_names_every_mechanism_of_the_field():
         if name.lower() not in page
     ]
     assert missing == []
+
+
+def test_the_python_reference_names_what_there_is_and_every_public_call():
+    page = (ROOT / "docs" / "reference.md").read_text()
+    listed = re.findall(r"^::: ([\w.]+)\n(?:    options:\n      members: \[(.*)\]\n)?", page, re.MULTILINE)
+    members = {module: [name for name in names.split(", ") if name] for module, names in listed}
+
+    for module, names in members.items():
+        assert [name for name in names if not hasattr(importlib.import_module(module), name)] == [], module
+    assert set(meshwright.__all__) - {"__version__"} <= set(members["meshwright.parallel.api"])
+
+
+def test_the_comparison_says_of_every_peer_when_to_take_it_and_where_we_fall_short():
+    page = (ROOT / "docs" / "compared.md").read_text()
+    taken, beside, rest = (part for part in re.split(r"(?m)^## |^\| you want to.*$", page)[1:4])
+    names = ("torchtitan", "Megatron-Core", "DeepSpeed", "NCCL", "Gloo", "MSCCL", "Calculon", "ASTRA-sim", "Primus")
+
+    for name in (*names, "nccl-tests"):
+        assert re.search(rf"\| [^|]*{name}[^|]* \|$", taken, re.MULTILINE), name
+        assert re.search(rf"^\| {name}\b", beside, re.MULTILINE), name
+        assert re.search(rf"\*\*[^*]*{name}[^*]*\*\*", beside), name
+    assert rest.startswith("Where Meshwright falls short")
+    assert rest.count("\n- ") >= 5
 
 
 def test_the_batch_script_is_one_that_bash_reads_and_slurm_knows():
@@ -216,6 +269,7 @@ def test_the_manifest_is_yaml_whose_pods_find_each_other():
     assert (service["kind"], service["apiVersion"]) == ("Service", "v1")
     assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
     assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"]
@@ -248,5 +302,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "tutorials" / "slow.html").exists()
-    assert "http" not in re.findall(r'<script[^>]*src="([^"]*)"', (tmp_path / "site" / "index.html").read_text())
+    site = tmp_path / "site"
+    assert (site / "tutorials" / "slow.html").exists()
+    assert (site / "algorithms" / "all_reduce-ring.svg").exists()
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]* (?:src|href)="([^"]*)"', page.read_text())
+        assert [address for address in loaded if re.match(r"(?:https?:)?//", address)] == [], page.name
+        assert loaded

@@ -37,6 +37,7 @@ ELSEWHERE = {  # needs what a test has not, or is run by another; parsed by `tes
     "torchrun --nnodes": "two machines; tests/multiproc/train/test_torchrun.py runs it on one",
     "torchrun --nproc-per-node 8 -m meshwright -- bench --backend nccl": "eight GPUs",
     "make": "CI",
+    "pip": "tests/external/test_packaging.py installs wheel and sdist; both need the network for the dependencies",
     "python -c": "tests/external/test_docs.py, with the page of mechanisms",
     "python -m benchmarks": "run below, by every name that a page has",
     "python examples": "tests/multiproc/test_examples.py",

@@ -56,16 +56,16 @@ def test_the_sdist_holds_what_builds_it_and_no_more_than_the_tree(built):
     assert not [name for name in names if name.startswith((".venv", "runs/", "build/"))]
 
 
-def test_the_wheel_works_where_nothing_of_the_tree_is(built, tmp_path):
-    """Install without dependencies into a fresh environment that borrows the libraries of this one."""
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+def test_it_works_where_nothing_of_the_tree_is(built, tmp_path, kind):
+    """Install without dependencies, as pip and pipx do, into a fresh environment that borrows the libraries of this."""
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
-    wheel = next(built.glob("*.whl"))
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel,
-        cwd=tmp_path)  # fmt: skip
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
     libraries = Path(pytest.__file__).parents[1]
     (site / "borrowed.pth").write_text(f"{libraries}\n")  # after the environment's own packages
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed", "--quiet")
+    run(sys.executable, "-m", "pip", "--python", python, "install", *options, next(built.glob(kind)), cwd=tmp_path)
     command = tmp_path / "env" / "bin" / "meshwright"
 
     where = run(python, "-I", "-c", "import meshwright; print(meshwright.__file__)", cwd=tmp_path).strip()
@@ -73,6 +73,14 @@ def test_the_wheel_works_where_nothing_of_the_tree_is(built, tmp_path):
     assert "Commands:" in run(command, "--help", cwd=tmp_path)
     assert "NVLink" in run(command, "topo", "--catalogue", "nvlink", cwd=tmp_path)
     assert "proved" in run(command, "collectives", "verify", "ring", "--ranks", 4, cwd=tmp_path)
+
+
+def test_the_extras_are_those_of_the_readme():
+    named = re.search(r"Extras: (.*?)\.\n", (ROOT / "README.md").read_text(), re.DOTALL)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert set(re.findall(r"`(\w+)`", named[1])) == set(project["optional-dependencies"])
+    assert project["scripts"] == {"meshwright": "meshwright.cli:main"}
 
 
 def test_whatever_the_package_imports_is_declared():

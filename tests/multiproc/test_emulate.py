@@ -130,6 +130,23 @@ def test_an_interrupt_reaches_the_ranks_and_ends_the_run():
     assert run.returncode == 7
 
 
+def test_the_json_of_an_emulation_and_of_a_fault_in_it_is_all_that_they_print():
+    cluster = command_line("--nodes", "2", "--json", "--", "sh", "-c", "echo up; exec sleep 1000")
+    with subprocess.Popen(cluster, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        ready = run.stderr.readline()
+        assert [run.stderr.readline()[-3:] for _ in range(2)] == ["up\n"] * 2
+        name = ready.split("emulation ")[1].split()[0]
+        fault = subprocess.run(
+            command_line("fault", "--id", name, "--json", "kill", "rank1"), capture_output=True, text=True, check=True
+        )
+        out, _ = run.communicate(timeout=30)
+
+    assert json.loads(fault.stdout)["id"] == int(name)
+    ended = json.loads(out)
+    assert ended["spec"]["nodes"] == 2
+    assert ended["worst"] == run.returncode != 0
+
+
 def test_one_failure_ends_the_others(tmp_path):
     script = '[ "$RANK" = 0 ] && exit 5; sleep 1000'
     run = subprocess.run(command_line("--nodes", "2", "--stop-after", "0.1", "--", "sh", "-c", script))

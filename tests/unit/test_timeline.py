@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.timeline import Span, Timeline, chrome_trace, intervals, length_s, overlap_s, union
+from meshwright.timeline import Span, Timeline, chrome_trace, intervals, length_s, overlap_s, parse_chrome_trace, union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -47,7 +47,22 @@ def test_an_arrow_goes_from_each_send_to_its_receive():
     )
     flows = [e for e in chrome_trace(Timeline(spans, "simulated"))["traceEvents"] if e["ph"] in "sf"]
 
-    assert [(e["ph"], e["pid"], e["ts"], e["id"]) for e in flows] == [("s", 0, 0.0, 0), ("f", 1, 1.5e6, 0)]
+    assert [(e["ph"], e["pid"], e["ts"], e["id"]) for e in flows] == [("s", 0, 0.0, 0), ("f", 1, 1.5e6 - 0.01, 0)]
+
+
+def test_an_arrow_ends_in_a_span_that_began_no_sooner_than_it_did():
+    """Perfetto would turn it round otherwise; the spans that come back are those that were written."""
+    spans = (
+        Span(0, "comm", "send", 2.0, 2.5, bytes=8, detail="round 0 to 1"),
+        Span(1, "comm", "recv", 0.0, 3.0, bytes=8, detail="round 0 from 0"),
+    )
+    trace = chrome_trace(Timeline(spans, "simulated"))
+    (message,) = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "message"]
+
+    assert (message["pid"], message["tid"]) == (1, 1)
+    assert (message["ts"], message["dur"]) == (2e6, 1e6)
+    assert message["args"] == {"from rank": 0}
+    assert parse_chrome_trace(trace).spans == spans
 
 
 def test_spans_that_overlap_stand_on_tracks_of_their_own():

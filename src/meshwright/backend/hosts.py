@@ -11,6 +11,7 @@ from typing import Protocol
 import psutil
 import torch.distributed as dist
 
+from ..cluster.proximity import nearest_hosts
 from ..errors import InputError
 
 INTERFACE_VARIABLE = "MESHWRIGHT_INTERFACE"
@@ -97,17 +98,9 @@ def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
     A ring over the hosts in this order crosses each switch's uplink once each way.
     """
     groups: dict[str, list[Member]] = {}
-    first: dict[tuple[str, ...], int] = {}  # of each switch, named with those above it, the lowest rank below
     for member in members:
         groups.setdefault(member.identity, []).append(member)
-        for level in range(len(member.switches)):
-            first.setdefault(member.switches[: level + 1], member.rank)
-
-    def near(host: list[Member]) -> tuple[int, ...]:
-        above = host[0].switches
-        return (*(first[above[: level + 1]] for level in range(len(above))), host[0].rank)
-
-    return [tuple(member.rank for member in host) for host in sorted(groups.values(), key=near)]
+    return nearest_hosts(([member.rank for member in host], host[0].switches) for host in groups.values())
 
 
 def _member(rank: int, text: bytes) -> Member:

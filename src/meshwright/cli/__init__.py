@@ -12,17 +12,17 @@ from ..errors import InputError, MeshwrightError
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
     "train": "Plan, run and verify a training job. The main command.",
-    "plan": "Rank the ways of splitting a model over a cluster; price one; solve for the network that is needed.",
-    "report": "Write the page of a run, of two runs, or of a trace: predicted beside measured.",
-    "collectives": "List, verify, draw, price, export and import collective schedules.",
-    "bench": "Measure links, collectives, compute and memory; fit alpha and beta; judge them against the spec.",
-    "simulate": "A collective or a training step on every link of a cluster, up to 100,000 devices.",
-    "topo": "Show devices, links, NUMA and bottlenecks of this machine or of a saved dump; the hardware catalogue.",
-    "validate": "The planner against a table of measured runs, published or your own.",
-    "emulate": "A cluster in a box: run a command in it, break its links and ranks.",
+    "plan": "Rank ways to split a model, price one, solve for the network.",
+    "report": "The page of a run, of two or of a trace: predicted, measured.",
+    "collectives": "List, verify, draw, price, export and import schedules.",
+    "bench": "Measure links, collectives, compute and memory; judge them.",
+    "simulate": "A collective or a step, link by link, on up to 100,000 devices.",
+    "topo": "Devices, links, bottlenecks, here or saved; the catalogue.",
+    "validate": "The planner against measured runs, published or your own.",
+    "emulate": "A cluster in a box: run a command in it, break links and ranks.",
     "checkpoint": "Verify, show and convert checkpoints (Hugging Face in and out).",
     "completion": "Print or install the completion of bash, zsh or fish.",
-    "doctor": "Why is it slow, why does it hang: interfaces, ports, memory, versions, stuck ranks.",
+    "doctor": "Why is it slow, why does it hang, which rank is stuck?",
 }
 
 

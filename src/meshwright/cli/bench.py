@@ -8,16 +8,26 @@ from typing import Any
 import click
 
 from ..bench.table import DTYPES
+from .brief import Brief
+
+OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", "save", "html", "as_json")
 
 
-@click.command("bench", epilog="Example: meshwright bench all_reduce --ranks 4 --max 64M --save cluster.json")
+@click.command(
+    "bench",
+    cls=Brief,
+    often=OFTEN,
+    epilog="Example: meshwright bench all_reduce --ranks 4 --max 64M --save cluster.json",
+)
 @click.argument("what", nargs=-1)
-@click.option("--backend", default="gloo", show_default=True, help="gloo, meshwright, nccl or mpi.")
-@click.option("--ranks", default=2, show_default=True, help="Ranks to start here (under torchrun: its own).")
-@click.option("--min", "smallest", default="1K", show_default=True, help="Smallest size.")
-@click.option("--max", "largest", default="128M", show_default=True, help="Largest size.")
-@click.option("--factor", default=2, show_default=True, help="Each size is so many times the one before.")
-@click.option("--time", "budget", default="0.25", show_default=True, help="Seconds to spend on a size.")
+@click.option("--backend", metavar="NAME", default="gloo", show_default=True, help="gloo, meshwright, nccl or mpi.")
+@click.option(
+    "--ranks", metavar="N", default=2, show_default=True, help="Ranks to start here (under torchrun: its own)."
+)
+@click.option("--min", "smallest", metavar="SIZE", default="1K", show_default=True, help="Smallest size.")
+@click.option("--max", "largest", metavar="SIZE", default="128M", show_default=True, help="Largest size.")
+@click.option("--factor", metavar="N", default=2, show_default=True, help="Each size is so many times the one before.")
+@click.option("--time", "budget", metavar="TIME", default="0.25", show_default=True, help="Seconds to spend on a size.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float", show_default=True)
 @click.option("--from", "source", metavar="FILE", help="Read a table: nccl-tests output or CSV.")
 @click.option("--node", metavar="NAME", help="Hold the result against this node type of the catalogue.")

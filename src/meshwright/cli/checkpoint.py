@@ -69,22 +69,26 @@ def show(path: Path, tensors: bool, as_json: bool) -> int:
 @command.command(epilog="Example: meshwright checkpoint convert runs/20260101-120000 exported/")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
-def convert(source: Path, target: Path) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+def convert(source: Path, target: Path, as_json: bool) -> int:
     """Turn a checkpoint into a folder that `transformers` loads (LlamaForCausalLM), or such a folder into a checkpoint.
 
     Which way is seen from SOURCE: a folder with config.json and no manifest is Hugging Face's. A run starts from an
     imported one with `--set train.start_from=TARGET`.
     """
+    from ..files import to_json
     from ..train.checkpoint.huggingface import export, import_model
     from ..train.checkpoint.manifest import read_manifest
 
     if (source / "config.json").exists():
-        manifest = import_model(source, target)
-        click.echo(f"{target}: {len(manifest.tensors)} tensors; --set train.start_from={target} starts from them")
-        return 0
-    found = _all(source)[0]
-    files = export(found, read_manifest(found), target)
-    click.echo(f"{target}: {', '.join(files)}")
+        tensors = len(import_model(source, target).tensors)
+        facts: dict[str, Any] = {"checkpoint": str(target), "tensors": tensors}
+        text = f"{target}: {tensors} tensors; --set train.start_from={target} starts from them"
+    else:
+        found = _all(source)[0]
+        files = export(found, read_manifest(found), target)
+        facts, text = {"folder": str(target), "files": files}, f"{target}: {', '.join(files)}"
+    click.echo(to_json(facts) if as_json else text)
     return 0
 
 

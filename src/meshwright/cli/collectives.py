@@ -27,7 +27,7 @@ COLLECTIVE = click.option(
     "--collective",
     type=click.Choice(COLLECTIVES),
     metavar="NAME",
-    help=f"Default: all_reduce. Others: {', '.join(name for name in COLLECTIVES if name != 'all_reduce')}.",
+    help="Default: all_reduce. `collectives list` has the others.",
 )
 
 
@@ -36,13 +36,19 @@ def one_schedule(function: F) -> F:
     for option in reversed(
         (
             click.argument("name", required=False),
-            click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks."),
+            click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Number of ranks."),
             COLLECTIVE,
-            click.option("--root", type=int, default=0, show_default=True, help="Root, or sender."),
-            click.option("--target", type=int, help="Receiver of a send or signal."),
-            click.option("--ranks-per-node", type=click.IntRange(min=1), help="For hierarchical algorithms."),
-            click.option("--xml", type=click.Path(path_type=Path), help="An MSCCL XML file instead of NAME."),
-            click.option("--file", type=click.Path(path_type=Path), help="A schedule as text or .json, instead."),
+            click.option("--root", metavar="N", type=int, default=0, show_default=True, help="Root, or sender."),
+            click.option("--target", metavar="N", type=int, help="Receiver of a send or signal."),
+            click.option(
+                "--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="For hierarchical algorithms."
+            ),
+            click.option(
+                "--xml", metavar="FILE", type=click.Path(path_type=Path), help="An MSCCL XML file instead of NAME."
+            ),
+            click.option(
+                "--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule as text or .json, instead."
+            ),
         )
     ):
         function = option(function)
@@ -110,13 +116,13 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
 
 @command.command("price", epilog="Example: meshwright collectives price ring --ranks 8 --bytes 64M")
 @one_schedule
-@click.option("--bytes", "sizes", required=True, help="Payload, such as 25MiB; several with commas.")
-@click.option("--cluster", type=click.Path(path_type=Path), help="A cluster file: its links are priced.")
-@click.option("--rate", help="Bandwidth between any two ranks (inside a node), such as 10GB/s.")
-@click.option("--alpha", help="Latency of a message, such as 5us.")
-@click.option("--inter", help="Bandwidth of each NIC of a node, such as 400Gbps; needs --ranks-per-node.")
-@click.option("--inter-alpha", help="Latency of a message between nodes. Default: --alpha.")
-@click.option("--nics", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
+@click.option("--bytes", "sizes", metavar="SIZE", required=True, help="Payload: 25MiB, or several with commas.")
+@click.option("--cluster", metavar="FILE", type=click.Path(path_type=Path), help="Its links are priced.")
+@click.option("--rate", metavar="RATE", help="Between any two ranks, or inside a node (10GB/s).")
+@click.option("--alpha", metavar="TIME", help="Latency of a message (5us).")
+@click.option("--inter", metavar="RATE", help="Of each NIC (400Gbps); needs --ranks-per-node.")
+@click.option("--inter-alpha", metavar="TIME", help="Between nodes. Default: --alpha.")
+@click.option("--nics", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
 @JSON
 def price_(
     sizes: str, cluster: Path | None, rate: str | None, alpha: str | None, inter: str | None, inter_alpha: str | None,

@@ -15,11 +15,12 @@ from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import to_json
 from ..units import format_network_rate, parse_rate
+from .brief import Brief
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
 
 
-class _CommandAfterDashes(click.Group):
+class _CommandAfterDashes(Brief, click.Group):
     """A group that can also be called as itself: everything after `--` is the command to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -39,34 +40,35 @@ class _CommandAfterDashes(click.Group):
 
 @click.group(
     cls=_CommandAfterDashes,
+    often=("nodes", "ranks_per_node", "nic", "cluster_file", "per_node", "as_json"),
     invoke_without_command=True,
     subcommand_metavar="-- COMMAND",
-    epilog="Example: meshwright emulate --nodes 2 --ranks-per-node 4 --nic 1Gbps -- python train.py",
+    epilog="Example: meshwright emulate --nodes 2 --nic 1Gbps -- python train.py",
 )
-@click.option("--nodes", type=int, help="Emulated machines.  [default: 2, or those of --cluster]")
+@click.option("--nodes", metavar="N", type=int, help="Emulated machines.  [default: 2, or the cluster's]")
 @click.option(
-    "--ranks-per-node", type=int, help="Copies of COMMAND on each.  [default: 1, or accelerators of --cluster]"
+    "--ranks-per-node",
+    metavar="N",
+    type=int,
+    help="Copies of COMMAND.  [default: 1, or the cluster's GPUs]",
 )
-@click.option(
-    "--cluster", "cluster_file", metavar="FILE", help="Take nodes, topology and ratios of rates from a Cluster."
-)
+@click.option("--cluster", "cluster_file", metavar="FILE", help="Nodes, topology and ratios of rates.")
 @click.option("--carry", metavar="RATE", help="With --cluster: what this machine can move.  [default: measured]")
-@click.option("--nic", metavar="RATE", help="Rate of each NIC, each way, such as 1Gbps.  [default: unlimited]")
+@click.option("--nic", metavar="RATE", help="Of each NIC, each way (1Gbps).  [default: unlimited]")
 @click.option("--intra", metavar="RATE", help="Rate of a node's loopback.  [default: unlimited]")
 @click.option("--topology", type=click.Choice(["star", "fat-tree"]), help="[default: star]")
 @click.option("--oversubscription", type=float, help="Of a fat-tree's leaves.  [default: 1]")
-@click.option("--nodes-per-leaf", type=int, help="In a fat-tree.  [default: 2]")
+@click.option("--nodes-per-leaf", metavar="N", type=int, help="In a fat-tree.  [default: 2]")
 @click.option("--mtu", default=9000, show_default=True)
 @click.option("--per-node", is_flag=True, help="Run COMMAND once a node, not once a rank.")
 @click.option("--stop-after", type=float, metavar="SECONDS", help="Time the others have when one fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print the end as JSON; output goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> int:
-    """Build a cluster of network namespaces on this machine and run COMMAND on every rank of it.
+    """Run COMMAND on every rank of a cluster of network namespaces.
 
-    Exits with the worst exit code of the ranks. Everything is taken down at the end, however it comes.
-
-    When a rank fails, the others have 10 seconds before they are ended, and with --per-node all the time they want.
+    Exits with the worst exit code of the ranks, and takes everything down, however it ends. When a rank fails, the
+    others have 10 seconds (with --per-node as long as they want).
     """
     if ctx.invoked_subcommand is not None:
         return 0
@@ -121,7 +123,7 @@ def _sentence(wanted: EmulationSpec) -> str:
 @command.command("list", epilog="Example: meshwright emulate list --json")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_running(as_json: bool) -> int:
-    """Print the emulations that run on this machine, and what runs in them."""
+    """Print the emulations that run here, and what runs in them."""
     found = [{"id": entry.owner_pid, **ask(entry.folder, {"op": "status"})} for entry in state.running(state.root())]
     if as_json:
         click.echo(to_json(found))

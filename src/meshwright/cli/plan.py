@@ -10,17 +10,20 @@ import msgspec
 from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
+from .brief import Brief
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
+    from ..layout import Layout
     from ..plan.cost import Setting
     from ..plan.inverse import Need, Solution
     from ..plan.request import Request
     from ..plan.study import Row
     from ..report.curve import Mark
+    from ..timeline import Timeline
     from ..workload.models import Model
 
 EXAMPLES = """\b
@@ -29,7 +32,13 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 """
 
 
-@click.command("plan", epilog=EXAMPLES)
+OFTEN = (
+    *("model_name", "cluster", "gpus", "global_batch", "layout", "inter", "target_mfu", "compare", "scaling"),
+    *("params", "html", "as_json"),
+)
+
+
+@click.command("plan", cls=Brief, often=OFTEN, epilog=EXAMPLES)
 @click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")
@@ -412,7 +421,26 @@ def _write(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequ
         from ..report.planned import plan_page
 
         where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
-        write_page(page, plan_page(plan, title=where))
+        timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
+        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
+
+
+def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":
+    """Return the simulated step of a layout, or why the simulator cannot hold it."""
+    from ..plan.simulated import simulate_plan
+
+    try:
+        return simulate_plan(setting, layout)
+    except InputError as error:
+        return str(error)
+
+
+def _one_node(cluster: "Cluster") -> "Cluster":
+    """Return the first node of a cluster with its devices and links, for a drawing."""
+    from ..cluster.expand import expanded
+
+    group = msgspec.structs.replace(cluster.groups[0], count=1)
+    return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
 
 
 def _guarded(path: Path, write: Callable[[], None]) -> None:

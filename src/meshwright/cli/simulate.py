@@ -13,6 +13,7 @@ from ..collectives.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
 from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from .brief import Brief
 
 if TYPE_CHECKING:
     from ..simulate.problem import Disturbance
@@ -22,8 +23,16 @@ if TYPE_CHECKING:
 MOST_ARROWS = 500_000  # spans of a trace; browsers do not open larger ones
 
 
+OFTEN = (
+    *("collective", "algorithm", "ranks", "size", "model", "layout", "gpus", "global_batch", "cluster", "fabric"),
+    *("trace", "as_json"),
+)
+
+
 @click.command(
     "simulate",
+    cls=Brief,
+    often=OFTEN,
     epilog="Example: meshwright simulate --collective all_reduce --algorithm ring --ranks 64 --bytes 1GiB"
     " --cluster dgx-h100",
 )

@@ -11,15 +11,21 @@ import msgspec
 
 from ..errors import InputError
 
+BACKENDS = ("auto", "gloo", "meshwright", "nccl")
+
 
 @click.command(epilog="Example: meshwright train job.toml --ranks 2 --set train.steps=200")
 @click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/DATE-TIME.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run of this folder.")
-@click.option("--ranks", type=click.IntRange(min=1), help="Processes on this machine. Default: the planner chooses.")
-@click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
-@click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
-@click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
+@click.option(
+    "--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/DATE-TIME."
+)
+@click.option("--resume", metavar="DIR", type=click.Path(path_type=Path), help="Go on with the run of this folder.")
+@click.option(
+    "--ranks", metavar="N", type=click.IntRange(min=1), help="Processes on this machine. Default: the planner chooses."
+)
+@click.option("--layout", metavar="LAYOUT", help='How the step is split, such as "dp=2,mbs=4".')
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Optimiser steps.")
+@click.option("--backend", metavar="NAME", type=click.Choice(BACKENDS), help=f"{', '.join(BACKENDS)}.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")

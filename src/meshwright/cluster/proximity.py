@@ -113,3 +113,22 @@ def _torus_distance(i: int, j: int, sides: tuple[int, ...]) -> int:
 def _natural(name: str) -> tuple[str, int]:
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)
+
+
+def nearest_hosts(hosts: Iterable[tuple[Sequence[int], Sequence[str]]]) -> list[tuple[int, ...]]:
+    """Return the ranks of each host, those of hosts under one switch next to each other at each level.
+
+    A host is given by its ranks, ascending, and the switches above it, the highest first. Otherwise the lowest rank
+    decides, of a host and of all hosts under a switch.
+    """
+    known = [(tuple(ranks), tuple(above)) for ranks, above in hosts]
+    first: dict[tuple[str, ...], int] = {}  # of each switch, named with those above it, the lowest rank below
+    for ranks, above in known:
+        for level in range(1, len(above) + 1):
+            first[above[:level]] = min(first.get(above[:level], ranks[0]), ranks[0])
+
+    def near(host: tuple[tuple[int, ...], tuple[str, ...]]) -> tuple[int, ...]:
+        ranks, above = host
+        return (*(first[above[:level]] for level in range(1, len(above) + 1)), ranks[0])
+
+    return [ranks for ranks, _ in sorted(known, key=near)]

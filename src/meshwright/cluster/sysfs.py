@@ -142,6 +142,19 @@ def network_interfaces() -> dict[str, Interface] | None:
         return None
 
 
+def network_bytes_per_s(root: Path = SYS) -> float | None:
+    """Return what this machine's NICs carry together in one direction: those of InfiniBand or RoCE where it has any.
+
+    Otherwise its Ethernet cards, or in a container or an emulated node its virtual interfaces. None where no rate is
+    known.
+    """
+    cards = [card.device for card in nics(root, network_interfaces() if root == SYS else None)]
+    for kinds in (("infiniband", "roce"), ("ethernet",), ("virtual",)):
+        if rate := sum(card.network_bandwidth_bytes_per_s or 0.0 for card in cards if card.model in kinds):
+            return rate
+    return None
+
+
 def link_bytes_per_s(folder: Path) -> float | None:
     """Return the PCIe rate of a function at its widest: links sleep at a lower speed when idle."""
     best = pcie_bytes_per_s(read(folder / "max_link_speed"), read(folder / "max_link_width"))

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..backend.renamed import all_gather_single, reduce_scatter_single
 from .engine import Notes
-from .mesh import Axis, Mesh
+from .mesh import Mesh
+from .places import Axis
 
 
 def bytes_of(tensor: Tensor) -> int:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ..errors import InputError
 from ..layout import Layout
 from .channel import Channel, bytes_of
-from .mesh import crossings
+from .places import crossings
 from .tensor import SEQUENCE_DIM, Seam
 
 SETTING = "train.async_tensor_parallel"

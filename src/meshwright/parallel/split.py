@@ -30,9 +30,10 @@ from .context import held_positions, split_context
 from .dropout import prepare_dropout
 from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
-from .mesh import Axis, Mesh
+from .mesh import Mesh
 from .overlapped import OverlappedSeam
 from .placement import Block, Box, Placement, blocks, boxes
+from .places import Axis
 from .tensor import Rule, Seam, split_tensors
 from .zero import gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 

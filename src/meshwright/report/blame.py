@@ -1,10 +1,9 @@
 """Where the largest error of a prediction sits: the collective and its hosts, or the rank that computes longest."""
 
-from collections.abc import Mapping
-
 from ..timeline import Performance, Timeline
 from ..units import format_time
 from .compare import PARTS, culprit_of
+from .paths import Paths
 from .ranks import exposed_by_name, rank_uses
 
 APART = 0.02  # ranks whose times differ by less are alike
@@ -15,26 +14,28 @@ def blame(
     measured: Performance,
     predicted_timeline: Timeline,
     measured_timeline: Timeline,
-    hosts: Mapping[int, str],
+    paths: Paths,
 ) -> str:
     """Return what the verdict adds to the culprit, "" where the timelines say no more."""
     culprit = culprit_of(predicted, measured)
     if culprit == "exposed communication":
-        return _collective(predicted_timeline, measured_timeline, hosts)
+        return _collective(predicted_timeline, measured_timeline, paths)
     return _rank(PARTS[culprit].removesuffix("_s"), measured_timeline)
 
 
-def _collective(predicted: Timeline, measured: Timeline, hosts: Mapping[int, str]) -> str:
+def _collective(predicted: Timeline, measured: Timeline, paths: Paths) -> str:
     before, after = exposed_by_name(predicted), exposed_by_name(measured)
     names = sorted(before.keys() | after.keys())
     if not names:
         return ""
     name = max(names, key=lambda n: abs(after.get(n, 0.0) - before.get(n, 0.0)))
-    ranks = sorted({span.rank for span in measured.spans if span.name == name})
-    spanned = sorted({hosts[rank] for rank in ranks if rank in hosts})
-    if len(spanned) > 1:
-        return f"{name} over {spanned[0]}-{spanned[-1]}"
-    return f"{name} over {len(ranks)} ranks" + (f" of {spanned[0]}" if spanned else "")
+    spans = [span for span in measured.spans if span.name == name]
+    crossing = sorted({hosts for span in spans if len(hosts := paths.hosts(span)) > 1})
+    if crossing:
+        return f"{name} over {crossing[0][0]}-{crossing[0][-1]}"
+    inside = sorted({host for span in spans for host in paths.hosts(span)})
+    where = f" inside each of {len(inside)} hosts" if inside[1:] else "".join(f" inside {host}" for host in inside)
+    return f"{name} over {len({span.rank for span in spans})} ranks{where}"
 
 
 def _rank(part: str, measured: Timeline) -> str:

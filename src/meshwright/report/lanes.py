@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -50,8 +50,15 @@ def on_every_rank(predicted: Timeline, layout: Layout, ranks: Collection[int]) -
     return Timeline(tuple(spans), predicted.source)
 
 
-def lanes_figure(timelines: Mapping[str, Timeline], title: str = "One step on each rank") -> Figure | None:
-    """Return one step of each timeline, rank by rank, the timelines of a rank in the order given."""
+def lanes_figure(
+    timelines: Mapping[str, Timeline],
+    title: str = "One step on each rank",
+    told: Callable[[Span], str] = lambda span: "",
+) -> Figure | None:
+    """Return one step of each timeline, rank by rank, the timelines of a rank in the order given.
+
+    `told` says which link a span takes, where that is known.
+    """
     steps = {source: typical_step(timeline) for source, timeline in timelines.items()}
     spans = {
         source: _from_zero([span for span in timeline.spans if span.step == steps[source]])
@@ -78,7 +85,7 @@ def lanes_figure(timelines: Mapping[str, Timeline], title: str = "One step on ea
     labels = [_label(key, list(spans)) for key in rows]
     return Figure(
         title=title,
-        traces=_traces(bars, rows, list(spans)),
+        traces=_traces(bars, rows, list(spans), told),
         layout={
             "barmode": "overlay",
             "xaxis": {"title": {"text": "ms"}},
@@ -154,7 +161,10 @@ def _one(group: Sequence[Span]) -> Span:
 
 
 def _traces(
-    bars: Sequence[Bar], rows: Mapping[tuple[int, int, int], int], sources: Sequence[str]
+    bars: Sequence[Bar],
+    rows: Mapping[tuple[int, int, int], int],
+    sources: Sequence[str],
+    told: Callable[[Span], str],
 ) -> list[dict[str, object]]:
     """Return a trace for each name and source, so that the legend hides them together."""
     grouped: dict[tuple[str, str], list[tuple[Span, int]]] = defaultdict(list)
@@ -173,7 +183,7 @@ def _traces(
                 "y": [rows[_row(source, span, sources)] for span, _ in found],
                 "x": [(span.end_s - span.start_s) * 1e3 for span, _ in found],
                 "base": [span.start_s * 1e3 for span, _ in found],
-                "hovertext": [describe(source, span, count) for span, count in found],
+                "hovertext": [describe(source, span, count, told(span)) for span, count in found],
                 "hoverinfo": "text",
                 "textposition": "none",
                 "width": 0.85,
@@ -188,7 +198,7 @@ def _traces(
     return traces
 
 
-def describe(source: str, span: Span, count: int = 1) -> str:
+def describe(source: str, span: Span, count: int = 1, link: str = "") -> str:
     """Return what a reader sees over a bar: what, when, bytes, link, rate."""
     duration_s = span.end_s - span.start_s
     lines = [
@@ -199,6 +209,5 @@ def describe(source: str, span: Span, count: int = 1) -> str:
     if span.bytes:
         rate = f", {format_rate(span.bytes / duration_s)}" if duration_s > 0 else ""
         lines.append(f"{format_bytes(span.bytes)}{rate} of payload")
-    if span.detail:
-        lines.append(plain(span.detail))
+    lines += [plain(text) for text in (link, span.detail) if text]
     return "<br>".join(lines)

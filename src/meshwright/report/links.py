@@ -3,37 +3,57 @@
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 import msgspec
 
 from ..cluster.graph import Cluster
 from ..collectives.figures import bus_factor
-from ..timeline import Span, Timeline, length_s
-from ..units import format_bytes, format_rate, format_time
+from ..timeline import PEER, Interval, Span, Timeline, length_s
+from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .document import Cell, Drawing, Table, table
+from .paths import Paths
 
 MAX_HOSTS, MAX_RANKS_DRAWN = 32, 16
 BOX, GAP, ROW = 110, 14, 34
 
 
+class Specs(msgspec.Struct, frozen=True):
+    """What links can carry, in bytes per second and direction; None where that is not known."""
+
+    inside: float | None  # of one rank to the others of its host
+    inside_name: str
+    network: dict[str, float]  # of all NICs of a host, by host
+
+
 class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
     """One link in a step: what it carried one way, while it was busy, and what it can carry."""
 
-    name: str
     host: str
     rank: int | None  # None for the network of a whole host
     bytes: float
     busy_s: float
+    held_s: float  # of `busy_s`: in collectives that cross the network too, which holds them up
     step_s: float
     spec_bytes_per_s: float | None
     spec: str
 
     @property
+    def name(self) -> str:
+        """What the link is."""
+        return f"network of {self.host}" if self.rank is None else f"rank {self.rank}"
+
+    @property
     def rate_bytes_per_s(self) -> float:
         """Rate while the link was busy; waiting for a slower rank counts as busy."""
         return self.bytes / self.busy_s if self.busy_s else 0.0
+
+    @property
+    def rate(self) -> str:
+        """The rate as text, between hosts in Gb/s."""
+        return self.text_of(self.rate_bytes_per_s)
 
     @property
     def share_of_spec(self) -> float | None:
@@ -45,40 +65,124 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
         """Share of the step during which the link was busy."""
         return self.busy_s / self.step_s if self.step_s else 0.0
 
+    def text_of(self, bytes_per_s: float) -> str:
+        """Return a rate of this link as text."""
+        return (format_network_rate if self.rank is None else format_rate)(bytes_per_s)
 
-def link_uses(timeline: Timeline, cluster: Cluster, hosts: Mapping[int, str]) -> list[LinkUse]:
-    """Return the links of every rank, and of every host where there are several; `hosts` says where a rank ran."""
-    ranks = sorted({span.rank for span in timeline.spans})
-    carried = {rank: _carried(timeline, rank, len(ranks)) for rank in ranks}
-    inside = _inside_spec(cluster)
-    uses = [
-        LinkUse(name=f"rank {rank}", host=hosts.get(rank, ""), rank=rank, bytes=size, busy_s=busy, step_s=step,
-                spec_bytes_per_s=inside[0], spec=inside[1])
-        for rank, (size, busy, step) in carried.items()
-        if size
-    ]  # fmt: skip
-    names = sorted({hosts[rank] for rank in ranks if rank in hosts})
-    if len(names) > 1:
-        uses += [_host_use(timeline, cluster, hosts, name, len(names)) for name in names]
+
+def specs_of(cluster: Cluster, hosts: Collection[str], networks: Mapping[str, float]) -> Specs:
+    """Return what the links of a cluster can; `networks` are rates of hosts that their ranks have read themselves."""
+    rates: dict[str, float] = defaultdict(float)
+    for nic in cluster.of_kind("nic"):
+        rates[nic.node] += nic.network_bandwidth_bytes_per_s or 0.0
+    of_group = cluster.groups[0].node_bandwidth_bytes_per_s if cluster.groups else 0.0
+    network = {host: networks.get(host) or rates.get(host) or of_group for host in sorted({*hosts})}
+    return Specs(*_inside(cluster), {host: rate for host, rate in network.items() if rate})
+
+
+def _inside(cluster: Cluster) -> tuple[float | None, str]:
+    """Return what a rank's link inside its host can carry, and what that is."""
+    own = [link for link in cluster.links if link.kind.startswith(("NV", "xGMI")) and link.bandwidth_bytes_per_s]
+    if own:
+        return min(link.bandwidth_bytes_per_s or 0.0 for link in own), own[0].kind
+    if cluster.groups:
+        return cluster.groups[0].gpu_bandwidth_bytes_per_s, cluster.groups[0].gpu_link
+    measured = cluster.measured.memory_bandwidth_bytes_per_s if cluster.measured else None
+    return measured, "memory copy, measured" if measured else "not known"
+
+
+def told_by(paths: Paths, specs: Specs) -> Callable[[Span], str]:
+    """Return what a reader sees of the link that a span takes: "network node0-node1, 1 Gb/s"; "" where not known."""
+
+    def told(span: Span) -> str:
+        hosts = paths.hosts(span)
+        if len(hosts) > 1:
+            rates = [specs.network[host] for host in hosts if host in specs.network]
+            return f"network {hosts[0]}-{hosts[-1]}" + (f", {format_network_rate(min(rates))}" if rates else "")
+        if not hosts:
+            return ""
+        return f"inside {hosts[0]}" + (f", {format_rate(specs.inside)} {specs.inside_name}" if specs.inside else "")
+
+    return told
+
+
+@dataclass(slots=True)
+class _Carried:
+    """What one link carried in one step."""
+
+    left_bytes: float = 0.0
+    came_bytes: float = 0.0
+    busy: list[Interval] = field(default_factory=list)
+    held: list[Interval] = field(default_factory=list)
+
+    def add(self, span: Span, left_bytes: float, came_bytes: float, *, held: bool = False) -> None:
+        self.left_bytes += left_bytes
+        self.came_bytes += came_bytes
+        self.busy.append((span.start_s, span.end_s))
+        if held:
+            self.held.append((span.start_s, span.end_s))
+
+
+def link_uses(timeline: Timeline, paths: Paths, specs: Specs) -> list[LinkUse]:
+    """Return the links of every rank inside its host, then the network of every host: medians over the steps."""
+    steps: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        steps[span.step].append(span)
+    found: dict[tuple[str, int | None], list[_Carried]] = defaultdict(list)
+    for spans in steps.values():
+        for key, carried in _carried(spans, paths).items():
+            found[key].append(carried)
+    step_s = (
+        statistics.median(max(s.end_s for s in spans) - min(s.start_s for s in spans) for spans in steps.values())
+        if steps
+        else 0.0
+    )
+    uses = []
+    for (host, rank), seen in sorted(found.items(), key=lambda item: (item[0][1] is None, item[0][1] or 0, item[0][0])):
+        spec = specs.network.get(host) if rank is None else specs.inside
+        uses.append(
+            LinkUse(
+                host=host,
+                rank=rank,
+                bytes=statistics.median(max(one.left_bytes, one.came_bytes) for one in seen),
+                busy_s=statistics.median(length_s(one.busy) for one in seen),
+                held_s=statistics.median(length_s(one.held) for one in seen),
+                step_s=step_s,
+                spec_bytes_per_s=spec,
+                spec=("all NICs" if spec else "not known") if rank is None else specs.inside_name,
+            )
+        )
     return uses
 
 
-def _carried(timeline: Timeline, rank: int, members: int) -> tuple[float, float, float]:
-    """Return (bytes one way, busy seconds, seconds of the step) of one rank, medians over the steps."""
-    steps: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
-    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for span in timeline.spans:
-        if span.rank == rank:
-            spans[span.step].append((span.start_s, span.end_s))
-            if span.lane == "comm" and span.bytes:
-                factor = bus_factor(span.name, group_ranks(span, members))
-                steps[span.step].append((span.start_s, span.end_s, span.bytes * factor))
-    if not steps:
-        return 0.0, 0.0, 0.0
-    size = statistics.median(sum(item[2] for item in found) for found in steps.values())
-    busy = statistics.median(length_s([(start, end) for start, end, _ in found]) for found in steps.values())
-    whole = statistics.median(max(e for _, e in found) - min(s for s, _ in found) for found in spans.values())
-    return size, busy, whole
+def _carried(spans: Sequence[Span], paths: Paths) -> dict[tuple[str, int | None], _Carried]:
+    """Return what the links carried in one step, by host and rank (None: the host's network).
+
+    Of a collective over several hosts, a host's network carries what it must at least (each part reduced or gathered
+    inside the host before it leaves), and so does a rank's link inside. What joins unknown ranks is left out, unless
+    there is but one host.
+    """
+    found: dict[tuple[str, int | None], _Carried] = defaultdict(_Carried)
+    for span in spans:
+        joined = paths.joined(span) if span.bytes else {}
+        host, hosts = paths.host(span.rank), len(joined)
+        if span.bytes and paths.stays(span):  # a parameter server's traffic, say
+            size = span.bytes * bus_factor(span.name, group_ranks(span, len(paths.ranks)))
+            found[host, span.rank].add(span, size, size)
+            continue
+        here = joined.get(host, ())
+        if peer := PEER.fullmatch(span.detail) if joined else None:
+            left, came = (span.bytes, 0) if peer["way"] == "to" else (0, span.bytes)
+            found[host, None if hosts > 1 else span.rank].add(span, left, came)
+            continue
+        if len(here) > 1:
+            size = span.bytes * bus_factor(span.name, len(here))
+            found[host, span.rank].add(span, size, size, held=hosts > 1)
+        if hosts > 1 and here[:1] == (span.rank,):
+            copies = len(here) if span.name == "all_to_all" else 1  # every rank has other data for each
+            size = span.bytes * bus_factor(span.name, hosts) * copies
+            found[host, None].add(span, size, size)
+    return found
 
 
 def group_ranks(span: Span, otherwise: int) -> int:
@@ -94,30 +198,6 @@ def bus_rate_bytes_per_s(spans: Sequence[Span], ranks: int) -> float:
     return sum(span.bytes * bus_factor(span.name, ranks) for span in known) / busy_s if busy_s else 0.0
 
 
-def _host_use(timeline: Timeline, cluster: Cluster, hosts: Mapping[int, str], name: str, count: int) -> LinkUse:
-    """Return the network of one host: what a collective over so many hosts must carry at least."""
-    rank = min(rank for rank, host in hosts.items() if host == name)
-    size, busy, whole = _carried(timeline, rank, count)
-    nics = [d for d in cluster.of_kind("nic") if d.node == name and d.network_bandwidth_bytes_per_s]
-    rate = sum(d.network_bandwidth_bytes_per_s or 0.0 for d in nics) or (
-        cluster.groups[0].node_bandwidth_bytes_per_s if cluster.groups else 0.0
-    )
-    spec = f"{len(nics)} NICs" if nics else "NICs of the node" if rate else "not known"
-    return LinkUse(name=f"network of {name}", host=name, rank=None, bytes=size, busy_s=busy, step_s=whole,
-                   spec_bytes_per_s=rate or None, spec=spec)  # fmt: skip
-
-
-def _inside_spec(cluster: Cluster) -> tuple[float | None, str]:
-    """Return what a rank's link inside its host can carry, and what that is."""
-    own = [link for link in cluster.links if link.kind.startswith(("NV", "xGMI")) and link.bandwidth_bytes_per_s]
-    if own:
-        return min(link.bandwidth_bytes_per_s or 0.0 for link in own), own[0].kind
-    if cluster.groups:
-        return cluster.groups[0].gpu_bandwidth_bytes_per_s, cluster.groups[0].gpu_link
-    measured = cluster.measured.memory_bandwidth_bytes_per_s if cluster.measured else None
-    return measured, "memory copy with all ranks busy, measured" if measured else "not known"
-
-
 def links_table(uses: Sequence[LinkUse]) -> Table | None:
     """Return the links with their use and percent of spec, sortable."""
     if not uses:
@@ -130,15 +210,16 @@ def links_table(uses: Sequence[LinkUse]) -> Table | None:
             Cell(format_bytes(use.bytes), use.bytes),
             Cell(format_time(use.busy_s), use.busy_s),
             Cell(f"{use.share_of_step:.0%}", use.share_of_step),
-            Cell(format_rate(use.rate_bytes_per_s), use.rate_bytes_per_s),
+            Cell(use.rate, use.rate_bytes_per_s),
             Cell("", "") if use.share_of_spec is None else Cell(_percent(use.share_of_spec), use.share_of_spec),
-            Cell(f"{format_rate(use.spec_bytes_per_s)}, {use.spec}" if use.spec_bytes_per_s else use.spec),
+            Cell(use.text_of(use.spec_bytes_per_s), use.spec_bytes_per_s) if use.spec_bytes_per_s else Cell(""),
         ]
         for use in uses
     ]
     note = (
-        "bytes as nccl-tests count the bus: 2(n-1)/n of the payload for an all-reduce over n ranks; of a host's "
-        "network what a collective over the hosts carries at least; a link that waits for a slow rank counts as busy"
+        "per direction; bytes as nccl-tests count the bus: 2(n-1)/n of the payload for an all-reduce over the n ranks "
+        "of a host, and over the n hosts on their network, which is the least that it carries; a link that waits for a "
+        "slow rank counts as busy; spec: " + ", ".join(dict.fromkeys(use.spec for use in uses))
     )
     return table(columns, rows, title="Links in a step", sortable=True, note=note)
 
@@ -181,7 +262,10 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
         f'role="img">{style}{"".join(body)}</svg>'
     )
     left_out = len(set(hosts.values())) - len(names)
-    note = "thicker: busy for more of the step; red below 50 % of the spec, amber below 80 %, else green; grey: no spec"
+    note = (
+        "thicker: busy for more of the step; red below 50 % of the spec, amber below 80 %, else green; blue: held up "
+        "by the network; grey: no spec"
+    )
     return Drawing(title="Cluster", svg=svg, note=note + (f"; {left_out} more hosts are not drawn" if left_out else ""))
 
 
@@ -193,17 +277,23 @@ def _line(use: LinkUse | None, x1: int, y1: int, x2: int, y2: int) -> list[str]:
     if use is None:
         return [f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#8888"/>']
     share = use.share_of_spec
-    colour = "#888" if share is None else "#d62728" if share < 0.5 else "#e0a100" if share < 0.8 else "#2ca02c"
-    rate, percent = format_rate(use.rate_bytes_per_s), "" if share is None else f"{_percent(share)} of spec"
+    rate, percent = use.rate, "" if share is None else f"{_percent(share)} of spec"
     told = [f"{format_bytes(use.bytes)} one way", rate, percent, f"busy {_percent(use.share_of_step)} of the step"]
     title = f"{use.name}: {', '.join(part for part in told if part)}"
     middle = (y1 + y2) // 2 + (4 if share is None else -2)
     return [
-        f'<g><title>{escape(title)}</title><line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" '
+        f'<g><title>{escape(title)}</title><line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{_colour(use)}" '
         f'stroke-width="{2 + 8 * min(1.0, use.share_of_step):.1f}"/>'
         f'<text x="{x1 + 8}" y="{middle}" style="font-size:9px">{escape(rate)}'
         f'<tspan x="{x1 + 8}" dy="11">{escape(percent)}</tspan></text></g>'
     ]
+
+
+def _colour(use: LinkUse) -> str:
+    share = use.share_of_spec
+    if use.held_s > use.busy_s / 2:
+        return "#7f9fbf"
+    return "#888" if share is None else "#d62728" if share < 0.5 else "#e0a100" if share < 0.8 else "#2ca02c"
 
 
 def _percent(share: float) -> str:

@@ -6,22 +6,21 @@ from ..layout import Plan
 from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from .compare import PARTS
-from .document import Cell, Drawing, Page, Table, section, table
+from .document import Cell, Drawing, Lines, Page, Section, Table, section, table
 from .figures import parts_figure
 from .lanes import lanes_figure
 from .parts import alternatives_section, caveats_section, layout_section
 
 
-def plan_page(plan: Plan, *, title: str, timeline: Timeline | None = None, cluster: Cluster | None = None) -> Page:
-    """Return the page of a plan, with its predicted timeline and its cluster where they are given."""
+def plan_page(plan: Plan, *, title: str, timeline: Timeline | str, node: Cluster) -> Page:
+    """Return the page of a plan: `timeline` is its simulated step or why there is none, `node` one of its machines."""
     predicted = plan.predicted
-    drawn = Drawing(title="Cluster", svg=svg(cluster)) if cluster is not None and cluster.devices else None
     sections = (
         section("Predicted", _table(predicted), parts_figure({"predicted": predicted})),
-        section("Timeline", lanes_figure({"predicted": timeline}) if timeline is not None else None),
+        _timeline(timeline),
         layout_section(plan),
         alternatives_section(plan),
-        section("Cluster", drawn),
+        section("One node of the cluster", Drawing(title=node.name, svg=svg(node)) if node.devices else None),
         caveats_section(predicted),
     )
     band = "" if predicted.error_band is None else f" (within {predicted.error_band:.0%})"
@@ -30,6 +29,17 @@ def plan_page(plan: Plan, *, title: str, timeline: Timeline | None = None, clust
         f"{format_bytes(predicted.peak_memory_bytes_per_gpu)} on each of {plan.layout.world_size:,} ranks"
     )
     return Page(title=title, verdict=verdict, sections=tuple(s for s in sections if s is not None), kind="plan")
+
+
+def _timeline(timeline: Timeline | str) -> Section | None:
+    if isinstance(timeline, str):
+        return section("Timeline", Lines((f"not simulated: {timeline}",)))
+    end_s = max(span.end_s for span in timeline.spans)
+    said = (
+        f"the event simulator, where every message has its links, takes {format_time(end_s)} for this step; ranks that "
+        "behave alike have one row"
+    )
+    return section("Timeline", lanes_figure({"simulated": timeline}), Lines((said,)))
 
 
 def _table(p: Performance) -> Table:

@@ -1,7 +1,7 @@
 """From a run folder to its comparison and its page."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..timeline import Performance, Timeline
 from ..train.events import Event, read_events
@@ -12,9 +12,10 @@ from .compare import Comparison, compare
 from .document import Cell, Figure, Lines, Page, Section, section, table
 from .figures import curve_figure, memory_figure, parts_figure
 from .lanes import lanes_figure, on_every_rank
-from .links import cluster_drawing, link_uses, links_table
+from .links import LinkUse, cluster_drawing, link_uses, links_table, specs_of, told_by
 from .page import write_page
 from .parts import alternatives_section, caveats_section, comparison_table, layout_section
+from .paths import Paths
 from .ranks import rank_uses, ranks_table, stragglers
 
 MAX_EVENTS = 200
@@ -35,16 +36,20 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     ranks = {span.rank for span in timelines["measured"].spans}
     predicted = on_every_rank(timelines["predicted"], plan.layout, ranks)
     hosts = folder.hosts()
-    where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], hosts)
+    paths, specs = (
+        Paths(plan.layout, hosts, folder.switches()),
+        specs_of(folder.cluster(), hosts.values(), folder.networks()),
+    )
+    where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
     comparison = compare(plan.predicted, measured, where=where)
     rows = folder.metric_rows()
     sections = (
         _beside(comparison, plan.predicted, measured),
-        section("Timeline", lanes_figure({**timelines, "predicted": predicted})),
+        section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
         _ranks(folder, timelines["measured"], plan.predicted),
         _events(read_events(folder.events)),
-        _links(folder, timelines["measured"]),
+        _links(link_uses(timelines["measured"], paths, specs), hosts),
         layout_section(plan),
         alternatives_section(plan),
         caveats_section(plan.predicted),
@@ -116,7 +121,5 @@ def _events(events: Sequence[Event]) -> Section | None:
     return section("Events", table(columns, rows, title=said, sortable=True, note=note))
 
 
-def _links(folder: RunFolder, measured: Timeline) -> Section | None:
-    hosts = folder.hosts()
-    uses = link_uses(measured, folder.cluster(), hosts)
+def _links(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Section | None:
     return section("Cluster and links", cluster_drawing(uses, hosts), links_table(uses))

@@ -126,8 +126,8 @@ def _unmarked(timeline: Timeline) -> Lines | None:
     """Return what a reader must know of a trace of several ranks without communication."""
     if len({span.rank for span in timeline.spans}) < 2:
         return None
-    text = "nothing in these traces is marked as communication (the backend meshwright does not mark its calls for"
-    return Lines((f"{text} torch.profiler): it counts as the phase in which it was called, or as idle",))
+    text = "nothing in these traces is marked as communication: what there was counts as the phase in which it was"
+    return Lines((f"{text} called, or as idle",))
 
 
 def _collectives(timeline: Timeline) -> Table | None:

@@ -27,6 +27,8 @@ class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: int
     host: str
     pid: int
+    network_bytes_per_s: float | None = None  # of all NICs of its host, in a job of several hosts
+    switches: tuple[str, ...] = ()  # above its host, the highest first, where the mesh is laid out by them
 
 
 class RunFolder:
@@ -103,9 +105,10 @@ class RunFolder:
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
 
-    def write_rank(self, rank: int) -> None:
-        """Write where a rank runs, for tools that look at a running job."""
-        write_struct(self.ranks / f"{rank}.json", RankPlace(rank, socket.gethostname(), os.getpid()))
+    def write_rank(self, rank: int, network_bytes_per_s: float | None = None, switches: tuple[str, ...] = ()) -> None:
+        """Write where a rank runs, for tools that look at a running job, and what its host's network can."""
+        place = RankPlace(rank, socket.gethostname(), os.getpid(), network_bytes_per_s, switches)
+        write_struct(self.ranks / f"{rank}.json", place)
 
     def write_rank_memory(self, peak_memory_bytes: list[int]) -> None:
         """Write the peak memory of every rank, in the order of the ranks."""
@@ -118,8 +121,19 @@ class RunFolder:
 
     def hosts(self) -> dict[int, str]:
         """Return the host that each rank ran on."""
+        return {place.rank: place.host for place in self._places()}
+
+    def switches(self) -> dict[str, tuple[str, ...]]:
+        """Return the switches above each host by which the mesh was laid out, the highest first."""
+        return {place.host: place.switches for place in self._places() if place.switches}
+
+    def networks(self) -> dict[str, float]:
+        """Return what the network of each host can carry in one direction, where its ranks have read it."""
+        return {place.host: place.network_bytes_per_s for place in self._places() if place.network_bytes_per_s}
+
+    def _places(self) -> list[RankPlace]:
         places = [read_struct(path, RankPlace) for path in self.ranks.glob("*.json")]
-        return {place.rank: place.host for place in sorted(places, key=lambda place: place.rank)}
+        return sorted(places, key=lambda place: place.rank)
 
     def config(self) -> JobConfig:
         """Return the resolved configuration of the run."""

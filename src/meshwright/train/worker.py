@@ -23,14 +23,17 @@ import torch.distributed as dist
 from ..backend.failures import CollectiveError
 from ..backend.flight import FLIGHT_VARIABLE
 from ..backend.group import GroupBase
+from ..backend.hosts import switches_above
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen
 from ..cluster.local import local_cluster, threads_per_rank
+from ..cluster.sysfs import network_bytes_per_s
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
+from ..parallel.mesh import KEEPS_ORDER
 from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
@@ -181,7 +184,7 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
     listen(folder.path, rank)
-    folder.write_rank(rank)
+    folder.write_rank(rank, _network_bytes_per_s(), switches_above(os.environ) if KEEPS_ORDER else ())
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
@@ -198,6 +201,13 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
             trainer.saver.finish(SAVE_PATIENCE_S)  # a checkpoint that all ranks have written still counts
             raise
     return stopped
+
+
+def _network_bytes_per_s() -> float | None:
+    """Return what this host's network can, on one rank of each host of a job of several: the report holds use to it."""
+    here = place(os.environ)
+    one_host = here.local_world_size == here.world_size
+    return None if here.local_rank or one_host else network_bytes_per_s()
 
 
 def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:

@@ -52,7 +52,9 @@ def test_show_says_step_layout_and_position(run, tmp_path):
 def test_convert_goes_out_and_in(run, tmp_path):
     saved(tmp_path / "c", MODELS["tied"])
 
-    assert run("convert", tmp_path / "c", tmp_path / "hf")[0] == 0
+    code, out, _ = run("convert", tmp_path / "c", tmp_path / "hf", "--json")
+    assert code == 0
+    assert all((tmp_path / "hf" / name).exists() for name in json.loads(out)["files"])
     code, out, _ = run("convert", tmp_path / "hf", tmp_path / "back")
     assert (code, "train.start_from=" in out) == (0, True)
     code, _, err = run("convert", tmp_path / "hf", tmp_path / "back")

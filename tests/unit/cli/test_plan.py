@@ -50,6 +50,22 @@ def test_json_is_layout_predicted_and_alternatives_and_nothing_else(capsys):
     assert captured.err == ""
 
 
+def test_the_page_of_a_plan_has_its_simulated_step_and_its_machine(capsys, tmp_path):
+    page = tmp_path / "plan.html"
+    answer(capsys, *SMALL, "--layout", "tp=8,pp=2,sp=1", "--html", str(page))
+    document = json.loads(page.with_suffix(".json").read_text())
+    sections = {section["heading"]: section["blocks"] for section in document["sections"]}
+
+    assert document["kind"] == "plan"
+    assert list(sections) == [
+        "Predicted", "Timeline", "Layout", "Alternatives", "One node of the cluster", "Not modelled",
+    ]  # fmt: skip
+    names = {trace["name"] for trace in sections["Timeline"][0]["traces"]}
+    assert {"forward", "backward", "optimizer"} <= names
+    assert sections["One node of the cluster"][0]["svg"].count("GPU") >= 8
+    assert "for this step" in sections["Timeline"][1]["items"][0]
+
+
 def test_one_layout_is_priced_with_every_term(capsys):
     text = answer(capsys, *SMALL, "--layout", "tp=8,pp=2,sp=1").out
 

@@ -12,15 +12,20 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from docsite.box import A100_TABLE, ROOT
 from meshwright import cli
+from meshwright.cli.brief import Brief
+from meshwright.collectives.algorithms import build
+from meshwright.collectives.msccl_export import to_msccl_xml
 from tests.runs import fake_run
+from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
-WIDTH, HEIGHT = 80, 50
+WIDTH, HEIGHT = 80, 24  # of a terminal as it comes
 
 
 def commands(command=cli.group, path=()):
-    """Return every command with its sub-commands, as the words that call it."""
-    found = [path]
+    """Return every command with its sub-commands, after the words that call it."""
+    found = [(path, command)]
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -28,13 +33,32 @@ def commands(command=cli.group, path=()):
     return found
 
 
-@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def shown_help(words):
+    return CliRunner().invoke(cli.group, [*words], terminal_width=WIDTH).output
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
 def test_the_help_of_every_command_fits_a_screen_and_shows_an_example(path):
-    lines = CliRunner().invoke(cli.group, [*path, "--help"], terminal_width=WIDTH).output.splitlines()
+    lines = shown_help([*path, "--help"]).splitlines()
 
     assert len(lines) <= HEIGHT
     assert max(map(len, lines)) <= WIDTH
     assert any(line.strip().startswith("Example") for line in lines)
+
+
+@pytest.mark.parametrize("path", [path for path, command in commands() if isinstance(command, Brief)], ids=" ".join)
+def test_what_the_help_leaves_out_is_in_the_whole_one(path):
+    command = next(command for other, command in commands() if other == path)
+    options = {option.opts[-1] for option in command.params if isinstance(option, click.Option)} - {"--help-all"}
+    brief, whole = (shown_help([*path, word]) for word in ("--help", "--help-all"))
+
+    def named(text):
+        return {name for name in options if re.search(rf"^  (-\w, )?{name}\b(?!-)", text, re.MULTILINE)}
+
+    assert f"all {len(options)} options" in brief
+    assert named(whole) == options
+    assert len(named(brief)) < len(options) - 5
+    assert re.search(r"^  (-h, )?--help ", brief, re.MULTILINE)  # click remembers how a command was first called
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -81,23 +105,66 @@ def test_no_color_is_heeded():
     assert not COLOUR.search(in_terminal(LISTING, NO_COLOR="1"))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["topo", "--json"],
-        ["topo", "--catalogue", "h100", "--json"],
-        ["collectives", "list", "--json"],
-        ["collectives", "verify", "ring", "--ranks", "4", "--json"],
-        ["doctor", "--json"],
-        ["emulate", "list", "--json"],
-    ],
-    ids=" ".join,
-)
-def test_json_is_all_that_is_printed(arguments, capsys):
-    cli.run(arguments)
+MODEL = "--model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8"
+PRINTING_JSON = [  # in seconds and here; the others by tests of their own, below and elsewhere
+    "topo --json",
+    "topo --catalogue h100 --json",
+    "collectives list --json",
+    "collectives show ring --ranks 4 --json",
+    "collectives draw ring --ranks 4 --json",
+    "collectives verify ring --ranks 4 --json",
+    "collectives price --ranks 4 --bytes 1M --rate 1GB/s --alpha 1us --json",
+    "collectives export ring --ranks 4 --json",
+    "collectives import ring.xml --json",
+    "simulate --collective all_reduce --algorithm ring --ranks 8 --bytes 1M --cluster dgx-h100 --json",
+    f"plan {MODEL} --json",
+    f"plan {MODEL} --layout tp=8 --json",
+    f"plan {MODEL} --target-mfu 0.4 --json",
+    f"plan {MODEL} --scaling fixed --json",
+    "validate runs.csv --json",
+    "bench --from saved.txt --json",
+    "checkpoint show saved --json",
+    "checkpoint verify saved --json",
+    "checkpoint convert saved exported --json",
+    "doctor --json",
+    "emulate list --json",
+]
+ELSEWHERE = {  # what prints JSON, and the test that reads it
+    "report": "test_the_json_of_a_report_is_the_data_of_its_page",
+    "train": "tests/multiproc/train/test_pipeline_run.py",
+    "emulate": "tests/multiproc/test_emulate.py",
+    "emulate fault": "tests/multiproc/test_emulate.py",
+}
 
-    for line in capsys.readouterr().out.splitlines():
+
+@pytest.mark.parametrize("arguments", PRINTING_JSON)
+def test_json_is_all_that_is_printed(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ring.xml").write_text(to_msccl_xml(build("all_reduce", "ring", 4)))
+    Path("saved.txt").write_text(A100_TABLE)
+    published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
+    Path("runs.csv").write_text("".join(published[:3]))
+    if arguments.startswith("checkpoint"):
+        saved(Path("saved"), MODELS["tied"])
+
+    code = cli.run(arguments.split())
+    printed = capsys.readouterr().out
+
+    assert code == 0 or arguments.startswith("doctor")  # which may have found something
+    assert printed
+    for line in printed.splitlines():
         json.loads(line)
+
+
+def test_every_command_that_prints_json_is_among_those():
+    printing = {" ".join(path) for path, command in commands() for option in command.params if "--json" in option.opts}
+    listed = {*ELSEWHERE, *(name for name in printing for line in PRINTING_JSON if line.startswith(f"{name} "))}
+
+    assert printing - listed == set()
+    assert {" ".join(path) for path, command in commands() if not isinstance(command, click.Group)} - printing == {
+        "completion",  # prints a script
+        "emulate exec",  # prints what the command prints
+    }
 
 
 def test_the_json_of_a_report_is_the_data_of_its_page(tmp_path, capsys):
@@ -145,6 +212,24 @@ def test_the_tab_key_completes_commands():
     )  # fmt: skip
 
     assert done.stdout.split() == ["plain,train"]
+
+
+def test_bash_completes_options_by_the_script_that_is_printed(tmp_path):
+    program = tmp_path / "meshwright"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m meshwright "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = subprocess.run(
+        [program, "completion", "bash"], env=environment, capture_output=True, text=True, check=True
+    )
+    pressed = (
+        'COMP_WORDS=(meshwright plan --target); COMP_CWORD=2; _meshwright_completion meshwright; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"{script.stdout}\n{pressed}"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.split() == ["--target-mfu", "--target-step-time", "--target-days"], done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

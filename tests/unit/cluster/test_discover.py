@@ -13,7 +13,7 @@ from meshwright.cluster.graph import Cluster, Host
 from meshwright.cluster.local import local_cluster, parse_cores
 from meshwright.cluster.nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from meshwright.cluster.plugins import net_plugins
-from meshwright.cluster.sysfs import Interface, infiniband_rate
+from meshwright.cluster.sysfs import Interface, infiniband_rate, network_bytes_per_s
 from meshwright.errors import InputError
 from meshwright.hardware import load
 
@@ -84,6 +84,21 @@ def sys_folder(tmp_path: Path) -> FakeSys:
 
 def assembled(fake: FakeSys, gpus: list[NvidiaGpu], interfaces: dict[str, Interface] | None = None) -> Cluster:
     return assemble(EMPTY, CATALOGUE, gpus, None, fake.root, interfaces)
+
+
+def test_the_network_of_a_host_is_that_of_its_fastest_kind_of_nic(sys_folder, tmp_path):
+    assert network_bytes_per_s(sys_folder.root) == 50e9  # InfiniBand, beside Ethernet and a virtual interface
+
+    plain = FakeSys(tmp_path / "plain")
+    for slot in "01":
+        plain.nic(f"pci0000:00/0000:00:0{slot}.0/0000:0{slot}:00.0", net=f"eth{slot}", speed="25000")
+    plain.interface("veth0", "10000")
+    assert network_bytes_per_s(plain.root) == 2 * 25e9 / 8
+
+    inside = FakeSys(tmp_path / "inside")
+    assert network_bytes_per_s(inside.root) is None
+    inside.interface("eth0", "10000")
+    assert network_bytes_per_s(inside.root) == 10e9 / 8
 
 
 def test_devices_come_from_the_bus_with_numa_and_rates(sys_folder):

@@ -68,6 +68,14 @@ def test_the_page_loads_nothing_from_elsewhere(run):
     assert "url(" not in own
 
 
+def test_the_page_offers_to_send_nothing_to_the_makers_of_its_figures(run):
+    report(run)
+    own = run.report.read_text().rpartition("<script>")[2]  # what we wrote, after Plotly itself
+
+    assert "showSendToCloud: false" in own
+    assert 'plotlyServerURL: ""' in own
+
+
 def test_hostile_names_stay_text(tmp_path):
     folder = fake_run(tmp_path / "run", hostile=HOSTILE)
     report(folder)

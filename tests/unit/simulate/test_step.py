@@ -5,7 +5,7 @@ import pytest
 from meshwright.collectives.network import uniform
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.mesh import groups as mesh_groups
+from meshwright.parallel.places import groups as mesh_groups
 from meshwright.simulate.axes import Comm, groups
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance

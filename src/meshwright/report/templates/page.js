@@ -35,6 +35,8 @@ function draw(source) {
   Plotly.newPlot(place, figure.traces, themed(figure.layout), {
     responsive: true,
     displaylogo: false,
+    showSendToCloud: false, // Plotly 4 offers to send the data of a chart to its makers
+    plotlyServerURL: "",
     displayModeBar: matchMedia("(min-width: 40rem)").matches ? "hover" : false,
     modeBarButtonsToRemove: ["select2d", "lasso2d"],
   });

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.parallel.mesh import crossings, groups, placed
+from meshwright.parallel.places import crossings, groups, placed
 
 LAYOUT = Layout(tp=2, cp=1, dp=2, pp=2)
 

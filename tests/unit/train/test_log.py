@@ -1,0 +1,66 @@
+"""What a run leaves while it goes on: a line of JSON a step, events of TensorBoard, plain lines without a terminal."""
+
+import json
+import struct
+
+from tensorboardX.crc32c import crc32c
+from tensorboardX.proto.event_pb2 import Event
+
+from meshwright.train.log import RunLog
+from meshwright.train.run_folder import RunFolder
+
+ROWS = [{"step": step, "loss": 3.0 - step, "tokens_per_s": 100.0, "in": [0, 1]} for step in range(3)]
+
+
+def logged(folder, rows, first_step=0):
+    folder.mkdir(exist_ok=True)
+    run = RunFolder(folder)
+    log = RunLog(run, first_step, 3)
+    for row in rows:
+        log.step(row)
+    log.close()
+    return run
+
+
+def masked(data: bytes) -> int:
+    """Return the checksum of TFRecord."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def events(path):
+    """Return the events of a file, its lengths and contents held against their checksums as TensorBoard does."""
+    data, found = path.read_bytes(), []
+    while data:
+        size, size_crc = struct.unpack_from("<QI", data)
+        payload = data[12 : 12 + size]
+        (crc,) = struct.unpack_from("<I", data, 12 + size)
+        assert (size_crc, crc) == (masked(data[:8]), masked(payload))
+        found.append(Event.FromString(payload))
+        data = data[16 + size :]
+    return found
+
+
+def test_every_number_of_a_step_is_a_scalar_of_tensorboard(tmp_path):
+    run = logged(tmp_path / "run", ROWS)
+    (path,) = run.tensorboard.iterdir()
+    first, *steps = events(path)
+
+    assert ".tfevents." in path.name
+    assert first.file_version == "brain.Event:2"
+    assert [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in steps] == [
+        (row["step"], {"loss": row["loss"], "tokens_per_s": 100.0}) for row in ROWS
+    ]
+
+
+def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path):
+    logged(tmp_path / "run", ROWS[:2])
+    run = logged(tmp_path / "run", ROWS[2:], first_step=2)
+
+    assert [json.loads(line) for line in run.metrics.read_text().splitlines()] == ROWS
+
+
+def test_without_a_terminal_the_last_step_is_a_plain_line(tmp_path, capsys):
+    logged(tmp_path / "run", ROWS)
+
+    assert capsys.readouterr().err == "step 3/3  loss 1.000  100 tokens/s\n"
