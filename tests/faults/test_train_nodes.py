@@ -83,11 +83,10 @@ def test_a_node_that_is_cut_off_is_named_and_where_all_are_needed_everybody_ends
     assert "launch.min_nodes" in said(started, 0)[0]
 
 
-@pytest.mark.parametrize("fault", ["kill", "cut"])
-def test_without_the_node_where_all_meet_the_others_name_it_and_end_with_what_is_lost(begin, fault):
+def test_without_the_node_where_all_meet_the_others_name_it_and_end_with_what_is_lost(begin):
     cluster, folder, started = begin(min_nodes=2)
 
-    cluster.fault(f"{fault} node0")
+    cluster.fault("kill node0")
 
     assert until(lambda: None not in started.codes()), [started.stderr(node) for node in range(NODES)]
     assert 0 not in started.codes()
