@@ -37,10 +37,10 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m docsite --quick
 	$(BIN)/mkdocs build --strict
 
-# programs that some tests drive, which are skipped where they cannot be had: Debian's Chromium and hwloc's lstopo
+# programs that some tests drive, which are skipped where they cannot be had: Chromium, hwloc, SLURM of Debian
 debian:
-	(command -v chromedriver && command -v lstopo) >/dev/null || (apt-get update -qq && \
-	apt-get install -y -qq --no-install-recommends chromium chromium-driver hwloc-nox)
+	(command -v chromedriver && command -v lstopo && command -v slurmctld) >/dev/null || (apt-get update -qq && \
+	apt-get install -y -qq --no-install-recommends chromium chromium-driver hwloc-nox slurm-wlm munge)
 
 screenshots: $(VENV)/.ready
 	rm -rf build/screenshots
