@@ -157,6 +157,12 @@ CHAPTERS = (
                 "PowerSGD: `meshwright train --set data_parallel.mode=...`, each run here on two ranks.",
                 lasts=True,
             ),
+            Entry(
+                "Graph fusion",
+                f"meshwright plan {SMALL} --layout tp=2,pp=2,dp=2,sp=1 --graph step.svg",
+                "Neighbours in the graph merge: operators of a layer into one compiled kernel inside a device "
+                "(`train.compile`), gradients into buckets between devices, drawn with one colour underneath.",
+            ),
             Entry("Linear scaling as the yardstick", f"meshwright plan {MODEL} --scaling fixed"),
             Entry("Every legal layout, ranked", f"meshwright plan {MODEL}"),
             Entry(

@@ -199,8 +199,8 @@ MECHANISMS = {
     "ways to parallelise": (
         "Data parallel, synchronous, BSP, Data parallel, asynchronous, staleness, local SGD, DiLoCo, PowerSGD, "
         "int8, ZeRO-1, ZeRO-2, ZeRO-3, GPipe, 1F1B, interleaved, zero-bubble, Tensor parallel, Sequence "
-        "parallel, Context parallel, Expert parallel, Hybrid, Recomputation, hidden comm, Linear scaling, "
-        "micro-batches"
+        "parallel, Context parallel, Expert parallel, Hybrid, Recomputation, Graph fusion, hidden comm, Linear "
+        "scaling, micro-batches"
     ),
     "sizing": (
         "FLOPs of a step, MFU, bytes a parameter, gradients of 80 B, 1600 Gb/s, token budget, 2(P-1)/P, a layer"

@@ -124,7 +124,7 @@ def work(folder: RunFolder, member: Member) -> str:
         raise InputError(
             f"{folder.path}: planned for {plan.layout.world_size} ranks, started with {member.place.world_size}"
         )
-    return _train(config, plan, folder, rank=member.place.rank, ranks=member.place.world_size, device=member.device)
+    return _train(config, plan, folder, member.place, member.device)
 
 
 def _leave_with(launcher_pid: int) -> None:
@@ -177,14 +177,14 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
 
 
-def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks: int, device: torch.device) -> str:
-    data = config.data
+def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:
+    data, rank, ranks = config.data, here.rank, here.world_size
     corpus = load_corpus(
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
     listen(folder.path, rank)
-    folder.write_rank(rank, _network_bytes_per_s(), switches_above(os.environ) if KEEPS_ORDER else ())
+    folder.write_rank(rank, _network_bytes_per_s(here), switches_above(os.environ) if KEEPS_ORDER else ())
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
@@ -203,9 +203,8 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, *, rank: int, ranks
     return stopped
 
 
-def _network_bytes_per_s() -> float | None:
+def _network_bytes_per_s(here: Place) -> float | None:
     """Return what this host's network can, on one rank of each host of a job of several: the report holds use to it."""
-    here = place(os.environ)
     one_host = here.local_world_size == here.world_size
     return None if here.local_rank or one_host else network_bytes_per_s()
 
