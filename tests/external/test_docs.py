@@ -28,11 +28,16 @@ SOURCES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs")
 
 
 def commands(path: Path) -> list[str]:
-    """Return the command lines of a page: in its code blocks, what begins with a program that we know."""
-    found, fenced, text = [], False, path.read_text().replace("\\\n", " ")
+    """Return the command lines of a page: in its code blocks, what begins with a program that we know.
+
+    Blocks of "text" are what programs printed, below their command where it stands after a "$".
+    """
+    found, fenced, printed, text = [], False, False, path.read_text().replace("\\\n", " ")
     for line in text.splitlines():
         if line.startswith("```"):
-            fenced = not fenced
+            fenced, printed = not fenced, line == "```text"
+        elif printed and not line.startswith("$ "):
+            continue
         elif fenced or line.startswith("    "):
             words = re.sub(r"\s#\s.*$", "", line.strip().removeprefix("$ ")).strip()
             if words.split(" ")[0] in PROGRAMS and not re.match(r"\w+ =", words):
