@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TESTS ?= # folders of `make test-slow`; all of them
 
 .PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
 
@@ -18,7 +19,7 @@ test: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
 test-pytorch: $(VENV)/.ready
 	$(BIN)/python -m tests.external.pytorch_suite

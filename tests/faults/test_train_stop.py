@@ -83,7 +83,7 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):
     ("whom", "signum"),
     [
         ("every process", signal.SIGUSR1),
-        ("one rank", signal.SIGTERM),
+        pytest.param("one rank", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("launcher", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.slow),
         pytest.param("every process", signal.SIGTERM, marks=pytest.mark.slow),
@@ -105,6 +105,7 @@ def test_a_warning_of_the_scheduler_saves_the_step_and_leaves_no_process(begin, 
     assert not events(folder, "restart")
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_leaves_now_though_a_rank_is_stuck(begin):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 20)
@@ -143,6 +144,7 @@ def test_the_doctor_names_the_rank_that_the_others_wait_for_and_the_collective_l
     assert [bool(process.stack) for process in verdict.processes] == [True, False]
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing_on_a_run_that_goes_on_and_does_it_no_harm(begin):
     folder, job = begin(steps=400)
     job.wait_until(lambda: steps_done(folder) > 20)
@@ -168,6 +170,7 @@ def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
     assert job.nobody_is_left()
 
 
+@pytest.mark.slow
 def test_ranks_do_not_outlive_a_killed_launcher(begin):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)

@@ -72,6 +72,7 @@ def test_a_full_disk(begin, choice, tmp_path):
 
 
 @needs_mounts
+@pytest.mark.slow
 def test_a_read_only_folder(begin, tmp_path):
     disk = tmp_path / "run" / "checkpoints"
     _, job = begin("end", f"mount -t tmpfs -o ro none {disk}")

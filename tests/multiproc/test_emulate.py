@@ -130,6 +130,7 @@ def test_an_interrupt_reaches_the_ranks_and_ends_the_run():
     assert run.returncode == 7
 
 
+@pytest.mark.slow
 def test_the_json_of_an_emulation_and_of_a_fault_in_it_is_all_that_they_print():
     cluster = command_line("--nodes", "2", "--json", "--", "sh", "-c", "echo up; exec sleep 1000")
     with subprocess.Popen(cluster, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:

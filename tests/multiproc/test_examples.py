@@ -48,6 +48,7 @@ def test_ddp_has_the_same_losses_on_the_backend_as_on_gloo():
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_model_that_is_not_ours_trains_alike_however_it_is_split():
     pytest.importorskip("transformers")
     lines = run("parallelize", "dp=2,zero=3", "dp=1,tp=2").splitlines()

@@ -37,6 +37,7 @@ def test_torchruns_ranks_plan_train_and_verify(job, tmp_path):
     assert "predicted beside measured" in done.stderr
 
 
+@pytest.mark.slow
 def test_bad_input_is_said_by_every_rank_and_writes_nothing(job, tmp_path):
     done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), "--layout", "dp=3", cache=tmp_path / "cache")
 
