@@ -195,6 +195,7 @@ def test_a_rank_that_is_killed_once_too_often_is_named_in_one_line(begin):
     assert job.nobody_is_left()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_losses_of_one_that_was_never_stopped(begin, start):
     whole, job = begin("whole", steps=120)
     assert job.end()[0] == 0

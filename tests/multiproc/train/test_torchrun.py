@@ -26,6 +26,7 @@ def torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.slow
 def test_torchruns_ranks_plan_train_and_verify(job, tmp_path):
     done = torchrun(str(job), "--run-dir", str(tmp_path / "run"), cache=tmp_path / "cache")
 
