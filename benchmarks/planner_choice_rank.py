@@ -10,15 +10,16 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 
-from meshwright.bench.collectives import fit_sizes, time_all_reduce
+from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
+from meshwright.bench.collectives import fit_sizes, time_all_reduce, timed
 from meshwright.bench.operators import time_operators
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, blocking
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import largest_bytes, update_operators
+from meshwright.plan.split_step import largest_bytes, update_operators, waited_for
 from meshwright.plan.step import sizes_to_measure
 from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
@@ -122,6 +123,7 @@ class Rank:
         found: dict[int, list[CollectiveFit]] = {}
         places: dict[int, tuple[tuple[int, ...], ...]] = {}
         largest = largest_bytes(layout, self._describe(layout))
+        names = waited_for(layout, self._describe(layout))
         for axis in ("tp", "cp", "data", "pp"):
             ranks = mesh.ranks(axis)  # type: ignore[arg-type]
             groups = self._everybody(ranks)
@@ -129,29 +131,37 @@ class Rank:
                 continue
             if places.setdefault(len(ranks), groups) != groups:
                 raise ValueError(f"{layout}: two axes of {len(ranks)} ranks on other links")
-            found[len(ranks)] = self._fit(groups, mesh.group(axis), largest[len(ranks)])  # type: ignore[arg-type]
+            found[len(ranks)] = self._fit(
+                groups,
+                mesh.group(axis),  # type: ignore[arg-type]
+                largest[len(ranks)],
+                names.get(len(ranks), set()),
+            )
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:
-            found[self.ranks] = self._fit(whole, None, largest[self.ranks])
+            found[self.ranks] = self._fit(whole, None, largest[self.ranks], names.get(self.ranks, set()))
         missing = sorted(set(largest) - set(found))
         if missing:
             raise ValueError(f"{layout}: no axis has {missing[0]} ranks, as its price asks for")
         return [fit for fits in found.values() for fit in fits]
 
     def _fit(
-        self, groups: tuple[tuple[int, ...], ...], group: dist.ProcessGroup | None, largest: int
+        self, groups: tuple[tuple[int, ...], ...], group: dist.ProcessGroup | None, largest: int, names: set[str]
     ) -> list[CollectiveFit]:
-        """Return the fit of all-reduces in these groups, all at once; measured where a larger one is asked for."""
-        known = self._fits.get(groups)
-        if known is None or max(fit.max_bytes for fit in known) < largest:
-            sizes = tuple(sizes_to_measure(largest))
-            taken = torch.tensor(
-                [time_all_reduce(s, CPU, rounds=ROUNDS, group=group) for s in sizes], dtype=torch.float64
-            )
-            dist.all_reduce(taken)
-            times, busy = (taken / self.ranks).T.tolist()
-            self._fits[groups] = fit_sizes("all_reduce", BACKEND, len(groups[0]), sizes, times, busy)
-        return self._fits[groups]
+        """Return the fits of collectives in these groups, all at once; measured where a larger one is asked for.
+
+        An all-reduce beside computation, and those of `names` for which a rank waits.
+        """
+        known = self._fits.setdefault(groups, [])
+        for name in ("all_reduce", *sorted(map(blocking, names))):
+            if max((fit.max_bytes for fit in known if fit.collective == name), default=0) < largest:
+                known[:] = [fit for fit in known if fit.collective != name]
+                sizes = tuple(sizes_to_measure(largest))
+                taken = torch.tensor([_time(name, size, len(groups[0]), group) for size in sizes], dtype=torch.float64)
+                dist.all_reduce(taken)
+                times, busy = (taken / self.ranks).T.tolist()
+                known += fit_sizes(name, BACKEND, len(groups[0]), sizes, times, busy)
+        return known
 
     def _everybody(self, ranks: list[int]) -> tuple[tuple[int, ...], ...]:
         """Return the groups of all ranks along an axis of which this rank's is `ranks`."""
@@ -199,3 +209,18 @@ class Rank:
             first = (index * engine.data_ranks + engine.data_rank) * mbs
             drawn = whole[first : first + mbs]
             yield drawn[:, :-1], drawn[:, 1:]
+
+
+def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | None) -> tuple[float, float]:
+    """Return the median seconds of a collective in this rank's group, and the share in which its cores worked."""
+    if name == "all_reduce":
+        return time_all_reduce(size_bytes, CPU, rounds=ROUNDS, group=group)
+    part = torch.ones(max(1, size_bytes // 4 // ranks))
+    whole, other = torch.ones(ranks * len(part)), torch.ones(ranks * len(part))
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        "all_gather": lambda: all_gather_single(whole, part, group=group),
+        "reduce_scatter": lambda: reduce_scatter_single(part, whole, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+    }
+    return timed(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS)

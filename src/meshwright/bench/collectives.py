@@ -32,7 +32,7 @@ def time_all_reduce(
         future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
         future.then(lambda done: done.value()[0]).wait()
 
-    return _timed(call, lambda: tensor.fill_(1.0), device, rounds)
+    return timed(call, lambda: tensor.fill_(1.0), device, rounds)
 
 
 def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> float:
@@ -41,10 +41,10 @@ def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rou
     `size_bytes` are those of the larger of input and output. All ranks of the default group call it.
     """
     call = make_call(collective, size_bytes, torch.float32, device)
-    return _timed(call.run, call.fill, device, rounds)[0]
+    return timed(call.run, call.fill, device, rounds)[0]
 
 
-def _timed(
+def timed(
     call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int
 ) -> tuple[float, float]:
     """Return the median seconds of a collective, and the share in which this rank's cores worked on it.
