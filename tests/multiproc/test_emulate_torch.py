@@ -72,13 +72,10 @@ def test_gloo_reaches_the_rate_of_the_nic(emulated, megabits):
     rate = megabits * MEGABIT
     cluster = emulated(nodes=2, nic_bytes_per_s=rate)
 
-    measured = []
-    while len(measured) < 3 and max(measured, default=0.0) < 0.9 * rate:  # a busy machine is slower, never faster
-        job = cluster.start_ranks([sys.executable, str(PROGRAMS / "gloo_rate.py"), str(int(rate * 0.5))])
-        assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
-        measured.append(float(job.stdout(0)))
+    job = cluster.start_ranks([sys.executable, str(PROGRAMS / "gloo_rate.py"), str(int(rate * 0.5))])
 
-    assert max(measured) == pytest.approx(rate, rel=0.1)
+    assert job.wait(timeout_s=55) == (0, 0), job.stderr(0)
+    assert float(job.stdout(0)) == pytest.approx(rate, rel=0.1)
 
 
 def test_a_group_notices_a_slowed_link_and_chooses_as_a_fresh_start_would(emulated, tmp_path):
