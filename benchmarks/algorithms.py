@@ -164,7 +164,7 @@ def joined(buffer_bytes: int | None = None) -> Any:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = os.environ["MASTER_ADDR"]
     store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=300.0))
+    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=60.0))
     for connection in executor.transport.connections.values() if buffer_bytes else ():
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)

@@ -21,7 +21,6 @@ STEPS, EVERY, AT = 150, 25, 60
 TIMEOUT_S = 10.0
 NIC_BYTES_PER_S, SLOWED = 25e6, "20Mbps"  # a tenth
 SLOW_WITHIN = 20
-ALGORITHM = "ring"
 OUTAGE_S = 5.0
 
 
@@ -29,7 +28,7 @@ class Nodes:
     """A job on every node of an emulated cluster."""
 
     def __init__(
-        self, cluster: Emulation, place: Path, corpus: str, *, min_nodes: int, steps: int, algorithm: str
+        self, cluster: Emulation, place: Path, corpus: str, *, min_nodes: int, steps: int, links: Path | None
     ) -> None:
         self.cluster = cluster
         self.folder, self.job = start_on_nodes(
@@ -38,7 +37,7 @@ class Nodes:
             corpus,
             launch={"min_nodes": min_nodes, "timeout_s": TIMEOUT_S},
             model={"hidden_size": 96, "intermediate_size": 256},
-            algorithm=algorithm,
+            links=links,
             steps=steps,
             checkpoint_every=EVERY,
             validate_every=10**6,
@@ -66,26 +65,26 @@ def _running(
     min_nodes: int = NODES,
     steps: int = STEPS,
     topology: Any = "star",
-    algorithm: str = "",
+    links: Path | None = None,
 ) -> Iterator[Nodes]:
     spec = EmulationSpec(nodes=NODES, ranks_per_node=1, nic_bytes_per_s=NIC_BYTES_PER_S, topology=topology)
     with Emulation(spec) as cluster:
-        yield Nodes(cluster, place / name, corpus, min_nodes=min_nodes, steps=steps, algorithm=algorithm)
+        yield Nodes(cluster, place / name, corpus, min_nodes=min_nodes, steps=steps, links=links)
 
 
 def outage(place: Path, rng: random.Random, count: int) -> list[Row]:
     """Take a cable out and put it back.
 
-    Two starts measure their links anew and may sum in other orders, so that the last bits differ: both runs are told
-    the algorithm.
+    A job keeps the links by which it chooses in what order to sum. The run with the outage takes those of the other,
+    as one that is resumed would.
     """
     corpus = write_corpus(place)
-    with _running(place, corpus, "whole", algorithm=ALGORITHM) as whole:
+    with _running(place, corpus, "whole") as whole:
         codes = whole.ended(list(range(NODES)))
         if codes != [0] * NODES:
             raise RuntimeError(f"the undisturbed run failed: {codes}: {whole.job.stderr(0)[-3000:]}")
-        right = outcome(whole.folder)
-    return [_outage(place, corpus, right, number) for number in range(count)]
+        right, links = outcome(whole.folder), whole.folder.links
+    return [_outage(place, corpus, right, links, number) for number in range(count)]
 
 
 def nodes(place: Path, rng: random.Random, count: int) -> list[Row]:
@@ -104,8 +103,8 @@ def nodes(place: Path, rng: random.Random, count: int) -> list[Row]:
     return rows
 
 
-def _outage(place: Path, corpus: str, right: Any, number: int) -> Row:
-    with _running(place, corpus, f"outage-{number}", algorithm=ALGORITHM) as run:
+def _outage(place: Path, corpus: str, right: Any, links: Path, number: int) -> Row:
+    with _running(place, corpus, f"outage-{number}", links=links) as run:
         run.reach(AT)
         run.cluster.fault(f"cut node{VICTIM}")
         time.sleep(OUTAGE_S)

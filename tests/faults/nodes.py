@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.backend.options import ALGORITHM_VARIABLE
+from meshwright.backend.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import Job
 from meshwright.layout import Layout
@@ -23,12 +23,12 @@ def start_on_nodes(
     *,
     launch: dict[str, object],
     model: dict[str, object] | None = None,
-    algorithm: str = "",
+    links: Path | None = None,
     **train: object,
 ) -> tuple[RunFolder, Job]:
     """Start a small job with a rank on each node, which meet on node 0; return its run folder and the processes.
 
-    `algorithm` is that of sums between nodes; "" leaves it to the prices of each start.
+    `links` is the folder with the links that another run has kept; None: this one measures its own.
     """
     nodes = cluster.spec.nodes
     job = small_job(corpus, global_batch=BATCH, **train)
@@ -41,5 +41,5 @@ def start_on_nodes(
     folder = write_run(path, job, Layout(dp=nodes, mbs=BATCH // nodes))
     command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
     environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
-    environment |= {ALGORITHM_VARIABLE: algorithm} if algorithm else {}
+    environment |= {LINKS_VARIABLE: str(links)} if links else {}
     return folder, cluster.start_nodes(command, env=environment)

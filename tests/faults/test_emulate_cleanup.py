@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.cluster.emulation import Emulation, EmulationSpec
+from meshwright.cluster.emulation.linux import start_time
 from tests.emulated import command_line
 
 pytestmark = pytest.mark.netns
@@ -50,14 +51,16 @@ def namespaces(pids):
     return found - ours
 
 
-def everybody():
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+def all_until(ticks):
+    """Return all processes that began no later: what begins after may be in a new namespace with an old number."""
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if (began := start_time(pid)) is not None and began <= ticks]
 
 
 def left_over(mark, had, within_s=10.0):
     """Return the processes with the mark and the namespaces among `had` that are still there, given time to go."""
-    end = time.monotonic() + within_s
-    while (left := (marked(mark), had & namespaces(everybody()))) != ([], set()) and time.monotonic() < end:
+    end, now = time.monotonic() + within_s, int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    while (left := (marked(mark), had & namespaces(all_until(now)))) != ([], set()) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 

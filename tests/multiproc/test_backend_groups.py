@@ -9,6 +9,8 @@ from torch.distributed import PrefixStore, ProcessGroup
 
 import meshwright  # noqa: F401  (registers the backend)
 from meshwright.backend import hosts_network
+from meshwright.backend.choice import Links
+from meshwright.backend.hosts import Member
 from meshwright.backend.links import LinkCache
 from meshwright.backend.mixed import MixedGroup
 from meshwright.backend.options import GroupOptions
@@ -134,6 +136,19 @@ def test_links_are_measured_once_and_remembered(rank_pool, tmp_path):
     assert len(list(tmp_path.glob("meshwright/links/*.json"))) == 1
 
 
+def links_of_a_job(rank, world_size, store, folder, known):
+    """Return what a group of a job goes by; `known` is first written to the links that the job keeps."""
+    os.environ["MESHWRIGHT_LINKS"] = folder
+    try:
+        with group(rank, world_size, store, per_host=1):
+            network = dist.group.WORLD._engine.network
+            if known and rank == 0:
+                network._cache.put(known)
+            return network.links
+    finally:
+        del os.environ["MESHWRIGHT_LINKS"]
+
+
 def test_damaged_or_old_links_are_measured_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache = LinkCache((), 1, "127.0.0.1")
@@ -145,3 +160,27 @@ def test_damaged_or_old_links_are_measured_again(tmp_path, monkeypatch):
     for text in ("{", '{"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, "unix_s": 0}'):
         path.write_text(text)
         assert cache.get() is None
+
+
+def test_a_job_keeps_its_own_links_for_good_and_on_other_hosts(tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHWRIGHT_LINKS", str(tmp_path / "links"))
+    LinkCache(placed("a", "a", "b", "b"), 2, "127.0.0.1").put(Links(1e-4, 1e-9))
+    (path,) = (tmp_path / "links").iterdir()
+    path.write_text('{"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, "unix_s": 0}')  # years ago
+
+    assert LinkCache(placed("c", "c", "d", "d"), 2, "10.0.0.1").get() == Links(1e-4, 1e-9)
+    assert LinkCache(placed("a", "b", "b", "b"), 2, "127.0.0.1").get() is None
+    assert LinkCache(placed("a", "a", "b", "b"), 1, "127.0.0.1").get() is None
+
+
+def placed(*hosts):
+    """Return ranks on hosts of these names."""
+    return [Member(rank, rank, host, identity=host, pid=1, cores=(0,)) for rank, host in enumerate(hosts)]
+
+
+def test_a_job_that_starts_anew_chooses_by_the_links_that_it_has_kept(rank_pool, tmp_path):
+    kept = Links(2.5e-3, 1.5e-9)
+
+    rank_pool(2).run(links_of_a_job, str(tmp_path), kept)
+
+    assert rank_pool(2).run(links_of_a_job, str(tmp_path), None) == [kept] * 2

@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import math
+import os
 import socket
 import statistics
 import time
@@ -28,6 +30,7 @@ ENOUGH = 8  # notes between two looks, or there is nothing to say
 DRIFT = 2.0  # times as long, or as short, as priced: no mood any more
 SAME = 1.5  # links that differ by less than this were measured alike
 KEPT_S = 12 * 3600.0
+LINKS_VARIABLE = "MESHWRIGHT_LINKS"  # a folder of one job: its links for good, so that it always chooses alike
 
 
 def measure(executor: Executor, schedule: Schedule) -> Links:
@@ -98,17 +101,29 @@ class _StoredLinks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class LinkCache:
-    """The file in which rank 0 of a group remembers its links; the key changes with the hosts and their boot."""
+    """The file in which rank 0 of a group remembers its links.
+
+    It serves every job on these hosts for some hours; its key changes with them and with their boot. In the folder that
+    `MESHWRIGHT_LINKS` names it serves one job for good, whatever hosts it is started on: the key is which ranks share a
+    host. So every start chooses the same algorithms and sums in the same order, until a look finds that the links have
+    left their price.
+    """
 
     def __init__(self, members: Sequence[Member], columns: int, address: str) -> None:
-        parts = [str(columns), _hardware_address(address), *sorted(member.identity for member in members)]
-        self._name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+        kept = os.environ.get(LINKS_VARIABLE)
+        if kept:
+            self._folder, self._kept_s = Path(kept), math.inf
+            parts = _together(members)
+        else:
+            self._folder, self._kept_s = cache_folder() / "links", KEPT_S
+            parts = [_hardware_address(address), *sorted(member.identity for member in members)]
+        self._name = hashlib.sha256("\n".join([str(columns), *parts]).encode()).hexdigest()[:32]
 
     def get(self) -> Links | None:
         """Return the remembered links, or None where there are none of the last hours."""
         with contextlib.suppress(InputError, OSError):
             stored = read_struct(self._path(), _StoredLinks)
-            if 0 <= time.time() - stored.unix_s < KEPT_S and stored.alpha_s > 0:
+            if 0 <= time.time() - stored.unix_s < self._kept_s and stored.alpha_s > 0:
                 return Links(stored.alpha_s, stored.beta_s_per_byte)
         return None
 
@@ -120,7 +135,15 @@ class LinkCache:
             write_struct(self._path(), stored)
 
     def _path(self) -> Path:
-        return cache_folder() / "links" / f"{self._name}.json"
+        return self._folder / f"{self._name}.json"
+
+
+def _together(members: Sequence[Member]) -> list[str]:
+    """Return the ranks of each host, a text each."""
+    hosts: dict[str, list[int]] = {}
+    for member in members:
+        hosts.setdefault(member.identity, []).append(member.world_rank)
+    return sorted(str(sorted(ranks)) for ranks in hosts.values())
 
 
 def _hardware_address(address: str) -> str:

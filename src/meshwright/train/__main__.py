@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from ..backend.flight import FLIGHT_VARIABLE
+from ..backend.links import LINKS_VARIABLE
 from ..cli import run
 from ..errors import MeshwrightError
 from .config import load
@@ -42,6 +43,7 @@ def command(
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
+    os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     with joined(job, folder) as member:
         goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         place = member.place

@@ -42,6 +42,7 @@ class RunFolder:
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.servers = path / "servers"  # of asynchronous modes: where they listen
         self.flight = path / "flight"  # the last collectives of a rank that waits or gave up
+        self.links = path / "links"  # between hosts, as the job's groups measured them when it began
         self.tensorboard = path / "tensorboard"
         self.report = path / "report.html"
 

@@ -24,6 +24,7 @@ from ..backend.failures import CollectiveError
 from ..backend.flight import FLIGHT_VARIABLE
 from ..backend.group import GroupBase
 from ..backend.hosts import switches_above
+from ..backend.links import LINKS_VARIABLE
 from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
@@ -81,6 +82,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
     threading.Thread(target=_leave_with, args=(launcher_pid,), daemon=True).start()
     folder = RunFolder(Path(run_dir))
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
+    os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
     config = convert(json.loads(config_json), JobConfig, where="config")
     with joined(config, folder) as member:
         ensure_planned(config, folder, rank=member.place.rank, ranks=member.place.world_size)
