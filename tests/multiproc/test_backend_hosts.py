@@ -110,6 +110,27 @@ def test_bfloat16_on_the_wire_rounds_and_leaves_all_ranks_equal(rank_pool):
     assert all(torch.equal(result, results[0]) for result in results)
 
 
+def reduced(rank, world_size, store, count, wire, per_host):
+    """Return what the reduction that is chosen makes of numbers whose sum depends on its order."""
+    os.environ["MESHWRIGHT_WIRE"] = wire
+    try:
+        with group(rank, world_size, store, per_host=per_host):
+            tensor = torch.randn(count, generator=torch.Generator().manual_seed(rank))
+            dist.all_reduce(tensor)
+            return tensor
+    finally:
+        del os.environ["MESHWRIGHT_WIRE"]
+
+
+@pytest.mark.parametrize("wire", ["fp32", "bf16"])
+@pytest.mark.parametrize("count", [100, 50_000, 1_000_000])
+@pytest.mark.parametrize(("ranks", "per_host"), [(2, 1), (3, 1), (4, 1), (4, 2), (4, None)])
+def test_all_ranks_end_with_the_same_bits(rank_pool, ranks, per_host, count, wire):
+    first, *others = rank_pool(ranks).run(reduced, count, wire, per_host)
+
+    assert all(torch.equal(first, other) for other in others)
+
+
 @pytest.mark.parametrize(
     ("name", "wire", "text"), [("rin", "fp32", "did you mean ring"), ("ring", "f", "MESHWRIGHT_WIRE=f")]
 )

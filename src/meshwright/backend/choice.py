@@ -23,6 +23,19 @@ def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
     return figures.rounds * links.alpha_s + busiest * size_bytes * links.beta_s_per_byte
 
 
-def choose(links: Links, ranks: int, size_bytes: int) -> str:
-    """Return the name of the all-reduce among `ranks` with the lowest price."""
-    return min(sorted(names_with_formula()), key=lambda name: price_s(name, links, ranks, size_bytes))
+def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
+    """Return the all-reduce among `ranks` with the lowest price of those that end with the same bits on all of them.
+
+    `narrow`: elements travel in a narrower type than they are summed in.
+    """
+    return min(same_bits(ranks, narrow=narrow), key=lambda name: price_s(name, links, ranks, size_bytes))
+
+
+def same_bits(ranks: int, *, narrow: bool) -> list[str]:
+    """Return the all-reduces that leave the same bits on all ranks, by name; `likeness.ends_alike` proves which do."""
+    differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own,
+    if ranks > 2:
+        differ.add("one_shot")  # which between two is the same
+    if narrow:
+        differ.add("recursive_doubling")  # alike for powers of two only
+    return sorted({*names_with_formula()} - differ)

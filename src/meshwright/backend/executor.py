@@ -6,11 +6,12 @@ where each chunk lies in the caller's tensors.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..collectives.likeness import ends_alike
 from ..collectives.schedule import Schedule
 from ..collectives.verify import Payloads, carries_only_whole_chunks, payloads, verify
 from ..errors import InputError
@@ -31,13 +32,16 @@ class Executor:
         self.transport = transport
         self.rank = transport.rank
         self.ranks = transport.ranks
-        self._proved: dict[int, tuple[Schedule, Payloads, bool]] = {}
+        self._proved: dict[int, _Proved] = {}
         self._compiled: dict[tuple[int, Layout], tuple[Schedule, Compiled]] = {}
 
     def all_reduce(
         self, tensor: Tensor, schedule: Schedule, op: str = "sum", *, wire: torch.dtype | None = None
     ) -> None:
-        """Reduce `tensor` over all ranks, in place. `wire`: a narrower type for messages, rounded to at each hop."""
+        """Reduce `tensor` over all ranks, in place. `wire`: a narrower type for messages, rounded to at each hop.
+
+        All ranks end with the same bits where the schedule allows it (`likeness.ends_alike`).
+        """
         self._expect(schedule, "all_reduce")
         kind = reduction(op, tensor.dtype)
         data = kind.enter(tensor)
@@ -181,12 +185,13 @@ class Executor:
         at_root = self.rank == schedule.root
         _check(name, (tensor is not None) == at_root, "a tensor at the root" if at_root else "None", type(tensor))
 
-    def _prove(self, schedule: Schedule) -> tuple[Schedule, Payloads, bool]:
-        """Prove a schedule when it is seen first; return what its messages carry, and whether copies are final."""
+    def _prove(self, schedule: Schedule) -> "_Proved":
+        """Prove a schedule when it is seen first."""
         known = self._proved.get(id(schedule))
         if known is None:
             verify(schedule)
-            known = (schedule, payloads(schedule), carries_only_whole_chunks(schedule))
+            alike = schedule.collective != "all_reduce" or ends_alike(schedule, rounded=True)
+            known = _Proved(schedule, payloads(schedule), carries_only_whole_chunks(schedule), alike)
             _keep(self._proved, id(schedule), known)
         return known
 
@@ -194,7 +199,7 @@ class Executor:
         self, schedule: Schedule, layout: Layout, data: Tensor, kind: Reduction, wire: torch.dtype | None
     ) -> None:
         copy_wire = wire
-        if wire is None and kind.dtype in HALF and self._prove(schedule)[2]:
+        if wire is None and kind.dtype in HALF and self._prove(schedule).copies_are_final:
             copy_wire = kind.dtype  # what is copied is final and ends in this type in any case
         self._run(schedule, layout, [data], kind, wire, copy_wire)
 
@@ -207,17 +212,17 @@ class Executor:
         reduce_wire: torch.dtype | None = None,
         copy_wire: torch.dtype | None = None,
     ) -> None:
-        payloads_carried = self._prove(schedule)[1]
+        proved = self._prove(schedule)
         key = (id(schedule), layout)
         if key not in self._compiled:
-            program = compile_program(schedule, payloads_carried, self.rank, layout)
+            program = compile_program(schedule, proved.payloads, self.rank, layout)
             _keep(self._compiled, key, (schedule, program))  # with the schedule, so that its id stays taken
         compiled = self._compiled[key][1]
         if compiled.writes_read_only and layout.read_only is not None:
             buffers[layout.read_only] = buffers[layout.read_only].clone()
         if compiled.own_elements:
             buffers.append(buffers[0].new_empty(compiled.own_elements))
-        run = _Run(buffers, kind, reduce_wire, copy_wire)
+        run = _Run(buffers, kind, reduce_wire, copy_wire, keeps_rounded=not proved.alike_when_rounded)
         for step in compiled.steps:
             sends = [run.outgoing(m) for m in step.sends]
             run.do_locals(step.locals)
@@ -225,6 +230,15 @@ class Executor:
             if sends or receives:
                 self.transport.exchange(sends, receives)
                 run.unpack(step.receives, receives)
+
+
+class _Proved(NamedTuple):
+    """A schedule that has been proved, and what is known of it."""
+
+    schedule: Schedule  # kept, so that its id stays taken
+    payloads: Payloads  # what its messages carry
+    copies_are_final: bool
+    alike_when_rounded: bool  # ends with the same bits everywhere though what is sent to be reduced is rounded
 
 
 class _Run:
@@ -236,9 +250,12 @@ class _Run:
         kind: Reduction | None,
         reduce_wire: torch.dtype | None,
         copy_wire: torch.dtype | None,
+        *,
+        keeps_rounded: bool,
     ) -> None:
         self._buffers = buffers
         self._kind = kind
+        self._keeps_rounded = keeps_rounded
         self._wire = {True: reduce_wire or buffers[0].dtype, False: copy_wire or buffers[0].dtype}
 
     def at(self, span: Span) -> Tensor:
@@ -251,7 +268,7 @@ class _Run:
         wire = self._wire[m.reduce]
         if wire != parts[0].dtype:
             narrow = [part.to(wire) for part in parts]
-            if not m.reduce:  # a result that others get rounded is rounded here too: all end with the same
+            if not m.reduce or self._keeps_rounded:  # what others get rounded is rounded here too: all end alike
                 for part, rounded in zip(parts, narrow, strict=True):
                     part.copy_(rounded)
             parts = narrow

@@ -129,7 +129,7 @@ class HostsNetwork:
         """Reduce in place over this rank's column, by the cheapest way on the links as measured."""
         hosts, size_bytes = len(self._hosts), count * kind.item_bytes
         wire = self.wire_of(kind)
-        name = self._algorithm or choose(self.links, hosts, size_bytes)
+        name = self._algorithm or choose(self.links, hosts, size_bytes, narrow=wire is not None)
         start = time.perf_counter()
         with self.blaming():
             self.among(self.column_ranks).all_reduce(
