@@ -57,6 +57,9 @@ def _pipeline_problem(layout: Layout) -> str:
         )
     if layout.schedule == "zb" and layout.recompute == "selective":
         return "schedule=zb goes through a layer's backward twice, recompute=selective only once; use none or full"
-    if layout.vpp > 1 and layout.zero >= 2:
-        return "zero=2 and 3 shard one stage a rank, vpp > 1 has several; use zero=0 or 1, or vpp=1"
+    if layout.schedule == "zb" and layout.vpp > 1 and layout.zero >= 2:
+        return (
+            "zero=2 and 3 shard stages apart, and schedule=zb, vpp=2 has the first and the last one, which may share "
+            "parameters, on one rank; use zero=0 or 1, vpp=1, or schedule=interleaved"
+        )
     return ""

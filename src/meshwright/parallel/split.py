@@ -11,7 +11,7 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
@@ -32,10 +32,11 @@ from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .mesh import Mesh
 from .overlapped import OverlappedSeam
+from .pipeline.stages import cuttable
 from .placement import Block, Box, Placement, blocks, boxes
 from .places import Axis
 from .tensor import Rule, Seam, split_tensors
-from .zero import gather_weights, offset_of, scatter_gradients, shard, sharded_modules
+from .zero import adopt, gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 
 
 def split_module(
@@ -88,13 +89,22 @@ class Held(NamedTuple):
 
 
 class SplitPart:
-    """What one rank holds of a model, or of a stage of it, ready to be trained.
+    """What one rank holds of a model, or of stages of it, ready to be trained.
 
     `shared` names parameters that another pipeline stage owns: they count there for the norm and in checkpoints.
+    `spans` are the units of each stage, where there are several: `pieces` are what is called then, the module itself
+    otherwise.
     """
 
     def __init__(
-        self, module: nn.Module, mesh: Mesh, plan: Plan, settings: Settings, *, shared: frozenset[str] = frozenset()
+        self,
+        module: nn.Module,
+        mesh: Mesh,
+        plan: Plan,
+        settings: Settings,
+        *,
+        shared: frozenset[str] = frozenset(),
+        spans: Sequence[range] = (),
     ) -> None:
         layout = plan.layout
         self.module, self.mesh, self._settings, self._layout = module, mesh, settings, layout
@@ -107,10 +117,14 @@ class SplitPart:
         }
         if settings.compiled:
             compile_layers(module)
+        # made of what has been split, so that they have all that splitting changed
+        self.pieces = [cuttable(module).part(span) for span in spans] if len(spans) > 1 else [module]
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
-            shard(module, mesh, layout, self.stopwatch)
-            self._expect(last=False)
+            for piece in self.pieces:
+                shard(piece, mesh, layout, self.stopwatch)
+                self._expect(piece, last=False)
+                adopt(module, piece)
         else:
             self._fill_buckets(plan.bucket_bytes)
         self._held = self._pieces()
@@ -123,13 +137,15 @@ class SplitPart:
         if last:
             for buckets in self._buckets:
                 buckets.arm()
-            self._expect(last=True)
+            for piece in self.pieces:
+                self._expect(piece, last=True)
 
-    def arm(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Say that the backward pass that follows is the last of the step for these parameters."""
+    def arm(self, parameters: Iterable[nn.Parameter], *pieces: nn.Module) -> None:
+        """Say that the backward pass that follows is the last of the step for these parameters and pieces."""
         for buckets in self._buckets:
             buckets.arm(parameters)
-        self._expect(last=True)
+        for piece in pieces:
+            self._expect(piece, last=True)
 
     @contextmanager
     def first_half(self) -> Iterator[None]:
@@ -162,7 +178,7 @@ class SplitPart:
         yield
         module.set_requires_gradient_sync(True)
         module.set_reshard_after_backward(True)
-        self._expect(last=self._last)
+        self._expect(self.module, last=self._last)
 
     def reduce(self) -> None:
         """Wait until all gradients are summed."""
@@ -171,24 +187,25 @@ class SplitPart:
         if self._layout.zero >= 2:
             for held in self._held:
                 held.tensor.grad = None if held.owner.grad is None else _local(held.owner.grad)
-            self._expect(last=False)
+            for piece in self.pieces:
+                self._expect(piece, last=False)
         partial = [gradient for held, gradient in self._gradients() if self._placements[held.name].partial]
         if partial:
             total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
             for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
-    def _expect(self, *, last: bool) -> None:
-        """Say what the backward pass that follows does under ZeRO 2 and 3 besides scattering its gradients.
+    def _expect(self, piece: nn.Module, *, last: bool) -> None:
+        """Say what the backward pass that follows does under ZeRO 2 and 3 besides scattering a piece's gradients.
 
         The last of a step lets copies of a sharded model sum what each has summed inside, and drops the weights that
         ZeRO 2 has kept through the step.
         """
         self._last = last
         if self._layout.replicas > 1:
-            cast(FSDPModule, self.module).set_requires_all_reduce(last)
+            cast(FSDPModule, piece).set_requires_all_reduce(last)
         if self._layout.zero == 2:
-            cast(FSDPModule, self.module).set_reshard_after_backward(last)
+            cast(FSDPModule, piece).set_reshard_after_backward(last)
 
     def update(self) -> float:
         """Clip, update and clear; return the gradient's norm over the whole model. All ranks of the world."""
@@ -208,7 +225,7 @@ class SplitPart:
 
     def rest(self) -> None:
         """Drop weights that a forward pass without a backward has gathered (ZeRO 2 and 3)."""
-        for part in sharded_modules(self.module):
+        for part in [part for piece in self.pieces for part in sharded_modules(piece)]:
             part.reshard()
 
     def shards(self) -> list[Shard]:

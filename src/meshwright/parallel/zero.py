@@ -48,6 +48,13 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch) -
     _prefetch([cast(FSDPModule, layer) for layer in layers])
 
 
+def adopt(whole: nn.Module, piece: nn.Module) -> None:
+    """Give `whole` the parameters of a piece of it that has been sharded, where it holds them in modules of its own."""
+    for name, parameter in piece.named_parameters():
+        parent, _, leaf = name.rpartition(".")
+        whole.get_submodule(parent)._parameters[leaf] = parameter
+
+
 def sharded_modules(module: nn.Module) -> Iterator[FSDPModule]:
     """Yield the parts of a module that were sharded one by one."""
     return (part for part in module.modules() if isinstance(part, FSDPModule))

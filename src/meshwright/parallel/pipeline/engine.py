@@ -43,9 +43,8 @@ class PipelineEngine:
         spans = {stage: range(self.bounds[stage], self.bounds[stage + 1]) for stage in stages}
         held = model.part([unit for span in spans.values() for unit in span])
         aliases = frozenset(name for name, first in self._names.items() if first in not_owned)
-        self.part = SplitPart(held, mesh, plan, settings, shared=aliases)
-        # pieces are made of what has been split, so that they have all that splitting changed
-        self.pieces = {s: held if len(stages) == 1 else cuttable(held).part(span) for s, span in spans.items()}
+        self.part = SplitPart(held, mesh, plan, settings, shared=aliases, spans=tuple(spans.values()))
+        self.pieces = dict(zip(stages, self.part.pieces, strict=True))
         self.optimizer = self.part.optimizer
         self._pipeline = mesh.group("pp")
         self._shared = self._groups(mesh, held, shared)
@@ -89,7 +88,7 @@ class PipelineEngine:
 
     def _last(self, stage: int) -> None:
         """Let the gradients of a stage travel with the action that follows, the last that adds to them."""
-        self.part.arm(self._ready_after[stage])
+        self.part.arm(self._ready_after[stage], self.pieces[stage])
 
     def _drain(self) -> None:
         """Wait until all stages are done, so that this is known as the pipeline's and not as communication."""
