@@ -10,6 +10,7 @@ from meshwright.backend.executor import Executor
 from meshwright.backend.executor_reduce import reduction
 from meshwright.backend.transport import ThreadsHub, TransportError
 from meshwright.collectives.algorithms import build, hierarchical_of, names
+from meshwright.collectives.likeness import ends_alike
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
@@ -50,6 +51,26 @@ def test_every_all_reduce_gives_the_exact_sum(name, ranks):
             return data
 
         assert all(torch.equal(result, sum(inputs)) for result in on_threads(ranks, sum_up))
+
+
+@pytest.mark.parametrize("wire", [None, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("name", names("all_reduce"))
+def test_ranks_end_with_the_same_bits_where_the_replay_says_so_and_only_there(name, ranks, wire):
+    schedule = build("all_reduce", name, ranks)
+
+    def sum_up(executor):
+        generator = torch.Generator().manual_seed(executor.rank)
+        scales = 2.0 ** torch.randint(-20, 20, (1000,), generator=generator)  # every order of a sum rounds differently
+        data = torch.randn(1000, generator=generator) * scales
+        executor.all_reduce(data, schedule, wire=wire)
+        return data
+
+    first, *others = on_threads(ranks, sum_up)
+
+    keeps_rounded = wire is not None and not ends_alike(schedule, rounded=True)
+    alike = ends_alike(schedule, rounded=wire is not None, keeps_rounded=keeps_rounded)
+    assert all(torch.equal(first, other) for other in others) == alike
 
 
 def test_any_pair_of_hierarchical_algorithms_runs():
