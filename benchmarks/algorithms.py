@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
 PASSES = 5
 SMALL_BYTES = 2**18  # up to here a size is measured in every pass, above while its seconds last
 BUFFER_BYTES = 2**17  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
+PATIENCE_S = 60.0  # a rank that hears nothing for so long says from whom
 CLEARLY = 1.15  # two priced or measured times that differ by more are ordered
 
 
@@ -163,8 +165,10 @@ def joined(buffer_bytes: int | None = None) -> Any:
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master = os.environ["MASTER_ADDR"]
-    store = dist.TCPStore(master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0)
-    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=60.0))
+    store = dist.TCPStore(
+        master, int(os.environ["MASTER_PORT"]), ranks, is_master=rank == 0, timeout=timedelta(seconds=PATIENCE_S)
+    )
+    executor = Executor(TcpTransport(store, rank, ranks, address=_own_address(master), timeout_s=PATIENCE_S))
     for connection in executor.transport.connections.values() if buffer_bytes else ():
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             connection.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)

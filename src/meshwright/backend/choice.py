@@ -33,9 +33,7 @@ def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -
 
 def same_bits(ranks: int, *, narrow: bool) -> list[str]:
     """Return the all-reduces that leave the same bits on all ranks, by name; `likeness.ends_alike` proves which do."""
-    differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own,
-    if ranks > 2:
-        differ.add("one_shot")  # which between two is the same
+    differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own
     if narrow:
         differ.add("recursive_doubling")  # alike for powers of two only
     return sorted({*names_with_formula()} - differ)

@@ -40,9 +40,17 @@ def parameter_server(ranks: int, root: int = 0) -> Schedule:
 
 
 def one_shot(ranks: int) -> Schedule:
-    """All-reduce in 1 round: everyone sends everything to everyone; least latency, most bytes."""
-    pairs = [Transfer(r, s, (0,), reduce=True) for r in range(ranks) for s in range(ranks) if r != s]
-    return make("all_reduce", "one_shot", ranks, [pairs], chunks=1)
+    """All-reduce in 1 round: everyone sends everything to everyone; least latency, most bytes.
+
+    Among three and more, what comes is kept apart and summed in the order of the ranks: all end with the same bits.
+    """
+    pairs = [(r, s) for r in range(ranks) for s in range(ranks) if r != s]
+    if ranks <= 2:
+        return make("all_reduce", "one_shot", ranks, [[Transfer(r, s, (0,), reduce=True) for r, s in pairs]], chunks=1)
+    sent = [Transfer(r, s, (0,), to=(1 + r,)) for r, s in pairs]
+    before = [Transfer(r, r, (1 + s,), reduce=True, to=(1,)) for r in range(ranks) for s in range(1, r)]
+    after = [Transfer(r, r, (1 + s,), reduce=True, to=(0,)) for r, s in pairs if s == 0 or s > r]
+    return make("all_reduce", "one_shot", ranks, [sent, before, after], chunks=1, scratch=ranks)
 
 
 def partitioned(ranks: int) -> Schedule:
