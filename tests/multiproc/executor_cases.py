@@ -6,7 +6,6 @@ Every rank makes everyone's input from the same seed, so it can compute the refe
 import itertools
 import os
 import random
-import socket
 import time
 from pathlib import Path
 
@@ -405,39 +404,3 @@ def wire_types(rank, ranks, store, kind):
         executor.transport.close()
     torch.testing.assert_close(got, sum(everyone), rtol=2**-8 * ranks, atol=0)
     return got.tolist()
-
-
-def one_after_another(rank, ranks, store, kind, name):
-    """Reduce tensors of several sizes and types in a row, and a plain one after them."""
-    executor = Executor(open_transport(kind, store, rank, ranks))
-    schedule = build("all_reduce", name, ranks)
-    try:
-        for wire, dtype in ((None, torch.float64), (None, torch.bfloat16), (torch.bfloat16, torch.float32)):
-            everyone = [inputs(ranks, size, dtype) for size in (5, 0, 70_001, 1, 300_000)]
-            got = [tensors[rank].clone() for tensors in everyone]
-            done = 0
-            for done, _ in enumerate(executor.all_reduce_each(iter(got), schedule, wire=wire), start=1):
-                torch.testing.assert_close(
-                    got[done - 1].double(), sum(t.double() for t in everyone[done - 1]), rtol=2e-2, atol=2e-2
-                )
-            assert done == len(got)
-        last = torch.ones(3)
-        executor.all_reduce(last, schedule)
-        assert last.tolist() == [ranks] * 3
-    finally:
-        executor.transport.close()
-
-
-def far_ahead(rank, ranks, store):
-    """Swap tensors that are larger than all that the kernel keeps of a connection."""
-    executor = Executor(open_transport("tcp", store, rank, ranks))
-    for connection in executor.transport.connections.values():
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            connection.setsockopt(socket.SOL_SOCKET, option, 2**16)
-    got = [torch.full((2**21,), float(rank + number)) for number in range(4)]
-    try:
-        for _ in executor.all_reduce_each(got, build("all_reduce", "one_shot", ranks)):
-            time.sleep(0.01 * rank)
-    finally:
-        executor.transport.close()
-    assert [tensor.unique().tolist() for tensor in got] == [[2.0 * number + 1] for number in range(4)]

@@ -127,16 +127,6 @@ def test_a_narrow_wire_leaves_all_ranks_with_the_same_result(rank_pool, kind):
     assert all(result == results[0] for result in results)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("ranks", "name"), [(2, "one_shot"), (3, "one_shot"), (3, "ring"), (1, "ring")])
-def test_tensors_are_reduced_one_after_another(rank_pool, ranks, name, kind):
-    rank_pool(ranks).run(cases.one_after_another, kind, name)
-
-
-def test_messages_that_fill_every_buffer_do_not_stop_those_who_send_ahead(rank_pool):
-    rank_pool(2).run(cases.far_ahead)
-
-
 def test_half_precision_sums_are_rounded_once(rank_pool):
     """256 + 1 + 1 + 1 is 256 in bfloat16 when every addition rounds, and 259 -> 260 when only the last one does."""
     assert rank_pool(4).run(half_sum, "shm") == [260.0] * 4

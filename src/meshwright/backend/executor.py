@@ -5,7 +5,7 @@ calls block. A schedule is proved before it is run for the first time. Most coll
 where each chunk lies in the caller's tensors.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -18,7 +18,7 @@ from ..errors import InputError
 from .executor_layout import Layout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
 from .executor_reduce import HALF, Reduction, flat, reduction
-from .transport import Incoming, Outgoing, RunsAhead, Transport
+from .transport import Incoming, Outgoing, Transport
 
 MAX_KEPT = 512
 K = TypeVar("K")
@@ -47,53 +47,6 @@ class Executor:
         data = kind.enter(tensor)
         self._reduce(schedule, shared_layout(schedule.chunks, data.numel()), data, kind, wire)
         kind.leave(data, tensor, self.ranks)
-
-    def all_reduce_each(
-        self, tensors: Iterable[Tensor], schedule: Schedule, op: str = "sum", *, wire: torch.dtype | None = None
-    ) -> Iterator[None]:
-        """Reduce contiguous tensors one after another, in place; yield when one is done.
-
-        Where a schedule is a single round, the messages of each tensor leave before those of the one before have come,
-        so that links do not stand still in between.
-        """
-        transport = self.transport
-        if len(schedule.rounds) > 1 or not isinstance(transport, RunsAhead):
-            for tensor in tensors:
-                self.all_reduce(tensor, schedule, op, wire=wire)
-                yield
-            return
-        self._expect(schedule, "all_reduce")
-        before: _Swap | None = None
-        for tensor in tensors:
-            swap = self._swap(tensor, schedule, reduction(op, tensor.dtype), wire)
-            transport.exchange_ahead(swap.sends, before.receives if before else ())
-            if before is not None:
-                before.finish()
-                yield
-            before = swap
-        if before is not None:
-            transport.exchange((), before.receives)
-            before.finish()
-            yield
-
-    def _swap(self, tensor: Tensor, schedule: Schedule, kind: Reduction, wire: torch.dtype | None) -> "_Swap":
-        """Prepare an all-reduce of one round."""
-        data = kind.enter(tensor)
-        compiled, run = self._prepared(schedule, shared_layout(schedule.chunks, data.numel()), [data], kind, wire)
-        sends: list[Outgoing] = []
-        receives: list[Incoming] = []
-        messages: list[Message] = []
-        for step in compiled.steps:
-            sends += [run.outgoing(m) for m in step.sends]
-            run.do_locals(step.locals)
-            receives += [run.incoming(m) for m in step.receives]
-            messages += step.receives
-
-        def finish() -> None:
-            run.unpack(messages, receives)
-            kind.leave(data, tensor, self.ranks)
-
-        return _Swap(sends, receives, finish)
 
     def reduce(self, tensor: Tensor, schedule: Schedule, op: str = "sum", *, wire: torch.dtype | None = None) -> None:
         """Reduce `tensor` over all ranks into the root's; the others' stay as they are."""
@@ -245,20 +198,20 @@ class Executor:
     def _reduce(
         self, schedule: Schedule, layout: Layout, data: Tensor, kind: Reduction, wire: torch.dtype | None
     ) -> None:
-        self._go(*self._prepared(schedule, layout, [data], kind, wire))
+        copy_wire = wire
+        if wire is None and kind.dtype in HALF and self._prove(schedule).copies_are_final:
+            copy_wire = kind.dtype  # what is copied is final and ends in this type in any case
+        self._run(schedule, layout, [data], kind, wire, copy_wire)
 
-    def _run(self, schedule: Schedule, layout: Layout, buffers: list[Tensor]) -> None:
-        self._go(*self._prepared(schedule, layout, buffers))
-
-    def _prepared(
+    def _run(
         self,
         schedule: Schedule,
         layout: Layout,
         buffers: list[Tensor],
         kind: Reduction | None = None,
-        wire: torch.dtype | None = None,
-    ) -> tuple[Compiled, "_Run"]:
-        """Return the program of this rank for a layout, compiled once, and the call that it is for."""
+        reduce_wire: torch.dtype | None = None,
+        copy_wire: torch.dtype | None = None,
+    ) -> None:
         proved = self._prove(schedule)
         key = (id(schedule), layout)
         if key not in self._compiled:
@@ -269,12 +222,7 @@ class Executor:
             buffers[layout.read_only] = buffers[layout.read_only].clone()
         if compiled.own_elements:
             buffers.append(buffers[0].new_empty(compiled.own_elements))
-        copy_wire = wire
-        if kind is not None and wire is None and kind.dtype in HALF and proved.copies_are_final:
-            copy_wire = kind.dtype  # what is copied is final and ends in this type in any case
-        return compiled, _Run(buffers, kind, wire, copy_wire, keeps_rounded=not proved.alike_when_rounded)
-
-    def _go(self, compiled: Compiled, run: "_Run") -> None:
+        run = _Run(buffers, kind, reduce_wire, copy_wire, keeps_rounded=not proved.alike_when_rounded)
         for step in compiled.steps:
             sends = [run.outgoing(m) for m in step.sends]
             run.do_locals(step.locals)
@@ -291,14 +239,6 @@ class _Proved(NamedTuple):
     payloads: Payloads  # what its messages carry
     copies_are_final: bool
     alike_when_rounded: bool  # ends with the same bits everywhere though what is sent to be reduced is rounded
-
-
-class _Swap(NamedTuple):
-    """An all-reduce of one round that has not begun."""
-
-    sends: list[Outgoing]
-    receives: list[Incoming]
-    finish: Callable[[], None]  # brings what has been received into the caller's tensor
 
 
 class _Run:

@@ -10,9 +10,8 @@ cross between one rank of each host.
 import ctypes
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -96,36 +95,17 @@ class HostsEngine:
         """
         segments = min(MAX_SEGMENTS, max(1, count * kind.item_bytes // SEGMENT_BYTES))
         edges = piece_bounds(count, segments, kind.item_bytes)
-        pieces = [self._pieces(address, first, last, kind) for first, last in pairwise(edges)]
-        brought: list[Future[None]] = [Future() for _, counts in pieces if counts[self._place]]
-        reduced: SimpleQueue[tuple[int, int] | None] = SimpleQueue()  # inside the host, for the network
-        if brought:
-            self._thread.submit(self._carry, reduced, brought, kind)
-        try:
-            for starts, counts in pieces:
-                own, length = starts[self._place], counts[self._place]
-                self._local.reduce_scatter(starts, own, counts, kind)
-                if length:
-                    reduced.put((own, length))
-        finally:
-            reduced.put(None)
-        coming = iter(brought)
-        for starts, counts in pieces:
-            if counts[self._place]:
-                next(coming).result()
-            self._local.all_gather(starts[self._place], starts, [n * kind.item_bytes for n in counts])
-
-    def _carry(
-        self, reduced: "SimpleQueue[tuple[int, int] | None]", brought: Sequence["Future[None]"], kind: Reduction
-    ) -> None:
-        """Reduce over the network what comes, until None does; each future hears of its piece."""
-        left = iter(brought)
-        try:
-            for _ in self.network.reduce_pieces(iter(reduced.get, None), kind):
-                next(left).set_result(None)
-        except BaseException as error:
-            for future in left:
-                future.set_exception(error)
+        under_way = []
+        for first, last in pairwise(edges):
+            starts, counts = self._pieces(address, first, last, kind)
+            own, length = starts[self._place], counts[self._place]
+            self._local.reduce_scatter(starts, own, counts, kind)
+            future = self._thread.submit(self.network.reduce_column, own, length, kind) if length else None
+            under_way.append((starts, [n * kind.item_bytes for n in counts], future))
+        for starts, sizes, future in under_way:
+            if future is not None:
+                future.result()
+            self._local.all_gather(starts[self._place], starts, sizes)
 
     def _pieces(self, address: int, first: int, last: int, kind: Reduction) -> tuple[list[int], list[int]]:
         """Return address and element count of the piece of a segment that each rank of this host reduces."""

@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,14 +23,14 @@ from .links import LinkCache, Watch, measure
 from .local import LocalGroup
 from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
-from .transport import Incoming, Outgoing, RunsAhead, TransportError
+from .transport import Incoming, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
 
 
 class Among:
     """The part of a transport that joins some of its ranks, numbered in their order."""
 
-    def __init__(self, whole: RunsAhead, members: Sequence[int]) -> None:
+    def __init__(self, whole: Transport, members: Sequence[int]) -> None:
         self.rank = members.index(whole.rank)
         self.ranks = len(members)
         self._whole = whole
@@ -38,19 +38,11 @@ class Among:
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Send and receive all these messages."""
-        self._address(sends, receives)
-        self._whole.exchange(sends, receives)
-
-    def exchange_ahead(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        """Receive these messages; the next exchange goes on with what is not sent yet."""
-        self._address(sends, receives)
-        self._whole.exchange_ahead(sends, receives)
-
-    def _address(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         for outgoing in sends:
             outgoing.peer = self._members[outgoing.peer]
         for incoming in receives:
             incoming.peer = self._members[incoming.peer]
+        self._whole.exchange(sends, receives)
 
     def close(self) -> None:
         """Nothing of its own to let go of."""
@@ -135,39 +127,19 @@ class HostsNetwork:
 
     def reduce_column(self, address: int, count: int, kind: Reduction) -> None:
         """Reduce in place over this rank's column, by the cheapest way on the links as measured."""
-        for _ in self.reduce_pieces([(address, count)], kind):
-            pass
-
-    def reduce_pieces(self, pieces: Iterable[tuple[int, int]], kind: Reduction) -> Iterator[None]:
-        """Reduce runs of elements (address, count) in place over this rank's column; yield when each is done.
-
-        Their counts are the same on all ranks of the column; the way of the first is that of all.
-        """
-        hosts, wire = len(self._hosts), self.wire_of(kind)
-        given = iter(pieces)
-        first = next(given, None)
-        if first is None:
-            return
-        name = self._algorithm or choose(self.links, hosts, first[1] * kind.item_bytes, narrow=wire is not None)
-        priced_s = waited_s = 0.0
-
-        def tensors() -> Iterator[Tensor]:
-            nonlocal priced_s, waited_s
-            piece: tuple[int, int] | None = first
-            while piece is not None:
-                priced_s += price_s(name, self.links, hosts, piece[1] * kind.item_bytes)
-                yield as_tensor(*piece, kind.dtype)
-                start = time.perf_counter()
-                piece = next(given, None)
-                waited_s += time.perf_counter() - start
-
+        hosts, size_bytes = len(self._hosts), count * kind.item_bytes
+        wire = self.wire_of(kind)
+        name = self._algorithm or choose(self.links, hosts, size_bytes, narrow=wire is not None)
         start = time.perf_counter()
         with self.blaming():
-            yield from self.among(self.column_ranks).all_reduce_each(
-                tensors(), self.schedule("all_reduce", name, hosts), kind.operator, wire=wire
+            self.among(self.column_ranks).all_reduce(
+                as_tensor(address, count, kind.dtype),
+                self.schedule("all_reduce", name, hosts),
+                kind.operator,
+                wire=wire,
             )
         if not self._algorithm and wire is None:
-            self._watch.note(time.perf_counter() - start - waited_s, priced_s)
+            self._watch.note(time.perf_counter() - start, price_s(name, self.links, hosts, size_bytes))
 
     def wire_of(self, kind: Reduction) -> torch.dtype | None:
         """Return the type that a reduction's elements travel in, None: their own."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -71,14 +71,6 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Let go of what the transport holds; messages under way are lost."""
-
-
-@runtime_checkable
-class RunsAhead(Transport, Protocol):
-    """A transport that need not have sent everything before it goes on."""
-
-    def exchange_ahead(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        """Receive these messages while those are sent; the next exchange goes on with what is not sent yet."""
 
 
 @dataclass(slots=True)

@@ -65,18 +65,10 @@ class IncomingState:
 
 
 class Exchange:
-    """The messages of one exchange by peer; a transport's loop empties it.
+    """The messages of one exchange by peer; a transport's loop empties it."""
 
-    `left` are messages of earlier exchanges on their way out, which go first.
-    """
-
-    def __init__(
-        self,
-        sends: Sequence[Outgoing],
-        receives: Sequence[Incoming],
-        left: dict[int, deque[OutgoingState]] | None = None,
-    ) -> None:
-        self.out = left or {}
+    def __init__(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+        self.out: dict[int, deque[OutgoingState]] = {}
         self.inn: dict[int, deque[IncomingState]] = {}
         states: list[IncomingState] = []
         for send in sends:

@@ -8,7 +8,6 @@ import hmac
 import secrets
 import select
 import socket
-from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 
 from .doorway import Doorway
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
-from .transport_stream import HEADER, Deadline, Exchange, IncomingState, OutgoingState, bytes_of
+from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
 
 GREETING = Struct("<32sI")  # the random word, the rank
 STAGE_BYTES = 256 * 1024  # received before it is reduced; fits a core's cache with its target
@@ -41,7 +40,6 @@ class TcpTransport:
         self.ranks = ranks
         self.timeout_s = timeout_s
         self._stages: dict[int, torch.Tensor] = {}
-        self._left: dict[int, deque[OutgoingState]] = {}  # messages by peer that an exchange has left to the next one
         self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
         try:
             self._connect(store, prefix, address)
@@ -91,27 +89,17 @@ class TcpTransport:
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
-        self._move(sends, receives, to_the_end=True)
-
-    def exchange_ahead(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        """Move these messages; return when the last byte has been received. The next exchange sends what is left."""
-        self._move(sends, receives, to_the_end=False)
-
-    def _move(self, sends: Sequence[Outgoing], receives: Sequence[Incoming], *, to_the_end: bool) -> None:
-        exchange = Exchange(sends, receives, self._left)
-        self._left = exchange.out
+        exchange = Exchange(sends, receives)
         deadline = Deadline(self.timeout_s)
-        while True:
+        while not exchange.is_over:
             moved = False
             for peer in list(exchange.out):
                 moved |= self._send(exchange, peer)
             for peer in list(exchange.inn):
                 moved |= self._receive(exchange, peer)
-            if not (exchange.inn or (to_the_end and exchange.out)):
-                return
             if moved:
                 deadline = Deadline(self.timeout_s)
-            else:
+            elif not exchange.is_over:
                 self._wait(exchange, deadline)
 
     def _send(self, exchange: Exchange, peer: int) -> bool:
