@@ -50,8 +50,8 @@ def test_verify_says_what_was_proved(meshwright):
 
     assert code == 0
     assert json.loads(out) == {
-        "proved": True, "same_bits": True, "collective": "all_reduce", "name": "ring", "ranks": 4, "root": 0, "rounds": 6,
-        "transfers": 24,
+        "proved": True, "same_bits": True, "collective": "all_reduce", "name": "ring", "ranks": 4, "root": 0,
+        "rounds": 6, "transfers": 24,
     }  # fmt: skip
 
 
