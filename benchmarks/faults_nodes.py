@@ -75,15 +75,18 @@ def _running(
 def outage(place: Path, rng: random.Random, count: int) -> list[Row]:
     """Take a cable out and put it back.
 
-    A job keeps the links by which it chooses in what order to sum. The run with the outage takes those of the other,
-    as one that is resumed would.
+    A job keeps the links by which it chooses in what order to sum. All runs take those of one before them, as runs that
+    are resumed would.
     """
     corpus = write_corpus(place)
-    with _running(place, corpus, "whole") as whole:
+    with _running(place, corpus, "first", steps=AT) as first:
+        first.ended(list(range(NODES)))
+        links = first.folder.links
+    with _running(place, corpus, "whole", links=links) as whole:
         codes = whole.ended(list(range(NODES)))
         if codes != [0] * NODES:
             raise RuntimeError(f"the undisturbed run failed: {codes}: {whole.job.stderr(0)[-3000:]}")
-        right, links = outcome(whole.folder), whole.folder.links
+        right = outcome(whole.folder)
     return [_outage(place, corpus, right, links, number) for number in range(count)]
 
 

@@ -19,7 +19,7 @@ from .executor import Executor
 from .failures import RankFailure
 from .hearsay import Hearsay
 from .hosts import Member
-from .links import LinkCache, Watch, measure
+from .links import LinkCache, Watch, alike, measure
 from .local import LocalGroup
 from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
@@ -78,7 +78,7 @@ class HostsNetwork:
         self._wire = WIRE_TYPES[options.wire]
         self._watch = Watch()
         self._cache = LinkCache(members, self.columns, address)
-        self.links = self._known() or self._measured()
+        self.links = self._known() or self._kept(self._measured())
 
     def _known(self) -> Links | None:
         """Return the links that rank 0 remembers, the same on all ranks, or None."""
@@ -87,14 +87,17 @@ class HostsNetwork:
         return Links(alpha_s, beta_s_per_byte) if alpha_s else None
 
     def _measured(self) -> Links:
-        """Measure the links with all columns at work at once, agree on the slowest, and remember them."""
+        """Measure the links with all columns at work at once, and agree on the slowest."""
         figures = [0.0, 0.0]
         if self.column_ranks:
             with self.blaming():
                 column = self.among(self.column_ranks)
                 links = measure(column, self.schedule("all_reduce", "one_shot", len(self._hosts)))
             figures = [links.alpha_s, links.beta_s_per_byte]
-        links = Links(*self._largest(figures))
+        return Links(*self._largest(figures))
+
+    def _kept(self, links: Links) -> Links:
+        """Remember links and return them."""
         if self._me.rank == 0:
             self._cache.put(links)
         return links
@@ -115,8 +118,11 @@ class HostsNetwork:
         slow, quick = self._largest([taken, 1 / taken if taken else 0.0])
         ratio = slow if slow > 1 or not quick else 1 / quick
         if self._watch.has_left(ratio):
-            before, self.links = self.links, self._measured()
-            self._watch.measured_again(ratio, before, self.links)
+            found = self._measured()
+            same = alike(self.links, found)
+            if not same:
+                self.links = self._kept(found)
+            self._watch.measured_again(ratio, alike=same)
 
     def among(self, ranks: Sequence[int]) -> Executor:
         """Return the executor of some ranks, always the same one, so that it compiles each program once."""

@@ -60,6 +60,7 @@ class Watch:
     def __init__(self) -> None:
         self._ratios: list[float] = []
         self._usual = 1.0
+        self._was_far = False
         self._calls = 0
 
     def is_due(self) -> bool:
@@ -79,15 +80,19 @@ class Watch:
         return ratio
 
     def has_left(self, ratio: float) -> bool:
-        """Return whether the agreed ratio is far from the usual one."""
-        return ratio > 0 and not self._usual / DRIFT < ratio < self._usual * DRIFT
+        """Return whether the agreed ratio is far from the usual one, and was at the look before: a mood passes."""
+        is_far = ratio > 0 and not self._usual / DRIFT < ratio < self._usual * DRIFT
+        was_far, self._was_far = self._was_far, is_far
+        return is_far and was_far
 
-    def measured_again(self, ratio: float, before: Links, after: Links) -> None:
-        """Hear what a new measurement found after the ratio had left the usual one."""
-        self._usual = ratio if _alike(before, after) else 1.0
+    def measured_again(self, ratio: float, *, alike: bool) -> None:
+        """Hear whether a new measurement found the same links after the ratio had left the usual one."""
+        self._usual = ratio if alike else 1.0
+        self._was_far = False
 
 
-def _alike(a: Links, b: Links) -> bool:
+def alike(a: Links, b: Links) -> bool:
+    """Return whether two measurements are of the same links."""
     pairs = [(a.alpha_s, b.alpha_s), (a.beta_s_per_byte, b.beta_s_per_byte)]
     return all(max(x, y) <= SAME * min(x, y) for x, y in pairs)
 

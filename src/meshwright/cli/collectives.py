@@ -11,6 +11,7 @@ import msgspec
 from ..collectives.algorithms import build, describe, names
 from ..collectives.draw import draw_svg, draw_text
 from ..collectives.figures import figures
+from ..collectives.likeness import ends_alike
 from ..collectives.msccl_export import to_msccl_xml
 from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
 from ..collectives.price import price
@@ -103,14 +104,20 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
     """Prove a schedule: exit 0 if it is proved, 1 with the first fault if it is not."""
     if everything:
         return _verify_all(max_ranks, as_json)
-    proof = verify(_schedule(**source))
+    schedule = _schedule(**source)
+    proof = verify(schedule)
+    same_bits = ends_alike(schedule) if schedule.collective == "all_reduce" else None
     if as_json:
-        click.echo(to_json({"proved": True} | msgspec.to_builtins(proof)))
-    else:
-        click.echo(
-            f"proved: {proof.collective} {proof.name} on {proof.ranks} ranks, "
-            f"{proof.rounds} rounds, {proof.transfers} transfers"
-        )
+        click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))
+        return 0
+    click.echo(
+        f"proved: {proof.collective} {proof.name} on {proof.ranks} ranks, "
+        f"{proof.rounds} rounds, {proof.transfers} transfers"
+    )
+    if same_bits:
+        click.echo("a sum in floating point ends with the same bits on all ranks")
+    elif same_bits is not None:
+        click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
     return 0
 
 

@@ -50,8 +50,24 @@ def test_verify_says_what_was_proved(meshwright):
 
     assert code == 0
     assert json.loads(out) == {
-        "proved": True, "collective": "all_reduce", "name": "ring", "ranks": 4, "root": 0, "rounds": 6, "transfers": 24,
+        "proved": True, "same_bits": True, "collective": "all_reduce", "name": "ring", "ranks": 4, "root": 0,
+        "rounds": 6, "transfers": 24,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ring",), "ends with the same bits on all ranks"),
+        (("naive",), "replicas drift apart"),
+        (("ring", "--collective", "all_gather"), ""),
+    ],
+)
+def test_verify_says_whether_floating_point_sums_end_alike(meshwright, words, says):
+    code, out, _ = meshwright("verify", *words, "--ranks", 4)
+
+    assert code == 0
+    assert out.splitlines()[1:] == [line for line in out.splitlines() if says and says in line]
 
 
 @pytest.mark.parametrize("path", sorted(MSCCL.glob("*.xml")), ids=lambda path: path.stem)

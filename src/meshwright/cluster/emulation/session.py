@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -126,8 +126,15 @@ class Emulation:
 
     def exit_code(self, program: int) -> int | None:
         """Return how a program ended (128 + n for signal n), or None while it runs; does not block."""
+        return self.exit_codes([program])[0]
+
+    def exit_codes(self, programs: Iterable[int]) -> list[int | None]:
+        """Return how programs ended, or None for each that runs; does not block.
+
+        All are of one moment: where one has ended since, this handle is readable.
+        """
         self.drain()
-        return self._codes.get(program)
+        return [self._codes.get(program) for program in programs]
 
     def fileno(self) -> int:
         """Return the handle that becomes readable when a program ends, for select."""
@@ -203,7 +210,7 @@ class Job:
 
     def codes(self) -> tuple[int | None, ...]:
         """Return the exit codes so far, None for what still runs."""
-        return tuple(self._emulation.exit_code(program) for program in self.ids)
+        return tuple(self._emulation.exit_codes(self.ids))
 
     def wait(self, *, timeout_s: float) -> tuple[int, ...]:
         """Return all exit codes; TimeoutError, with the last lines of whoever still runs, after `timeout_s`."""

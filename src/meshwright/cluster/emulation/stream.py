@@ -58,7 +58,7 @@ class Foreground:
             self._selector.register(self._emulation, selectors.EVENT_READ)
             for index in range(count):
                 self._start(index, argv, per_node=per_node)
-            while None in (codes := self._codes()):
+            while None in (codes := self._emulation.exit_codes(self._ids)):
                 if stop_after_s is not None and self._deadline is None and any(codes):
                     self._deadline = time.monotonic() + stop_after_s
                 self._escalate()
@@ -67,9 +67,6 @@ class Foreground:
                 pass
         exit_codes = tuple(code for code in codes if code is not None)
         return Outcome(exit_codes=exit_codes, setup_s=setup_s, run_s=time.monotonic() - began)
-
-    def _codes(self) -> list[int | None]:
-        return [self._emulation.exit_code(program) for program in self._ids]
 
     def _start(self, index: int, argv: Sequence[str], *, per_node: bool) -> None:
         node, rank = (index, None) if per_node else (index // self._emulation.spec.ranks_per_node, index)
