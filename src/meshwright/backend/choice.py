@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from ..collectives.formulas import closed_formula, names_with_formula
 
+SIZES_BYTES = tuple(int(2 ** (quarter / 4)) for quarter in range(24, 105))  # 64 B to 64 MiB, four to an octave
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -29,6 +31,17 @@ def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -
     `narrow`: elements travel in a narrower type than they are summed in.
     """
     return min(same_bits(ranks, narrow=narrow), key=lambda name: price_s(name, links, ranks, size_bytes))
+
+
+def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> float:
+    """Return how many times as long as the best one a choice by `known` takes on `links`, at the worst size."""
+    worst = 1.0
+    for size_bytes in SIZES_BYTES:
+        took, best = (
+            price_s(choose(by, ranks, size_bytes, narrow=narrow), links, ranks, size_bytes) for by in (known, links)
+        )
+        worst = max(worst, took / best)
+    return worst
 
 
 def same_bits(ranks: int, *, narrow: bool) -> list[str]:

@@ -14,17 +14,19 @@ import torch
 from torch import Tensor
 
 from ..collectives import algorithms
-from .choice import Links, choose, price_s
+from .choice import Links, choose, price_s, regret
 from .executor import Executor
 from .failures import RankFailure
 from .hearsay import Hearsay
 from .hosts import Member
-from .links import LinkCache, Watch, alike, measure
+from .links import LinkCache, Watch, measure
 from .local import LocalGroup
 from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
 from .transport import Incoming, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
+
+WORTH_CHOOSING = 1.25  # choices that take less than this times the best are kept, so that sums keep their order
 
 
 class Among:
@@ -119,10 +121,10 @@ class HostsNetwork:
         ratio = slow if slow > 1 or not quick else 1 / quick
         if self._watch.has_left(ratio):
             found = self._measured()
-            same = alike(self.links, found)
-            if not same:
+            kept = regret(self.links, found, len(self._hosts), narrow=self._wire is not None) < WORTH_CHOOSING
+            if not kept:
                 self.links = self._kept(found)
-            self._watch.measured_again(ratio, alike=same)
+            self._watch.measured_again(ratio, kept=kept)
 
     def among(self, ranks: Sequence[int]) -> Executor:
         """Return the executor of some ranks, always the same one, so that it compiles each program once."""

@@ -28,13 +28,15 @@ PROBE_BYTES = 256 * 1024
 LOOK_EVERY = 16  # reductions between two looks at whether the price still holds
 ENOUGH = 8  # notes between two looks, or there is nothing to say
 DRIFT = 2.0  # times as long, or as short, as priced: no mood any more
-SAME = 1.5  # links that differ by less than this were measured alike
 KEPT_S = 12 * 3600.0
 LINKS_VARIABLE = "MESHWRIGHT_LINKS"  # a folder of one job: its links for good, so that it always chooses alike
 
 
 def measure(executor: Executor, schedule: Schedule) -> Links:
-    """Return what the executor's links cost, from small and larger exchanges of everybody with everybody."""
+    """Return what the executor's links cost, from small and larger exchanges of everybody with everybody.
+
+    The quickest of each counts: processes that start keep their machines busy, and links are to be found alike later.
+    """
 
     def seconds(size_bytes: int, probes: int) -> float:
         tensor = torch.zeros(size_bytes // 4)
@@ -43,7 +45,7 @@ def measure(executor: Executor, schedule: Schedule) -> Links:
             start = time.perf_counter()
             executor.all_reduce(tensor, schedule)
             samples.append(time.perf_counter() - start)
-        return statistics.median(samples)
+        return min(samples)
 
     small, large = seconds(4, SMALL_PROBES), seconds(PROBE_BYTES, LARGE_PROBES)
     return Links(small, max(0.0, large - small) / (PROBE_BYTES * (executor.ranks - 1)))
@@ -53,8 +55,8 @@ class Watch:
     """Says when reductions have left their price for good.
 
     Every rank notes measured over priced time; at each look the ranks agree on the largest medians. Once links were
-    measured again and came out the same, the ratio is the price's own error (or a rank that always comes late), and
-    only another change counts.
+    measured again and the choice is as good as before, the ratio is the price's own error (or a rank that always comes
+    late), and only another change counts.
     """
 
     def __init__(self) -> None:
@@ -85,16 +87,10 @@ class Watch:
         was_far, self._was_far = self._was_far, is_far
         return is_far and was_far
 
-    def measured_again(self, ratio: float, *, alike: bool) -> None:
-        """Hear whether a new measurement found the same links after the ratio had left the usual one."""
-        self._usual = ratio if alike else 1.0
+    def measured_again(self, ratio: float, *, kept: bool) -> None:
+        """Hear whether the price is kept though the ratio had left the usual one."""
+        self._usual = ratio if kept else 1.0
         self._was_far = False
-
-
-def alike(a: Links, b: Links) -> bool:
-    """Return whether two measurements are of the same links."""
-    pairs = [(a.alpha_s, b.alpha_s), (a.beta_s_per_byte, b.beta_s_per_byte)]
-    return all(max(x, y) <= SAME * min(x, y) for x, y in pairs)
 
 
 class _StoredLinks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,7 +1,6 @@
 """When a group measures its links again: where reductions have left their price for good, and only then."""
 
-from meshwright.backend.choice import Links
-from meshwright.backend.links import ENOUGH, LOOK_EVERY, Watch, alike
+from meshwright.backend.links import ENOUGH, LOOK_EVERY, Watch
 
 
 def look(watch, ratio):
@@ -29,7 +28,7 @@ def test_a_price_that_is_always_wrong_is_measured_once_and_then_only_another_cha
     watch = Watch()
     assert [look(watch, 4.0), look(watch, 4.0)] == [False, True]
 
-    watch.measured_again(4.0, alike=True)
+    watch.measured_again(4.0, kept=True)
 
     assert [look(watch, ratio) for ratio in (4.0, 4.5, 3.5)] == [False] * 3
     assert [look(watch, 12.0), look(watch, 12.0)] == [False, True]
@@ -39,7 +38,7 @@ def test_links_that_have_changed_are_held_against_their_new_price():
     watch = Watch()
     assert [look(watch, 4.0), look(watch, 4.0)] == [False, True]
 
-    watch.measured_again(4.0, alike=False)
+    watch.measured_again(4.0, kept=False)
 
     assert [look(watch, ratio) for ratio in (1.0, 4.0, 4.0)] == [False, False, True]
 
@@ -51,10 +50,3 @@ def test_too_few_reductions_say_nothing():
 
     assert watch.taken() == 0.0
     assert not watch.has_left(0.0)
-
-
-def test_links_are_alike_within_what_two_measurements_of_them_differ():
-    links = Links(1e-4, 8e-9)
-
-    assert alike(links, Links(1.4e-4, 6e-9))
-    assert not alike(links, Links(1e-4, 3.2e-8))

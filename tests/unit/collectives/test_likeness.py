@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.backend.choice import Links, choose, same_bits
+from meshwright.backend.choice import same_bits
 from meshwright.collectives.algorithms import build
 from meshwright.collectives.likeness import ends_alike
 from meshwright.collectives.schedule import Schedule
@@ -34,10 +34,3 @@ def test_a_result_that_is_forwarded_is_rounded_once():
     chain = Schedule.parse("all_reduce chain ranks=3 chunks=1\n0: c0:0>+1\n1: c0:1>+2\n2: c0:2>1\n3: c0:1>0\n")
 
     assert ends_alike(chain, rounded=True)
-
-
-def test_small_vectors_go_to_everyone_at_once_and_large_ones_in_parts():
-    links = Links(alpha_s=1e-3, beta_s_per_byte=8e-9)
-
-    assert [choose(links, 4, size) for size in (4, 2**24)] == ["one_shot", "partitioned"]
-    assert choose(links, 2, 2**24) == choose(links, 2, 2**24, narrow=True) == "one_shot"

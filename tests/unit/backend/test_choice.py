@@ -1,0 +1,34 @@
+"""Which all-reduce is taken between hosts, and when another measurement of the links is a reason to choose anew."""
+
+import pytest
+
+from meshwright.backend.choice import SIZES_BYTES, Links, choose, price_s, regret
+
+LINKS = Links(alpha_s=4e-4, beta_s_per_byte=4e-8)
+
+
+def test_small_vectors_go_to_everyone_at_once_and_large_ones_in_parts():
+    assert [choose(LINKS, 4, size) for size in (4, 2**24)] == ["one_shot", "partitioned"]
+    assert choose(LINKS, 2, 2**24) == choose(LINKS, 2, 2**24, narrow=True) == "one_shot"
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 8])
+def test_a_link_at_a_quarter_is_a_reason_to_choose_anew_and_a_busy_machine_is_none(ranks):
+    slowed = Links(LINKS.alpha_s, 4 * LINKS.beta_s_per_byte)
+    busy = Links(1.6 * LINKS.alpha_s, LINKS.beta_s_per_byte)
+
+    assert regret(LINKS, slowed, ranks) > 1.25
+    assert 1 <= regret(LINKS, busy, ranks) < 1.25
+
+
+def test_regret_is_the_worst_of_all_sizes():
+    other = Links(1e-2, 1e-9)
+
+    worst = regret(LINKS, other, 4)
+
+    def took_over_best(size):
+        took, best = (price_s(choose(by, 4, size), other, 4, size) for by in (LINKS, other))
+        return took / best
+
+    assert worst == max(map(took_over_best, SIZES_BYTES))
+    assert regret(other, other, 4) == 1
