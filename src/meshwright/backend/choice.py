@@ -30,7 +30,7 @@ def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -
 
     `narrow`: elements travel in a narrower type than they are summed in.
     """
-    return min(same_bits(ranks, narrow=narrow), key=lambda name: price_s(name, links, ranks, size_bytes))
+    return min(same_bits(narrow=narrow), key=lambda name: price_s(name, links, ranks, size_bytes))
 
 
 def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> float:
@@ -44,8 +44,8 @@ def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> f
     return worst
 
 
-def same_bits(ranks: int, *, narrow: bool) -> list[str]:
-    """Return the all-reduces that leave the same bits on all ranks, by name; `likeness.ends_alike` proves which do."""
+def same_bits(*, narrow: bool) -> list[str]:
+    """Return the all-reduces that leave the same bits on any number of ranks; `likeness.ends_alike` proves which do."""
     differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own
     if narrow:
         differ.add("recursive_doubling")  # alike for powers of two only

@@ -11,7 +11,7 @@ from meshwright.collectives.schedule import Schedule
 @pytest.mark.parametrize("ranks", range(2, 13))
 @pytest.mark.parametrize("narrow", [False, True])
 def test_only_algorithms_that_end_alike_everywhere_are_chosen(ranks, narrow):
-    for name in same_bits(ranks, narrow=narrow):
+    for name in same_bits(narrow=narrow):
         schedule = build("all_reduce", name, ranks)
         alike_as_it_is = ends_alike(schedule, rounded=narrow)
         assert alike_as_it_is or ends_alike(schedule, rounded=narrow, keeps_rounded=True), name
