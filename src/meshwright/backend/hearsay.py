@@ -2,7 +2,8 @@
 
 A rank that waits in vain may wait for one that waits in vain itself. So each writes down for whom it waits, and follows
 what the others wrote: the one at the end, who wrote nothing, is to blame. The store may be beyond a cable that is out,
-and a request to it may never come back, so every request has a thread of its own and an end.
+and a request to it may never come back, so every request has a thread of its own and an end, and none follows one that
+is overdue.
 """
 
 import contextlib
@@ -13,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 BLAME_KEY, WAITS_KEY = "blame", "waits"
-ANSWER_S = 0.3  # for a request to the store
-WORD_S = 0.4  # for a rank that is late to write for whom it waits itself: all have the same patience
+ANSWER_S = 3.0  # for a request to the store, whose host may be busy
+WORD_S = 2.0  # for a rank to write for whom it waits itself: its patience began with its own last byte
 LOOK_S = 0.02
 
 
@@ -24,6 +25,7 @@ class Hearsay:
     def __init__(self, store: Any, rank: int) -> None:
         self._store = store
         self._rank = rank
+        self._overdue: threading.Thread | None = None  # with a request that has not come back in time
 
     def culprit(self, suspect: int, what: str, *, lost: bool) -> tuple[int, str]:
         """Return the rank that is to blame and what it did, where `suspect` is late, or its connection is `lost`."""
@@ -51,19 +53,21 @@ class Hearsay:
             following = self._within(lambda rank=rank: self._waits_for(rank))  # type: ignore[misc]
             if following is not None:
                 seen.add(rank)
-                rank = following
+                rank, end = following, time.monotonic() + WORD_S
             elif time.monotonic() > end:
-                return rank, what
+                break
             else:
                 time.sleep(LOOK_S)
-        return self._within(self._blamed) or (suspect, what)
+        return self._within(self._blamed) or (suspect if rank in seen else rank, what)
 
     def _waits_for(self, rank: int) -> int | None:
         key = f"{WAITS_KEY}/{rank}"
         return int(self._store.get(key)) if self._store.check([key]) else None
 
     def _within(self, request: Callable[[], Any]) -> Any:
-        """Return what a request to the store returns, None where it fails or takes too long."""
+        """Return what a request to the store returns, None where it fails, or where it or one before it is overdue."""
+        if self._overdue is not None and self._overdue.is_alive():
+            return None
         answers: list[Any] = []
 
         def ask() -> None:
@@ -73,4 +77,6 @@ class Hearsay:
         asking = threading.Thread(target=ask, name="hearsay", daemon=True)
         asking.start()
         asking.join(ANSWER_S)
+        if asking.is_alive():
+            self._overdue = asking
         return answers[0] if answers else None

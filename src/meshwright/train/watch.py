@@ -16,7 +16,7 @@ import msgspec
 import torch.distributed as dist
 
 from ..backend.failures import RankFailure
-from ..backend.flight import write_flights
+from ..backend.flight import has_given_up, write_flights
 from ..backend.group import GroupBase
 from ..backend.hosts import Member, exchange
 from ..cluster.doctor.stacks import SIGNAL as ASKED
@@ -40,6 +40,7 @@ class Watch:
                     with contextlib.suppress(ProcessLookupError):  # its end is noticed by the next collective
                         self._peers[os.pidfd_open(member.pid)] = member
         self._named: set[int] = set()
+        self._failed = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._end_read, self._end_write = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -63,6 +64,7 @@ class Watch:
 
     def failed(self, error: BaseException) -> None:
         """Write down what kept this rank from going on, with the rank that is to blame where that is known."""
+        self._failed = True  # whoever ends from now on does so because of the same
         failure = error if isinstance(error, RankFailure) else _broken()
         if not isinstance(failure, RankFailure):
             if not self._named:
@@ -92,6 +94,8 @@ class Watch:
                 interrupted = self._signalled(os.read(self._wake_read, 64), interrupted)
 
     def _died(self, member: Member) -> None:
+        if self._failed or has_given_up(member.world_rank):  # then the collective tells because of whom
+            return
         group = _group()
         operation = group.current_call() if group is not None else ""
         where = f", in {operation}" if operation else ""

@@ -1,0 +1,37 @@
+"""What a rank writes down of the others' ends: whose fault it was, and nothing of those who ended because of it."""
+
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from meshwright.backend.failures import RankFailure
+from meshwright.train.events import EventLog, read_events
+from meshwright.train.watch import Watch
+from tests.multiproc.fresh_ranks import launch
+
+STALLED, QUICK = 1, 2  # the rank that is to blame; one that notices first, and ends
+
+
+def train(rank, world_size, folder, busy_s, lingers_s):
+    """Fail because of a stalled rank; rank 0 meets it when another has ended because of it, or is slow to end."""
+    first = rank == 0
+    with Watch(EventLog(folder, rank), lambda: 7, rank=rank, ranks=world_size) as watch:
+        if rank == STALLED:
+            signal.pause()
+        time.sleep(busy_s * first)
+        try:
+            dist.recv(torch.ones(10), STALLED)
+        except RankFailure as error:
+            watch.failed(error)
+            time.sleep(lingers_s * first)
+
+
+@pytest.mark.parametrize(("busy_s", "lingers_s"), [(2.5, 0), (0, 2.5)], ids=["meets it late", "is slow to end"])
+def test_a_rank_that_ends_because_of_another_is_not_blamed(tmp_path, busy_s, lingers_s):
+    launch(train, 3, tmp_path, tmp_path / "events", busy_s, lingers_s, silent=STALLED, TIMEOUT_S="1")
+
+    named = [(event.rank, event.culprit) for event in read_events(tmp_path / "events")]
+    assert sorted(named) == [(0, STALLED), (QUICK, STALLED)]
