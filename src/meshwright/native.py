@@ -1,15 +1,19 @@
 """Compile a C file of this package for the processor at hand, once, into the user's cache folder."""
 
+import ctypes
+import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
+_log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -21,6 +25,31 @@ def cache_folder() -> Path:
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{folder} can be written by others")
     return folder
+
+
+Declare = Callable[[ctypes.CDLL], None]  # says which arguments a library's functions take
+
+
+def load_compiled(
+    source: Path, flags: tuple[str, ...], included: tuple[Path, ...] = (), declare: Declare | None = None
+) -> ctypes.CDLL | None:
+    """Return the library of a C file, always the same, built if need be; None where it is off or cannot be built."""
+    return None if os.environ.get(HELPER_VARIABLE) == "0" else _load(source, flags, included, declare)
+
+
+@functools.cache
+def _load(
+    source: Path, flags: tuple[str, ...], included: tuple[Path, ...], declare: Declare | None
+) -> ctypes.CDLL | None:
+    try:
+        path = compiled(source, flags, cache_folder(), included)
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("%s is not used: %s", source.name, error)
+        return None
+    library = ctypes.CDLL(str(path), use_errno=True)
+    if declare is not None:
+        declare(library)
+    return library
 
 
 def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequence[Path] = ()) -> Path:

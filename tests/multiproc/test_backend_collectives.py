@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+import meshwright.backend.group as group_module
+from meshwright.backend import helper as helper_module
 from meshwright.backend import local_move
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
@@ -155,6 +157,15 @@ def streamed_moves(rank, world_size, store):
         local_move.STREAM_BYTES = before
 
 
+def every_call_tries_both_fillings(rank, world_size, store, function):
+    """Run a function with all sizes, small as they are, treated as those where it matters how slots are filled."""
+    before, helper_module.FILLING_BYTES = helper_module.FILLING_BYTES, 0
+    try:
+        return function(rank, world_size, store, "1")
+    finally:
+        helper_module.FILLING_BYTES = before
+
+
 def odd_tensors(rank, world_size, store):
     with group(rank, world_size, store, slot_bytes=4096):
         base = torch.arange(6000.0).view(60, 100)
@@ -221,6 +232,36 @@ def independent_groups_in_opposite_order(rank, world_size, store):
             assert alone.item() == world_size - 1
 
 
+def on_one_core(rank, world_size, store, patience_s, late_rank):
+    """Let every rank but one issue an all-reduce, and that one after the others' calls have returned.
+
+    Return whether it ran on the caller's thread. With no late rank all may wait for each other.
+    """
+    cores, before = os.sched_getaffinity(0), group_module.PATIENCE_S
+    os.sched_setaffinity(0, {min(cores)})  # so that ranks have to share it, as they do where they are more than cores
+    group_module.PATIENCE_S = patience_s
+    try:
+        with group(rank, world_size, store):
+            dist.barrier()
+            if rank == late_rank:
+                store.wait([f"back {other}" for other in range(world_size) if other != late_rank])
+            tensor = torch.full((1000,), float(rank + 1))
+            work = dist.all_reduce(tensor, async_op=True)
+            done = work.is_completed()
+            store.set(f"back {rank}", "")
+            work.wait()
+            assert torch.equal(tensor, torch.full((1000,), world_size * (world_size + 1) / 2))
+            assert torch.equal(work.get_future().wait()[0], tensor)
+            return done and group_of_all()._worker._thread is None
+    finally:
+        os.sched_setaffinity(0, cores)
+        group_module.PATIENCE_S = before
+
+
+def group_of_all():
+    return dist.distributed_c10d._get_default_group()
+
+
 @pytest.mark.parametrize("helper", ["0", "1", "mixed"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
 def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, world_size, helper):
@@ -236,6 +277,12 @@ def test_moves_put_every_byte_in_its_place(rank_pool, world_size, helper):
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_moves_past_the_caches_put_every_byte_in_its_place(rank_pool, world_size):
     assert rank_pool(world_size).run(streamed_moves) == [[]] * world_size
+
+
+@pytest.mark.parametrize("function", [reductions_of_every_type, moves_of_every_size])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_slots_filled_past_the_caches_and_through_them_hold_the_same(rank_pool, world_size, function):
+    assert rank_pool(world_size).run(every_call_tries_both_fillings, function) == [[]] * world_size
 
 
 def sums_of_random_numbers(rank, world_size, store, helper):
@@ -272,6 +319,16 @@ def test_strided_empty_complex_sparse_and_object_tensors(rank_pool, world_size):
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_asynchronous_collectives_finish_in_order_and_fill_their_futures(rank_pool, world_size):
     rank_pool(world_size).run(asynchronous_in_order)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_where_cores_are_shared_an_asynchronous_call_runs_at_once_if_all_ranks_are_there(rank_pool, world_size):
+    assert rank_pool(world_size).run(on_one_core, 30.0, None) == [True] * world_size
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_where_cores_are_shared_an_asynchronous_call_does_not_wait_for_a_late_rank(rank_pool, world_size):
+    assert rank_pool(world_size).run(on_one_core, 0.05, 1) == [rank == 1 for rank in range(world_size)]
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,54 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import meshwright  # noqa: F401  (registers the backend)
+from tests.multiproc.fresh_ranks import launch, rank_main
 
 NOTICED_S = 2.0  # a dead process of this host is noticed within this time
-
-
-def rank_main(function, rank, world_size, path, pipe, environment, arguments):
-    os.environ.update(environment)
-    dist.set_debug_level_from_env()  # torch read the environment when the server of these forks imported it
-    start = time.monotonic()
-    try:
-        dist.init_process_group(
-            "meshwright",
-            store=dist.FileStore(path, world_size),
-            rank=rank,
-            world_size=world_size,
-            timeout=timedelta(seconds=float(environment.get("TIMEOUT_S", "30"))),
-        )
-        dist.barrier()
-        start = time.monotonic()
-        pipe.send(("fine", function(rank, world_size, *arguments), time.monotonic() - start))
-    except Exception as error:
-        pipe.send((type(error).__name__, str(error), time.monotonic() - start))
-
-
-def launch(function, world_size, tmp_path, *arguments, silent=None, per_host=None, **environment):
-    """Run `function` on fresh ranks; return for each what it sent, or None if it died or is the `silent` one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
-    processes, pipes = [], []
-    for rank in range(world_size):
-        ours, theirs = context.Pipe(duplex=False)
-        settings = environment | ({"MESHWRIGHT_HOST": f"host{rank // per_host}"} if per_host else {})
-        target = (function, rank, world_size, str(tmp_path / "store"), theirs, settings, arguments)
-        process = context.Process(target=rank_main, args=target, daemon=True)
-        process.start()
-        theirs.close()
-        processes.append(process)
-        pipes.append(ours)
-    answers = []
-    for rank, pipe in enumerate(pipes):
-        try:
-            answers.append(pipe.recv() if rank != silent and pipe.poll(40) else None)
-        except EOFError:
-            answers.append(None)
-    for process in processes:
-        process.kill()
-        process.join()
-    return answers
 
 
 def die_before(rank, world_size, victim, elements):

@@ -1,10 +1,14 @@
 """Which algorithm a reduction between hosts takes: the cheapest by its closed figures, on the links as measured."""
 
+import functools
 from dataclasses import dataclass
 
 from ..collectives.formulas import closed_formula, names_with_formula
 
 SIZES_BYTES = tuple(int(2 ** (quarter / 4)) for quarter in range(24, 105))  # 64 B to 64 MiB, four to an octave
+
+WORTH_CHOOSING = 1.25  # choices that take less than this times the best are kept, so that sums keep their order
+OTHER_RATE = 2.0  # times as quick or as slow: another link
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,7 @@ class Links:
     beta_s_per_byte: float
 
 
+@functools.lru_cache(maxsize=1024)
 def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
     """Return the seconds of an all-reduce among `ranks`: rounds x alpha + sent bytes x beta.
 
@@ -25,6 +30,7 @@ def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
     return figures.rounds * links.alpha_s + busiest * size_bytes * links.beta_s_per_byte
 
 
+@functools.lru_cache(maxsize=1024)
 def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
     """Return the all-reduce among `ranks` with the lowest price of those that end with the same bits on all of them.
 
@@ -44,9 +50,16 @@ def regret(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> f
     return worst
 
 
-def same_bits(*, narrow: bool) -> list[str]:
+def still_serves(known: Links, links: Links, ranks: int, *, narrow: bool = False) -> bool:
+    """Return whether choices made by `known` are kept on `links`: hardly slower, and the rate is no other one."""
+    quick, slow = sorted((known.beta_s_per_byte, links.beta_s_per_byte))
+    return slow < OTHER_RATE * quick and regret(known, links, ranks, narrow=narrow) < WORTH_CHOOSING
+
+
+@functools.cache
+def same_bits(*, narrow: bool) -> tuple[str, ...]:
     """Return the all-reduces that leave the same bits on any number of ranks; `likeness.ends_alike` proves which do."""
     differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own
     if narrow:
         differ.add("recursive_doubling")  # alike for powers of two only
-    return sorted({*names_with_formula()} - differ)
+    return tuple(sorted({*names_with_formula()} - differ))

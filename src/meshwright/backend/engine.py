@@ -29,6 +29,9 @@ class Engine(Protocol):
     def broken(self) -> CollectiveError | None:
         """Why no further collective can run, if so."""
 
+    def all_here(self, seconds: float) -> bool:
+        """Say that this rank has come to its next collective; return whether all have, after `seconds` at most."""
+
     def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
         """Reduce in place."""
 
@@ -92,6 +95,7 @@ class LocalEngine:
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
         self.mailbox = Mailbox(me, group.members, lines, self._doubt)
         self.inline = group.crowded
+        self.all_here = group.all_here
         self.all_reduce = _bind(local_reduce.all_reduce, group)
         self.reduce = _bind(local_reduce.reduce, group)
         self.reduce_scatter = _bind(local_reduce.reduce_scatter, group)

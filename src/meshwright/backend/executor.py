@@ -18,6 +18,7 @@ from ..errors import InputError
 from .executor_layout import Layout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
 from .executor_reduce import HALF, Reduction, flat, reduction
+from .stream import narrowed
 from .transport import Incoming, Outgoing, Transport
 
 MAX_KEPT = 512
@@ -267,11 +268,8 @@ class _Run:
         parts = [self.at(span) for span in m.spans]
         wire = self._wire[m.reduce]
         if wire != parts[0].dtype:
-            narrow = [part.to(wire) for part in parts]
-            if not m.reduce or self._keeps_rounded:  # what others get rounded is rounded here too: all end alike
-                for part, rounded in zip(parts, narrow, strict=True):
-                    part.copy_(rounded)
-            parts = narrow
+            keep = not m.reduce or self._keeps_rounded  # what others get rounded is rounded here too: all end alike
+            parts = [narrowed(part, wire, keep=keep) for part in parts]
         elif m.snapshot and len(parts) == 1:
             parts = [parts[0].clone()]
         return Outgoing(m.peer, parts[0] if len(parts) == 1 else torch.cat(parts))

@@ -81,7 +81,8 @@ def _maximum(target: Tensor, incoming: Tensor) -> None:
     torch.maximum(target, incoming, out=target)
 
 
-def _add(target: Tensor, incoming: Tensor) -> None:
+def add(target: Tensor, incoming: Tensor) -> None:
+    """Add the second to the first."""
     target.add_(incoming)
 
 
@@ -102,8 +103,8 @@ def _xor(target: Tensor, incoming: Tensor) -> None:
 
 
 _NUMBERS: dict[str, Combine] = {
-    "sum": _add,
-    "avg": _add,
+    "sum": add,
+    "avg": add,
     "product": _multiply,
     "min": _minimum,
     "max": _maximum,

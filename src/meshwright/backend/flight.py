@@ -102,6 +102,9 @@ class Recorded(Protocol):
     def arrivals(self) -> dict[int, int]:
         """Return the last step that each rank of this host has entered."""
 
+    def given_up(self) -> set[int]:
+        """Return the ranks of this host that wait for nobody any longer, because of another or of themselves."""
+
 
 def remember(group: Recorded) -> None:
     """Let the record of this group be written with those of the others, as long as the group lives."""
@@ -111,6 +114,11 @@ def remember(group: Recorded) -> None:
 def forget(group: Recorded) -> None:
     """Leave a group that has ended out of the record."""
     _groups.discard(group)
+
+
+def has_given_up(rank: int) -> bool:
+    """Return whether a rank of this host, as the job counts, has given up in a group that this one shares with it."""
+    return any(rank in group.given_up() for group in list(_groups))
 
 
 def write_flights(reason: str = "") -> Path | None:

@@ -68,9 +68,18 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         work = PendingWork(lambda: self._now(name, moved_bytes, options, call), result)
         if profiler._is_profiler_enabled:
             mark_issue(name, work, self._submit)
+        elif moved_bytes and self._engine.inline and self._worker.idle:
+            self._run_or_submit(work)
         else:
             self._submit(work)
         return work
+
+    def _run_or_submit(self, work: PendingWork) -> None:
+        """Run a call on this thread if all ranks are in it: then nothing that this rank does later can hold it up."""
+        if self._engine.all_here(PATIENCE_S):
+            work.run()
+        else:
+            self._worker.submit(work)
 
     def _submit(self, work: PendingWork) -> None:
         self._worker.submit(work)

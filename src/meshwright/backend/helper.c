@@ -1,5 +1,5 @@
-/* The optional helper of the shared-memory engine: waiting, sums, the whole of an all-reduce that sums, and those
- * collectives that fit into one step.
+/* The optional helper of the shared-memory engine: waiting, sums, the whole of the reductions that sum and of all-gather,
+ * and those collectives that fit into one step.
  *
  * It follows the same steps as the Python code (see local.py and local_reduce.py), so that ranks with and without it
  * work together. Counters are published with release and read with acquire, which orders the slots' contents on weakly
@@ -17,16 +17,22 @@
 #include <emmintrin.h>
 #endif
 
+#include "bf16.h"
+
 enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
+enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 
 typedef struct {
     uint64_t *counters;
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
     int64_t rank, size;
-    int64_t spins, patience_ns;
-    int64_t chunk, phase; /* where an interrupted all-reduce goes on */
+    int64_t spins, yield_ns, patience_ns;
+    int64_t chunk, phase; /* where an interrupted collective goes on */
     uint64_t awaited_rank, awaited_number;
+    int64_t streams;   /* whether slots are filled past the caches */
+    int64_t clocked;   /* whether to find out the next */
+    int64_t waited_ns; /* of this thread's processor time, spent on waiting */
 } Group;
 
 static inline void pause_cpu(void) {
@@ -37,30 +43,42 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
+static int64_t clock_ns(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Return 1 once *counter >= target, 0 when patience is at an end. */
-int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t patience_ns) {
+/* Return 1 once *counter >= target, 0 when patience is at an end: look, give the processor away, then sleep ever longer
+ * (waiting.py says why). */
+int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yield_ns, int64_t patience_ns) {
     for (int64_t i = 0; i <= spins; i++) {
         if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
         pause_cpu();
     }
-    int64_t end = now_ns() + patience_ns;
-    do {
+    int64_t start = clock_ns(CLOCK_MONOTONIC), waited = 0;
+    for (; waited < yield_ns; waited = clock_ns(CLOCK_MONOTONIC) - start) {
         for (int i = 0; i < 16; i++) {
             sched_yield();
             if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
         }
-    } while (now_ns() < end);
+    }
+    for (; waited < patience_ns; waited = clock_ns(CLOCK_MONOTONIC) - start) {
+        int64_t nap = waited / 8 > FIRST_NAP_NS ? waited / 8 : FIRST_NAP_NS;
+        struct timespec t = {0, (long)(nap < LAST_NAP_NS ? nap : LAST_NAP_NS)};
+        nanosleep(&t, NULL);
+        if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
+    }
     return 0;
 }
 
 static int wait_rank(Group *g, int64_t rank, uint64_t target) {
-    if (mw_wait(g->counters + rank * LINE, target, g->spins, g->patience_ns)) return 1;
+    const uint64_t *counter = g->counters + rank * LINE;
+    if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
+    int64_t start = g->clocked ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+    int reached = mw_wait(counter, target, g->spins, g->yield_ns, g->patience_ns);
+    if (g->clocked) g->waited_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
+    if (reached) return 1;
     g->awaited_rank = (uint64_t)rank;
     g->awaited_number = target;
     return 0;
@@ -72,22 +90,11 @@ static int wait_all(Group *g, uint64_t target) {
     return 1;
 }
 
+/* Return 1 once every counter has reached `free_at`; all are known to have reached `seen`. */
+static int may_fill(Group *g, uint64_t free_at, uint64_t seen) { return seen >= free_at || wait_all(g, free_at); }
+
 static void publish(Group *g, uint64_t number) {
     __atomic_store_n(g->counters + g->rank * LINE, number, __ATOMIC_RELEASE);
-}
-
-static inline float bf16_up(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-static inline uint16_t bf16_down(float f) { /* to nearest, ties to even; NaN stays NaN */
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint16_t rounded = (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-    return (bits & 0x7FFFFFFF) > 0x7F800000 ? (uint16_t)((bits >> 16) | 0x40) : rounded;
 }
 
 #define SAME(x) (x)
@@ -151,6 +158,13 @@ static inline char *slot(const Group *g, int64_t rank, int64_t turn) {
     return g->slots + rank * g->own_bytes + turn * g->slot_bytes;
 }
 
+/* Write what others will read. Where processors share a cache, it goes through it; where they do not, fetching what lies
+ * in another's cache takes longer than from memory. Which of the two is so, helper.py finds out. */
+static inline void fill(const Group *g, char *to, const char *from, int64_t length) {
+    if (g->streams) mw_stream(to, from, length);
+    else memcpy(to, from, (size_t)length);
+}
+
 /* Every rank posts all it has, a slot at a time, and sums all of it. */
 int mw_all_reduce_whole(Group *g, char *data, int64_t count, int64_t kind, uint64_t sequence, int64_t turn,
                         uint64_t free0, uint64_t free1, uint64_t seen) {
@@ -164,8 +178,8 @@ int mw_all_reduce_whole(Group *g, char *data, int64_t count, int64_t kind, uint6
         sequence++;
         if (c >= g->chunk) {
             if (g->phase == 0) {
-                if (seen < free_at[turn] && !wait_all(g, free_at[turn])) return 0;
-                memcpy(slot(g, g->rank, turn), x, (size_t)(length * item));
+                if (!may_fill(g, free_at[turn], seen)) return 0;
+                fill(g, slot(g, g->rank, turn), x, length * item);
                 publish(g, sequence);
                 g->phase = 1;
             }
@@ -199,9 +213,9 @@ int mw_all_reduce_pieces(Group *g, char *data, int64_t count, int64_t kind, uint
         if (c >= g->chunk) {
             char *mine = slot(g, me, turn);
             if (g->phase == 0) {
-                if (seen < free_at[turn] && !wait_all(g, free_at[turn])) return 0;
-                memcpy(mine, x, (size_t)(low * item));
-                memcpy(mine + high * item, x + high * item, (size_t)((length - high) * item));
+                if (!may_fill(g, free_at[turn], seen)) return 0;
+                fill(g, mine, x, low * item);
+                fill(g, mine + high * item, x + high * item, (length - high) * item);
                 publish(g, sequence - 1);
                 g->phase = 1;
             }
@@ -210,8 +224,8 @@ int mw_all_reduce_pieces(Group *g, char *data, int64_t count, int64_t kind, uint
                 for (int64_t from = low; from < high; from += TILE) { /* both copies while it is in the nearest cache */
                     int64_t part = high - from < TILE ? high - from : TILE;
                     for (int64_t r = 0; r < n; r++) in[r] = (r == me ? x : slot(g, r, turn)) + from * item;
-                    mw_sum(kind, mine + from * item, in, n, part);
-                    memcpy(x + from * item, mine + from * item, (size_t)(part * item));
+                    mw_sum(kind, x + from * item, in, n, part);
+                    fill(g, mine + from * item, x + from * item, part * item);
                 }
                 publish(g, sequence);
                 g->phase = 2;
@@ -233,35 +247,86 @@ int mw_all_reduce_pieces(Group *g, char *data, int64_t count, int64_t kind, uint
     return 1;
 }
 
-/* The collectives of one step: what is sent fits into a slot. `number` is the step's, `free_at` what every counter must
- * have reached before the slot may be filled, `seen` what they are known to have reached. */
-
-static int may_fill(Group *g, uint64_t free_at, uint64_t seen) { return seen >= free_at || wait_all(g, free_at); }
+/* What of `whole` lies in the chunk from `start` on. */
+static inline int64_t part(int64_t whole, int64_t start, int64_t chunk) {
+    return whole - start < chunk ? (whole > start ? whole - start : 0) : chunk;
+}
 
 /* The part of a slot that is for one reader; the owner itself has none. */
 static char *block(const Group *g, int64_t owner, int64_t turn, int64_t reader, int64_t block_bytes) {
     return slot(g, owner, turn) + (reader - (reader > owner)) * block_bytes;
 }
 
-/* Copy `source` of every rank to everyone's `targets`; `sizes` in bytes, by rank. */
-int mw_all_gather(Group *g, const char *source, char *const *targets, const int64_t *sizes, uint64_t number,
-                  int64_t turn, uint64_t free_at, uint64_t seen) {
-    size_t own = (size_t)sizes[g->rank];
-    if (g->phase == 0) {
-        if (!may_fill(g, free_at, seen)) return 0;
-        memcpy(slot(g, g->rank, turn), source, own);
-        publish(g, number);
-        if (targets[g->rank] != source) memmove(targets[g->rank], source, own);
-        g->phase = 1;
+/* Copy `source` of every rank to everyone's `targets`; `sizes` in bytes, by rank, `most` the largest; `streams`: past
+ * the caches. */
+int mw_all_gather(Group *g, const char *source, char *const *targets, const int64_t *sizes, int64_t most,
+                  int64_t streams, uint64_t sequence, int64_t turn, uint64_t free0, uint64_t free1, uint64_t seen) {
+    uint64_t free_at[2] = {free0, free1};
+    for (int64_t c = 0, start = 0; start < most; c++, start += g->slot_bytes) {
+        turn ^= 1;
+        sequence++;
+        if (c >= g->chunk) {
+            if (g->phase == 0) {
+                int64_t length = part(sizes[g->rank], start, g->slot_bytes);
+                if (!may_fill(g, free_at[turn], seen)) return 0;
+                fill(g, slot(g, g->rank, turn), source + start, length);
+                publish(g, sequence);
+                if (targets[g->rank] != source) memmove(targets[g->rank] + start, source + start, (size_t)length);
+                g->phase = 1;
+            }
+            for (; g->phase < g->size; g->phase++) {
+                int64_t peer = (g->rank + g->phase) % g->size, length = part(sizes[peer], start, g->slot_bytes);
+                if (!wait_rank(g, peer, sequence)) return 0;
+                if (streams) mw_stream(targets[peer] + start, slot(g, peer, turn), length);
+                else memcpy(targets[peer] + start, slot(g, peer, turn), (size_t)length);
+            }
+            g->phase = 0;
+            g->chunk = c + 1;
+        }
+        seen = sequence;
+        free_at[turn] = sequence + 1;
     }
-    for (; g->phase < g->size; g->phase++) {
-        int64_t peer = (g->rank + g->phase) % g->size;
-        if (!wait_rank(g, peer, number)) return 0;
-        memcpy(targets[peer], slot(g, peer, turn), (size_t)sizes[peer]);
-    }
-    g->phase = 0;
+    g->chunk = g->phase = 0;
     return 1;
 }
+
+/* Sum block j of every rank, at sources[j], into `target` on rank j; `counts` of elements, by rank, `most` the
+ * largest. */
+int mw_reduce_scatter(Group *g, char *const *sources, char *target, const int64_t *counts, int64_t most, int64_t kind,
+                      int64_t block_bytes, uint64_t sequence, int64_t turn, uint64_t free0, uint64_t free1,
+                      uint64_t seen) {
+    int64_t item = item_bytes(kind), chunk = block_bytes / item;
+    uint64_t free_at[2] = {free0, free1};
+    void *in[MAX_RANKS];
+    for (int64_t c = 0, start = 0; start < most; c++, start += chunk) {
+        turn ^= 1;
+        sequence++;
+        if (c >= g->chunk) {
+            if (g->phase == 0) {
+                if (!may_fill(g, free_at[turn], seen)) return 0;
+                for (int64_t i = 1; i < g->size; i++) {
+                    int64_t peer = (g->rank + i) % g->size, length = part(counts[peer], start, chunk) * item;
+                    fill(g, block(g, g->rank, turn, peer, block_bytes), sources[peer] + start * item, length);
+                }
+                publish(g, sequence);
+                g->phase = 1;
+            }
+            if (!wait_all(g, sequence)) return 0;
+            for (int64_t r = 0; r < g->size; r++)
+                in[r] = r == g->rank ? sources[r] + start * item : block(g, r, turn, g->rank, block_bytes);
+            mw_sum(kind, target + start * item, in, g->size, part(counts[g->rank], start, chunk));
+            g->phase = 0;
+            g->chunk = c + 1;
+        }
+        seen = sequence;
+        free_at[turn] = sequence + 1;
+    }
+    g->chunk = g->phase = 0;
+    return 1;
+}
+
+/* The collectives of one step: what is sent fits into a slot. `number` is the step's, `free_at` what every counter must
+ * have reached before the slot may be filled, `seen` what they are known to have reached. */
 
 /* Copy `data` of the root to everyone's. */
 int mw_broadcast(Group *g, char *data, int64_t length, int64_t root, uint64_t number, int64_t turn, uint64_t free_at,
@@ -302,27 +367,6 @@ int mw_all_to_all(Group *g, char *const *sources, const int64_t *sent, char *con
         if (needed > g->chunk) g->chunk = needed;
         memcpy(targets[peer], block(g, peer, turn, g->rank, block_bytes), (size_t)length);
     }
-    g->phase = 0;
-    return 1;
-}
-
-/* Sum block j of every rank, at sources[j], into `target` on rank j; `counts` of elements, by rank. */
-int mw_reduce_scatter(Group *g, char *const *sources, char *target, const int64_t *counts, int64_t kind,
-                      int64_t block_bytes, uint64_t number, int64_t turn, uint64_t free_at, uint64_t seen) {
-    void *in[MAX_RANKS];
-    if (g->phase == 0) {
-        if (!may_fill(g, free_at, seen)) return 0;
-        for (int64_t i = 1; i < g->size; i++) {
-            int64_t peer = (g->rank + i) % g->size;
-            memcpy(block(g, g->rank, turn, peer, block_bytes), sources[peer], (size_t)(counts[peer] * item_bytes(kind)));
-        }
-        publish(g, number);
-        g->phase = 1;
-    }
-    if (!wait_all(g, number)) return 0;
-    for (int64_t r = 0; r < g->size; r++)
-        in[r] = r == g->rank ? sources[r] : block(g, r, turn, g->rank, block_bytes);
-    mw_sum(kind, target, in, g->size, counts[g->rank]);
     g->phase = 0;
     return 1;
 }

@@ -69,6 +69,10 @@ class HostsEngine:
         self.mailbox = Mailbox(me, members, lines, self._doubt_letters)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
 
+    def all_here(self, seconds: float) -> bool:
+        """Return False: the network's part of a collective goes on beside computation."""
+        return False
+
     # ---- reductions
 
     def all_reduce(self, address: int, count: int, kind: Reduction) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..collectives import algorithms
-from .choice import Links, choose, price_s, regret
+from .choice import Links, choose, price_s, still_serves
 from .executor import Executor
 from .failures import RankFailure
 from .hearsay import Hearsay
@@ -25,8 +25,6 @@ from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
 from .transport import Incoming, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
-
-WORTH_CHOOSING = 1.25  # choices that take less than this times the best are kept, so that sums keep their order
 
 
 class Among:
@@ -121,7 +119,7 @@ class HostsNetwork:
         ratio = slow if slow > 1 or not quick else 1 / quick
         if self._watch.has_left(ratio):
             found = self._measured()
-            kept = regret(self.links, found, len(self._hosts), narrow=self._wire is not None) < WORTH_CHOOSING
+            kept = still_serves(self.links, found, len(self._hosts), narrow=self._wire is not None)
             if not kept:
                 self.links = self._kept(found)
             self._watch.measured_again(ratio, kept=kept)

@@ -8,6 +8,7 @@ in a step still raises its counter when it enters. The rule holds across collect
 """
 
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,14 +16,15 @@ import numpy as np
 
 from .failures import CollectiveError, RankFailure
 from .flight import FlightRecord, forget, remember, write_flights
-from .helper import MAX_RANKS, PATIENCE_NS, GroupState, Native, load_helper
+from .helper import MAX_RANKS, GroupState, Native, load_helper
 from .hosts import KeyValueStore, Member
 from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
 from .segment import share_segment
-from .waiting import Lives, Patience, make_fence
+from .waiting import CHECK_NS, Lives, Patience, make_fence
 
 STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
+HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
 _TEXT = struct.Struct(f"q{TEXT_BYTES - 8}s")  # the rank that is to blame, and the message
 
@@ -91,7 +93,8 @@ class LocalGroup:
                 rank=self.rank,
                 size=self.size,
                 spins=self.patience.helper_spins,
-                patience_ns=PATIENCE_NS,
+                yield_ns=self.patience.helper_yield_ns,
+                patience_ns=CHECK_NS,
             )
             self.native = Native(helper, state)
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
@@ -133,6 +136,21 @@ class LocalGroup:
         """Return when `rank` has entered step `number`."""
         if self.counters[rank * LINE] < number:
             self.patience.wait(rank * LINE, number, self.check)
+
+    def all_here(self, seconds: float) -> bool:
+        """Say that this rank has come to its next collective; return whether all have, after `seconds` at most.
+
+        A rank that did not say so has come all the same when it is in the collective's first step.
+        """
+        counters, number = self.counters, self.sequence + 1
+        counters[self.mine + HERE] = number
+        end = time.monotonic() + seconds
+        for index in self.peer_indices:
+            while counters[index + HERE] < number and counters[index] < number:
+                if time.monotonic() > end:
+                    return False
+                self.patience.glance(index + HERE, number)
+        return True
 
     def typed(self, kind: Reduction) -> list[list[Block]]:
         """Return the slots as blocks of one element type: [rank][slot]."""
@@ -206,6 +224,11 @@ class LocalGroup:
     def arrivals(self) -> dict[int, int]:
         """Return the last step that each rank of this host has entered."""
         return {member.world_rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
+
+    def given_up(self) -> set[int]:
+        """Return the ranks of this host that have marked this group as broken."""
+        states = {member.world_rank: self.counters[i * LINE + STATE] for i, member in enumerate(self.members)}
+        return {rank for rank, state in states.items() if state == BROKEN}
 
     def leave(self) -> None:
         """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""

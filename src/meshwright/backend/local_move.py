@@ -43,10 +43,9 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
     """Copy the bytes at `source` on rank i to `targets[i]` on every rank. Blocks; all ranks, the same sizes."""
     rank, chunk = group.rank, group.slot_bytes
     own = sizes_bytes[rank]
-    if group.native is not None and 0 < max(sizes_bytes) <= chunk:
-        group.native.all_gather(group, source, targets, sizes_bytes)
+    if group.native is not None and any(sizes_bytes):
+        group.native.all_gather(group, source, targets, sizes_bytes, streams=sum(sizes_bytes) >= STREAM_BYTES)
         return
-    copy = _copy_of(group, sum(sizes_bytes))
     for start in range(0, max(sizes_bytes), chunk):
         turn = group.fill()
         length = min(chunk, own - start)
@@ -54,13 +53,13 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
             memmove(group.slot_address[rank][turn], source + start, length)
         number = group.post()
         if length > 0 and targets[rank] != source:
-            copy(targets[rank] + start, source + start, length)
+            memmove(targets[rank] + start, source + start, length)
         for peer in group.peers:
             if group.counters[peer * LINE] < number:
                 group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
-                copy(targets[peer] + start, group.slot_address[peer][turn], length)
+                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
         group.seen = number
         group.free[turn] = number + 1
 

@@ -162,12 +162,12 @@ def reduce_scatter(
     if size == 1:
         memmove(target, sources[0], counts[0] * item)
         return
-    slots = group.typed(kind)
     block_bytes = group.slot_bytes // (size - 1) // ALIGN_BYTES * ALIGN_BYTES
     block = block_bytes // item
-    if group.native is not None and kind.native is not None and 0 < max(counts) <= block:
+    if group.native is not None and kind.native is not None and any(counts):
         group.native.reduce_scatter(group, sources, target, counts, kind, block_bytes=block_bytes)
         return
+    slots = group.typed(kind)
     own = kind.at(sources[rank], counts[rank]) if counts[rank] else None
     out = kind.at(target, counts[rank]) if counts[rank] else None
     aliased = rank >= 2 and sources[rank] <= target < sources[rank] + counts[rank] * item
@@ -185,12 +185,6 @@ def reduce_scatter(
         if length > 0:
             assert own is not None
             assert out is not None
-            if group.native is not None and kind.native is not None:
-                places = [group.slot_address[r][turn] + (rank - (rank > r)) * block_bytes for r in range(size)]
-                places[rank] = sources[rank] + start * item
-                group.native.sum(kind, target + start * item, places, length)
-                group.free[turn] = number + 1
-                continue
             inputs = []
             for r in range(size):
                 first = (rank - (rank > r)) * block

@@ -18,7 +18,7 @@ from typing import Any
 from .failures import CollectiveError, Mismatch
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
-from .waiting import CHECK_S, SLEEP_S, YIELD_S
+from .waiting import CHECK_S, LONGEST_SLEEP_S, YIELD_S, nap_s
 from .work import PendingWork
 
 # from the ranks waited for, the seconds waited (None: the line is lost), what waits (name, number, bytes) and a last
@@ -128,7 +128,7 @@ class Mailbox:
                 if now - moved_s < YIELD_S:
                     os.sched_yield()
                 else:
-                    time.sleep(SLEEP_S)
+                    time.sleep(nap_s(now - moved_s))
         finally:
             self._drivers -= 1
             if self._busy():
@@ -316,7 +316,7 @@ class Mailbox:
                 idle_since = time.monotonic()
                 continue
             if self._drivers:
-                time.sleep(20 * SLEEP_S)
+                time.sleep(LONGEST_SLEEP_S)
                 continue
             now = time.monotonic()
             if self.push():
@@ -324,7 +324,7 @@ class Mailbox:
             elif now - idle_since < YIELD_S:
                 os.sched_yield()
             else:
-                time.sleep(SLEEP_S)
+                time.sleep(nap_s(now - idle_since))
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S

@@ -19,6 +19,19 @@ HEADER = Struct("<QQ")
 CHECK = 0x4D57_4D53_4721_0001  # of each header; a stream that is out of step is noticed
 
 
+def header_of(size_bytes: int) -> bytes:
+    """Return the header of a message of this many bytes."""
+    return HEADER.pack(size_bytes, CHECK)
+
+
+def check_header(rank: int, message: Incoming, header: bytes | bytearray) -> None:
+    """Raise TransportError if `header` is not that of the message that `rank` expects."""
+    size, check = HEADER.unpack(header)
+    if check != CHECK:
+        raise TransportError(f"rank {rank}: the stream from rank {message.peer} is out of step")
+    check_size(rank, message, size)
+
+
 class OutgoingState:
     """A message on its way out: `data` is what is left of it."""
 
@@ -26,7 +39,7 @@ class OutgoingState:
 
     def __init__(self, message: Outgoing) -> None:
         self.data = bytes_of(message.data)
-        self.header = HEADER.pack(self.data.nbytes, CHECK)
+        self.header = header_of(self.data.nbytes)
         self.sent = 0  # bytes, header included
 
     @property
@@ -58,10 +71,7 @@ class IncomingState:
 
     def check_header(self, rank: int) -> None:
         """Raise TransportError if the header is not that of the message that is expected."""
-        size, check = HEADER.unpack(self.header)
-        if check != CHECK:
-            raise TransportError(f"rank {rank}: the stream from rank {self.message.peer} is out of step")
-        check_size(rank, self.message, size)
+        check_header(rank, self.message, self.header)
 
 
 class Exchange:

@@ -1,13 +1,16 @@
-"""Transport over TCP: one connection between each two ranks, non-blocking, moved by the thread that waits.
+"""Transport over TCP: one connection between each two ranks, non-blocking, moved by the thread that waits, in C where
+the helper is there (stream.py).
 
 Ranks meet through a torch.distributed store: each listens on an unused port of one address (the loopback one unless
 told otherwise) and writes it there. A connection is accepted only with the random word that rank 0 put in the store.
 """
 
+import contextlib
 import hmac
 import secrets
 import select
 import socket
+import threading
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
@@ -15,11 +18,11 @@ from typing import Any
 import torch
 
 from .doorway import Doorway
+from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
 from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
 
 GREETING = Struct("<32sI")  # the random word, the rank
-STAGE_BYTES = 256 * 1024  # received before it is reduced; fits a core's cache with its target
 CONNECT_TIMEOUT_S = 300.0
 
 
@@ -41,6 +44,9 @@ class TcpTransport:
         self.timeout_s = timeout_s
         self._stages: dict[int, torch.Tensor] = {}
         self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
+        self._at_work = threading.RLock()
+        helper = load_stream()
+        self._stream = Stream(helper, rank, self.connections) if helper else None
         try:
             self._connect(store, prefix, address)
         except BaseException:
@@ -89,6 +95,11 @@ class TcpTransport:
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
+        with self._at_work:
+            if self._stream is None or not self._stream.exchange(sends, receives, self.timeout_s):
+                self._exchange(sends, receives)
+
+    def _exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         exchange = Exchange(sends, receives)
         deadline = Deadline(self.timeout_s)
         while not exchange.is_over:
@@ -186,7 +197,11 @@ class TcpTransport:
         return TransportError(f"rank {self.rank} lost rank {peer}: {reason}")
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; an exchange of another thread, if there is one, fails first."""
         for connection in self.connections.values():
-            connection.close()
-        self.connections.clear()
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        with self._at_work:  # their numbers are free for other files from here on
+            for connection in self.connections.values():
+                connection.close()
+            self.connections.clear()

@@ -1,8 +1,9 @@
 """How a rank waits for another: spin, yield, sleep, and look now and then whether the other still lives.
 
 Counters in shared memory only ever grow. A waiter first spins, if every rank has a processor of its own; then it gives
-its processor away at each look; after a millisecond it sleeps between looks, and from then on it also checks, every few
-milliseconds, that the rank it waits for is alive, that no other rank has given up, and that there is time left.
+its processor away at each look; then it sleeps between looks, the longer the longer it has waited (a wake-up takes a
+processor from those who work), and also checks, every few milliseconds, that the rank it waits for is alive, that no
+other rank has given up, and that there is time left.
 """
 
 import ctypes
@@ -15,8 +16,13 @@ from collections.abc import Callable
 SPINS = 60  # looks before the first yield where ranks do not share processors
 HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
 YIELD_S = 1e-3  # how long to yield before the first sleep
-SLEEP_S = 50e-6
+HELPER_YIELD_S = 2e-3  # the same in C
+CROWDED_YIELD_S = 0.3e-3  # the same where ranks share processors: each look costs one that works its turn
+SLEEP_S = 50e-6  # the first sleep
+LONGEST_SLEEP_S = 1e-3
 CHECK_S = 20e-3  # how often the slow path looks for dead ranks
+CHECK_NS = int(CHECK_S * 1e9)
+GLANCE_NS = 200_000  # how long to look at one counter where another may tell the same
 ORDERED_MACHINES = {"x86_64", "i686", "s390x"}  # stores become visible in program order
 _MEMBARRIER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "loongarch64": 283, "x86_64": 324}
 _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
@@ -32,36 +38,58 @@ class Patience:
         self._address = address
         self._helper = helper
         self.spins = 0 if crowded else SPINS
+        self.yield_s = CROWDED_YIELD_S if crowded else YIELD_S
         self.helper_spins = 0 if crowded else HELPER_SPINS
+        self.helper_yield_ns = int((CROWDED_YIELD_S if crowded else HELPER_YIELD_S) * 1e9)
 
     def wait(self, index: int, target: int, check: Callable[[int, int, float], None]) -> None:
         """Return once counter `index` is at least `target`.
 
         `check(index, target, waited_s)` is called every few milliseconds and raises to give up.
         """
-        counters = self._counters
         start = time.monotonic()
+        if self._helper is None:
+            self._wait(index, target, start, check)
+            return
+        address, spins, yield_ns = self._address + 8 * index, self.helper_spins, self.helper_yield_ns
+        while not self._helper.mw_wait(address, target, spins, yield_ns, CHECK_NS):
+            check(index, target, time.monotonic() - start)
+            spins = yield_ns = 0
+
+    def glance(self, index: int, target: int) -> None:
+        """Wait for counter `index` to be at least `target`, for a little while; others may have to be looked at too."""
         if self._helper is not None:
             address = self._address + 8 * index
-            if self._helper.mw_wait(address, target, self.helper_spins, int(YIELD_S * 1e9)):
+            self._helper.mw_wait(address, target, self.helper_spins, GLANCE_NS, GLANCE_NS)
+            return
+        for _ in range(self.spins):
+            if self._counters[index] >= target:
                 return
-        else:
-            for _ in range(self.spins):
-                if counters[index] >= target:
-                    return
+        os.sched_yield()
+
+    def _wait(self, index: int, target: int, start: float, check: Callable[[int, int, float], None]) -> None:
+        counters = self._counters
+        for _ in range(self.spins):
+            if counters[index] >= target:
+                return
         give_way = os.sched_yield
-        while time.monotonic() - start < YIELD_S:
+        while time.monotonic() - start < self.yield_s:
             for _ in range(8):
                 if counters[index] >= target:
                     return
                 give_way()
         next_check = start + CHECK_S
         while counters[index] < target:
-            time.sleep(SLEEP_S)
+            time.sleep(nap_s(time.monotonic() - start))
             now = time.monotonic()
             if now >= next_check:
                 check(index, target, now - start)
                 next_check = now + CHECK_S
+
+
+def nap_s(waited_s: float) -> float:
+    """Return how long to sleep before the next look, after a wait of `waited_s`: it is late by an eighth at most."""
+    return min(max(SLEEP_S, waited_s / 8), LONGEST_SLEEP_S)
 
 
 def make_fence(machine: str | None = None) -> Callable[[], object] | None:

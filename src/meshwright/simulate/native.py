@@ -1,24 +1,19 @@
 """The event engine in C where there is a compiler, else the one in NumPy; both give the same times."""
 
 import ctypes
-import functools
-import logging
-import os
-import subprocess
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from ..errors import MeshwrightError
-from ..native import HELPER_VARIABLE, cache_folder, compiled
+from ..native import load_compiled
 from .engine import run_numpy
 from .program import Outcome, Program, check_reached
 
 SOURCE = Path(__file__).with_name("engine.c")
 INCLUDED = (Path(__file__).with_name("sharing.h"),)
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
-_log = logging.getLogger(__name__)
 
 
 def run(program: Program) -> Outcome:
@@ -34,7 +29,7 @@ def engine_name() -> Literal["C", "NumPy"]:
 
 def load() -> ctypes.CDLL | None:
     """Return the engine in C, built if need be; None where it is switched off or cannot be built."""
-    return None if os.environ.get(HELPER_VARIABLE) == "0" else _load()
+    return load_compiled(SOURCE, FLAGS, INCLUDED)
 
 
 def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
@@ -54,12 +49,3 @@ def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
         raise MeshwrightError(f"simulation: not enough memory for {n} activities")
     check_reached(program, end_s)
     return Outcome(start_s, end_s)
-
-
-@functools.cache
-def _load() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(str(compiled(SOURCE, FLAGS, cache_folder(), INCLUDED)))
-    except (OSError, subprocess.SubprocessError) as error:
-        _log.info("the simulator's engine in C is not used: %s", error)
-        return None

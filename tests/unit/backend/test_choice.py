@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.backend.choice import SIZES_BYTES, Links, choose, price_s, regret
+from meshwright.backend.choice import SIZES_BYTES, WORTH_CHOOSING, Links, choose, price_s, regret, still_serves
 
 LINKS = Links(alpha_s=4e-4, beta_s_per_byte=4e-8)
 
@@ -17,8 +17,23 @@ def test_a_link_at_a_quarter_is_a_reason_to_choose_anew_and_a_busy_machine_is_no
     slowed = Links(LINKS.alpha_s, 4 * LINKS.beta_s_per_byte)
     busy = Links(1.6 * LINKS.alpha_s, LINKS.beta_s_per_byte)
 
-    assert regret(LINKS, slowed, ranks) > 1.25
-    assert 1 <= regret(LINKS, busy, ranks) < 1.25
+    assert not still_serves(LINKS, slowed, ranks)
+    assert not still_serves(slowed, LINKS, ranks)
+    assert still_serves(LINKS, busy, ranks)
+
+
+def test_a_link_at_a_quarter_is_another_link_though_the_old_choices_take_hardly_longer():
+    """On a busy machine messages are found slower too: then the ways keep their order, and only prices change."""
+    known, slowed = Links(1.8e-4, 4.1e-8), Links(5e-4, 1.55e-7)
+
+    assert regret(known, slowed, 4) < WORTH_CHOOSING
+    assert not still_serves(known, slowed, 4)
+
+
+def test_a_choice_that_takes_long_is_made_anew_though_the_rate_is_the_old_one():
+    late = Links(4 * LINKS.alpha_s, LINKS.beta_s_per_byte)
+
+    assert not still_serves(LINKS, late, 8)
 
 
 def test_regret_is_the_worst_of_all_sizes():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from meshwright.backend import helper
+from meshwright.native import cache_folder
 
 TYPES = {0: np.float32, 1: np.float64, 2: np.int32, 3: np.int64}
 
@@ -42,7 +43,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     with pytest.raises(PermissionError, match="can be written by others"):
-        helper.cache_folder()
+        cache_folder()
 
 
 @pytest.mark.parametrize("code", TYPES)

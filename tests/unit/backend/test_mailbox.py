@@ -3,9 +3,13 @@
 import ctypes
 import time
 
+import pytest
+
+from meshwright.backend import mailbox as mailbox_module
 from meshwright.backend.hosts import Member
 from meshwright.backend.lines import HEAD, Early, SocketLine
 from meshwright.backend.mailbox import Letter, Mailbox, Parcel
+from meshwright.backend.waiting import LONGEST_SLEEP_S
 
 MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(2)]
 
@@ -104,3 +108,35 @@ def test_an_empty_message_is_not_done_before_its_whole_head_has_left():
 
     assert parcel.is_done
     assert connection.taken == HEAD.pack(5, 0)
+
+
+class Clock:
+    """A clock that only looks at it and sleeps move."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.sleeps_s = []
+
+    def monotonic(self):
+        self.now_s += 1e-5
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.sleeps_s.append(seconds)
+        self.now_s += seconds
+
+
+def test_the_longer_a_message_is_waited_for_the_more_seldom_it_is_looked_for(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(mailbox_module, "time", clock)
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
+    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(never)
+
+    with pytest.raises(TimeoutError):
+        mailbox.drive(never, limit_s=1.0)
+
+    assert clock.sleeps_s == sorted(clock.sleeps_s)
+    assert clock.sleeps_s[-1] == LONGEST_SLEEP_S
+    assert len(clock.sleeps_s) < 1.2 / LONGEST_SLEEP_S

@@ -124,12 +124,8 @@ class Emulation:
         """Return the spec, and of each program its node, rank, pid (as the machine sees it) and exit code."""
         return self._request({"op": "status"})
 
-    def exit_code(self, program: int) -> int | None:
-        """Return how a program ended (128 + n for signal n), or None while it runs; does not block."""
-        return self.exit_codes([program])[0]
-
     def exit_codes(self, programs: Iterable[int]) -> list[int | None]:
-        """Return how programs ended, or None for each that runs; does not block.
+        """Return how programs ended (128 + n for signal n), or None for each that runs; does not block.
 
         All are of one moment: where one has ended since, this handle is readable.
         """
