@@ -115,7 +115,7 @@ def _measure(request: Request) -> Measurements:
         fingerprint="",
         operators=operators,
         collectives=tuple(collectives),
-        straggling=(Straggling(ranks=request.ranks, share=_straggling([answer.paces_s for answer in answers])),),
+        straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces_s for answer in answers])),),
         memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
     )
 
@@ -146,13 +146,17 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         all_reduce_s=[time_s for time_s, _ in reduced],
         busy_shares=[share for _, share in reduced],
         blocking_s={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
-        paces_s=[_pace_s(device) for _ in range(PACE_ROUNDS)] if world_size > 1 else [],
+        paces_s=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )
 
 
+def time_paces(device: torch.device) -> list[float]:
+    """Return the seconds of a fixed amount of work that starts on all ranks at once, again and again."""
+    return [_pace_s(device) for _ in range(PACE_ROUNDS)]
+
+
 def _pace_s(device: torch.device) -> float:
-    """Return the seconds of a fixed amount of work that starts on all ranks at once."""
     factor = torch.ones(512, 512, device=device)
     dist.barrier()
     start = time.perf_counter()
@@ -163,7 +167,7 @@ def _pace_s(device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _straggling(paces_s: Sequence[Sequence[float]]) -> float:
+def straggling(paces_s: Sequence[Sequence[float]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than the ranks do on average."""
     rounds = list(zip(*paces_s, strict=True))
     return statistics.median(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0

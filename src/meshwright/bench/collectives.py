@@ -14,6 +14,7 @@ from .sweep import make_call
 ROUNDS = 9
 BLOCKING_ROUNDS = 5
 WARM_UP = 2
+STRETCH = 6  # calls between two looks at the clock, where it is told what they add to computation
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
@@ -36,12 +37,12 @@ def time_all_reduce(
 
 
 def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> float:
-    """Return the median seconds for which a collective of float32 blocks this rank, called after some computation.
+    """Return the seconds for which a collective of float32 blocks this rank between computations.
 
     `size_bytes` are those of the larger of input and output. All ranks of the default group call it.
     """
     call = make_call(collective, size_bytes, torch.float32, device)
-    return timed(call.run, call.fill, device, rounds)[0]
+    return time_added(call.run, call.fill, device, rounds)
 
 
 def timed(
@@ -67,6 +68,48 @@ def timed(
         busy.append(time.process_time() - busy_start)
     time_s = statistics.median(times[WARM_UP:])
     return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s)
+
+
+def time_added(call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int) -> float:
+    """Return the median seconds that a collective adds to the computation of this rank on either side of it.
+
+    Ranks that share cores come to it one after the other, and what each has to do is done while others compute: less
+    than where all come at once; waiting for the slowest is part of it. Never less than what calls in a row take.
+    `fill` writes the input before each call.
+    """
+    factor = torch.ones(256, 256, device=device)
+    products = _products(factor)
+
+    def stretch(products: int, *, calls: bool) -> float:
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(STRETCH):
+            fill()
+            for _ in range(products):
+                factor @ factor
+            if calls:
+                call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - start) / STRETCH
+
+    stretch(products, calls=True)
+    taken = [(stretch(products, calls=True), stretch(products, calls=False)) for _ in range(rounds)]
+    in_a_row = [stretch(0, calls=True) for _ in range(rounds)]
+    added_s = statistics.median(both - compute for both, compute in taken)
+    return max(added_s, statistics.median(in_a_row))
+
+
+def _products(factor: torch.Tensor) -> int:
+    """Return how many products all ranks compute in `COMPUTE_S` with all of them busy: the same number on each."""
+    dist.barrier()
+    count, end = 0, time.perf_counter() + COMPUTE_S
+    while time.perf_counter() < end:
+        factor @ factor
+        count += 1
+    total = torch.tensor([float(count)], device=factor.device)
+    dist.all_reduce(total)
+    return max(1, round(float(total) / dist.get_world_size()))
 
 
 def fit_sizes(

@@ -4,7 +4,7 @@ The messages of a round that share a resource share its rate, so each takes its 
 busiest resource on its way carries all that the round puts on it; what it brings is reduced after that. A message costs
 the network's `message_s` more for each further one of its round out of its sender or into its receiver, and, where
 ranks share a machine's cores, its `crowding_s` for each other one of the round and its `turn_s` for each further rank
-at work in it; the cores' work on all messages is the least that a schedule takes. Two models:
+at work in it; the cores' work on all messages and turns is the least that a schedule takes. Two models:
 
 as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
               when both its ends are in its round and the resources on its way are done with earlier rounds.
@@ -83,8 +83,13 @@ class PricedSchedule:
         return times
 
     def _work_s(self) -> float:
-        """Return the seconds that the ranks' shared cores have to work on messages, whatever runs at once."""
-        return self.network.crowding_s * sum(not t.is_local for transfers in self.schedule.rounds for t in transfers)
+        """Return the seconds that the ranks' shared cores have to work, whatever runs at once."""
+        messages = turns = 0
+        for transfers in self.schedule.rounds:
+            ends = [(t.src, t.dst) for t in transfers if not t.is_local]
+            messages += len(ends)
+            turns += len({rank for pair in ends for rank in pair})
+        return self.network.crowding_s * messages + self.network.turn_s * turns
 
     def _round(self, transfers: Round) -> _Round:
         share = float(chunk_share(self.schedule))

@@ -92,7 +92,7 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
         now = _wait(spans, now, inputs, gradients_sent(layout, root, last=last))
         if last and buckets:
             ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
-            now = overlapped_backward(spans, now, backward_s, data, inputs, bucket_bytes, ratio, collective)
+            now = overlapped_backward(spans, now, backward_s, layout, inputs, bucket_bytes, ratio, collective)
         else:
             now = append_span(spans, "compute", "backward", now, backward_s)
     update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))

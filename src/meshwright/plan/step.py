@@ -90,7 +90,7 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
         if index < count - 1 or ranks == 1:
             now = append_span(spans, "compute", "backward", now, backward_s + extra_s)
         else:
-            now = overlapped_backward(spans, now, backward_s + extra_s, layout.world_size, inputs, bucket_bytes)
+            now = overlapped_backward(spans, now, backward_s + extra_s, layout, inputs, bucket_bytes)
     update_s = sum(times.of(op)[0] for op in inputs.workload.update)
     now = append_span(spans, "compute", "optimizer", now, update_s)
     if ranks > 1:  # the loss is averaged for the log
@@ -144,17 +144,17 @@ def overlapped_backward(
     spans: list[Span],
     now: float,
     backward_s: float,
-    ranks: int,
+    layout: Layout,
     inputs: StepInputs,
     bucket_bytes: int,
     ratio: float = 1.0,
     collective: str = "all_reduce",
 ) -> float:
-    """Append the last backward with its buckets in flight among `ranks`; return when both are over.
+    """Append the last backward with its buckets in flight over the data axis; return when both are over.
 
     `ratio` is the time of a bucket's `collective` over that of an all-reduce.
     """
-    sizes = buckets(inputs.workload, bucket_bytes)
+    sizes, ranks = buckets(inputs.workload, bucket_bytes), layout.dp * layout.cp
     total = sum(sizes)
     start = queue_free = now
     share = 0.0
@@ -167,8 +167,8 @@ def overlapped_backward(
         queue_free = begin + ratio * fit.time_s(size)
         spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
-    # the slowest rank ends last, and the last bucket waits for it
-    late_s = now * straggling(inputs.measured, ranks)
+    # the slowest rank of all ends last, and the last bucket waits for it
+    late_s = now * straggling(inputs.measured, layout.world_size)
     done = max(queue_free, now) + late_s
     spans[-2] = msgspec.structs.replace(spans[-2], end_s=done)
     return done

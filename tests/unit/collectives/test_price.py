@@ -233,5 +233,7 @@ def test_messages_and_ranks_at_work_cost_the_cores_that_they_share():
 
 def test_rounds_that_overlap_take_no_less_than_the_work_of_all_cores():
     crowded = uniform(8, 1e-6, 1e12, crowding_s=1e-5)
-
     assert time_s("naive", 8, crowded, size=1, lockstep=False) == pytest.approx(56 * 1e-5, rel=1e-3)
+
+    takes_turns = uniform(8, 1e-6, 1e12, crowding_s=1e-5, turn_s=3e-5)  # each message is a round of two ranks
+    assert time_s("naive", 8, takes_turns, size=1, lockstep=False) == pytest.approx(56 * 1e-5 + 112 * 3e-5, rel=1e-3)

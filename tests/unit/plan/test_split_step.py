@@ -93,6 +93,19 @@ def test_a_split_without_buckets_waits_for_the_slowest_rank_as_long_as_it_is_beh
     assert later_s == pytest.approx(1.1 * step_s, rel=0.01)
 
 
+def test_buckets_of_some_ranks_wait_for_the_slowest_of_all():
+    layout = Layout.parse("dp=2,tp=2,mbs=2")
+    even = inputs(layout)
+    uneven = msgspec.structs.replace(
+        even, measured=msgspec.structs.replace(even.measured, straggling=(Straggling(ranks=4, share=0.1),))
+    )
+
+    step, later = (predict_split_step(layout, i, 2**30).spans for i in (even, uneven))
+
+    computed_s = max(span.end_s for span in step if span.name == "backward")
+    assert step_parts(later)["step_time_s"] - step_parts(step)["step_time_s"] == pytest.approx(0.1 * computed_s)
+
+
 def test_what_zero_3_gathers_and_scatters_is_copied():
     layout = Layout.parse("dp=2,mbs=2,zero=3")
     free = inputs(layout)
