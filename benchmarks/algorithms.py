@@ -1,11 +1,12 @@
 """All-reduce algorithms in a cluster in a box: measured times beside the priced ones.
 
 Each rank is a node of its own behind a NIC of `--nic` (default 250Mbps: so slow that the links, not the cores which
-emulate them, bound all but small messages); messages go over TCP. The network of the price is measured in the same run
-with plain messages, never with an all-reduce: latency (ping-pong of two ranks), what messages and ranks at once cost
-the machine that emulates them, rate (large messages from each rank to the next), what passes a NIC unshaped after a
-pause, and the rate of a reduction. Everything is measured in turns, pass after pass, so that a slow moment of the
-machine meets all ways and the network alike; what counts is the median over passes.
+emulate them, bound all but small messages); messages go over TCP. The network of the price is measured in the same
+run, never with an all-reduce: latency (ping-pong of two ranks), what messages and ranks at once cost the machine that
+emulates them (all-gathers of four bytes), rate (large messages from each rank to the next),
+what passes a NIC unshaped after a pause, and the rate of a reduction. Everything is measured in turns, pass after
+pass, so that a slow moment of the machine meets all ways and the network alike; what counts is the median over
+passes.
 """
 
 import argparse
@@ -27,6 +28,7 @@ SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
 PASSES = 5
 SMALL_BYTES = 2**18  # up to here a size is measured in every pass, above while its seconds last
 BUFFER_BYTES = 2**17  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
+PAUSE_S = 0.01  # after which a shaped link lets a burst pass again
 PATIENCE_S = 60.0  # a rank that hears nothing for so long says from whom
 CLEARLY = 1.15  # two priced or measured times that differ by more are ordered
 
@@ -40,7 +42,7 @@ def run(arguments: list[str]) -> Result:
         report = emulated("benchmarks.algorithms", ranks, options.nic, [options.sizes, options.seconds])
         rows += _rows(ranks, report)
         network = {key: float(f"{value:.3g}") for key, value in report["network"].items()}
-        notes.append(f"{ranks} ranks, measured with plain messages: {network}")
+        notes.append(f"{ranks} ranks, measured beside them: {network}")
     notes += _judged(rows)
     if options.plot:
         from benchmarks.plots import log_log_svg
@@ -215,14 +217,15 @@ class Bench:
         self._executor.all_reduce(tensor, self._agree, "max")
         return float(tensor)
 
-    def timed(self, operation: Any, seconds: float, batch: int = 1) -> float:
+    def timed(self, operation: Any, seconds: float, batch: int = 1, pause_s: float = 0.0) -> float:
         """Return the median seconds of an operation, of its slowest rank.
 
         It is called `batch` times in a row, so that leaving the barrier at different times does not count much, and
-        that as often as fits in `seconds`, 3 to 15 times (once, if it takes longer than `seconds`).
+        that as often as fits in `seconds`, 3 to 15 times (once, if it takes longer than `seconds`), each after a pause.
         """
         samples: list[float] = []
         while len(samples) < 15 and (not samples or sum(samples) * batch < seconds):
+            time.sleep(pause_s)
             self.barrier()
             begun = time.perf_counter()
             for _ in range(batch):
@@ -231,29 +234,36 @@ class Bench:
         return statistics.median(samples)
 
     def network(self) -> dict[str, float]:
-        """Measure the network with plain messages."""
-        large = 2**20
+        """Measure the network with messages that are no all-reduce."""
+        large, medium = 2**20, 2**16
         if not self._warm:
-            self.timed(lambda: self._shift(16 * large, distances=1), 3.0)  # until the connections have found their rate
+            self.timed(lambda: self._shift(16 * large), 3.0)  # until the connections have found their rate
             self._warm = True
-        latency_s = self._ping_pong(4, batch=30)
-        together_s = self.timed(lambda: self._shift(4, distances=1), 0.5, batch=30)
-        many = min(self._ranks - 1, 4)
-        more_s = self.timed(lambda: self._shift(4, distances=many), 0.5, batch=30)
-        crowding_s = max(0.0, more_s - latency_s) / (self._ranks * many - 1)
-        if many > 1:  # as many ranks, more messages
-            crowding_s = max(0.0, more_s - together_s) / (self._ranks * (many - 1))
-        turn_s = (together_s - latency_s - crowding_s * (self._ranks - 1)) / max(1, self._ranks - 2)
-        rate = large / self.timed(lambda: self._shift(large, distances=1), 2.0, batch=10)
-        single_s = self.timed(lambda: self._shift(large, distances=1), 1.0)
+        ranks, latency_s = self._ranks, self._ping_pong(4, batch=30)
+        together_s = self._all_gather("ring", batch=10) / (ranks - 1)  # a round of it: a message out of each rank
+        more_s = self._all_gather("direct", batch=10)  # one round with all messages
+        crowding_s, turn_s = max(0.0, more_s - latency_s), 0.0
+        if ranks > 2:  # as many ranks, more messages
+            crowding_s = max(0.0, more_s - together_s) / (ranks * (ranks - 2))
+            turn_s = max(0.0, (together_s - latency_s - crowding_s * (ranks - 1)) / (ranks - 2))
+        rate = large / self.timed(lambda: self._shift(large), 2.0, batch=10)
+        one_s, small_s = (self.timed(lambda size=size: self._shift(size), 0.1, pause_s=PAUSE_S) for size in (medium, 4))
         return {
             "latency_s": latency_s,
             "bandwidth_bytes_per_s": rate,
             "crowding_s": crowding_s,
-            "turn_s": max(0.0, turn_s) if self._ranks > 2 else 0.0,
-            "burst_s": max(0.0, large / rate + together_s - single_s),  # what a message after a pause gains
+            "turn_s": turn_s,
+            "burst_s": max(0.0, medium / rate + small_s - one_s),  # what a message after a pause gains
             "reduce_bytes_per_s": self._reduce_rate(),
         }
+
+    def _all_gather(self, name: str, batch: int) -> float:
+        """Return the seconds of an all-gather of four bytes a rank."""
+        import torch
+
+        schedule, data = self._build("all_gather", name, self._ranks), torch.zeros(1)
+        output = torch.empty(self._ranks)
+        return self.timed(lambda: self._executor.all_gather(output, data, schedule), 0.5, batch)
 
     def _ping_pong(self, size: int, batch: int) -> float:
         """Return the seconds of a message from rank 0 to rank 1, as half of there and back."""
@@ -268,18 +278,15 @@ class Bench:
 
         return self.timed(both_ways, 0.5, batch) / 2
 
-    def _shift(self, size: int, *, distances: int) -> None:
-        """Send to the next ranks and receive from the ones before, all ranks at once."""
+    def _shift(self, size: int) -> None:
+        """Send to the next rank and receive from the one before, all ranks at once."""
         import torch
 
         from meshwright.backend.transport import Incoming, Outgoing
 
         data = torch.zeros(size // 4)
-        steps = range(1, distances + 1)
-        self._executor.transport.exchange(
-            [Outgoing((self._rank + step) % self._ranks, data) for step in steps],
-            [Incoming((self._rank - step) % self._ranks, torch.empty_like(data)) for step in steps],
-        )
+        there, back = (self._rank + 1) % self._ranks, (self._rank - 1) % self._ranks
+        self._executor.transport.exchange([Outgoing(there, data)], [Incoming(back, torch.empty_like(data))])
 
     def _reduce_rate(self) -> float:
         """Return the bytes per second of a sum of two vectors, with all ranks at it."""

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> Result:
         for name, median in medians.items()
     ]
     notes = [
-        f"{options.ranks} ranks, {LAYERS} x Linear({WIDTH}), batch {BATCH}, SGD, one thread a rank",
+        f"{options.ranks} ranks, {LAYERS} x Linear({WIDTH}), batch {BATCH}, SGD, one thread a rank, freed memory kept",
         f"medians of {options.rounds} rounds in turns",
     ]
     return Result("DDP step", rows, notes)
@@ -53,9 +53,10 @@ def _rank(rank: int, ranks: int, rounds: int, folder: str, queue: Any) -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     import meshwright  # noqa: F401  (registers the backend)
+    from meshwright.bench.process import prepare_process
 
     os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+    prepare_process(1)
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
     ours = dist.new_group(backend="meshwright")
 

@@ -23,7 +23,8 @@ LAYOUTS = (
     *("dp=8,mbs=1", "dp=8,mbs=2", "dp=8,mbs=2,recompute=full", "dp=8,mbs=2,zero=1", "dp=8,mbs=2,zero=2"),
     *("dp=8,mbs=1,zero=3", "dp=8,mbs=2,zero=3", "tp=2,dp=4,mbs=2", "tp=2,dp=4,mbs=4", "tp=2,dp=4,mbs=4,sp=1"),
     *("tp=2,dp=4,mbs=4,zero=1", "tp=4,dp=2,mbs=8", "tp=4,dp=2,mbs=8,sp=1", "tp=4,dp=2,mbs=8,zero=3", "tp=8,mbs=16"),
-    *("cp=2,dp=4,mbs=4", "cp=4,dp=2,mbs=8", "tp=2,dp=4,mbs=4,order=dp-tp-cp-pp"),
+    *("cp=2,dp=4,mbs=4", "cp=4,dp=2,mbs=8", "tp=2,dp=4,mbs=4,order=dp-tp-cp-pp", "pp=2,dp=4,mbs=1", "pp=2,dp=4,mbs=2"),
+    *("pp=4,dp=2,mbs=1", "pp=4,dp=2,mbs=2", "tp=4,pp=2,mbs=4"),
 )
 MODEL = {
     "hidden_size": 128,
@@ -46,7 +47,6 @@ def run(arguments: list[str]) -> Result:
         mine = _rows(nic, _emulated(nic, options))
         rows += mine
         notes += [f"{nic}: {line}" for line in judged(mine)]
-    notes.append("pipelines are not in the default list; --layouts takes them")
     return Result(f"a small decoder on {NODES} x {RANKS_PER_NODE} emulated ranks: predicted and measured", rows, notes)
 
 

@@ -11,9 +11,11 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
-from meshwright.bench.collectives import fit_sizes, time_all_reduce, timed
+from meshwright.bench.calibrate import straggling, time_paces
+from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce
 from meshwright.bench.operators import time_operators
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, blocking
+from meshwright.bench.together import copy_on_rank
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
@@ -59,7 +61,12 @@ class Rank:
     def plans(self, texts: Sequence[str], operator_s: float) -> list[Plan]:
         """Return the plan of each layout, priced from operators and all-reduces measured here."""
         layouts = [Layout.parse(text, world_size=self.ranks) for text in texts]
-        measured = Measurements(fingerprint="emulated", operators=self._operators(layouts, operator_s))
+        measured = Measurements(
+            fingerprint="emulated",
+            operators=self._operators(layouts, operator_s),
+            straggling=(Straggling(ranks=self.ranks, share=straggling(self._from_all(time_paces(CPU)))),),
+            memory_bandwidth_bytes_per_s=sum(self._from_all(2 * copy_on_rank(CPU))),  # read and written
+        )
         problem = Problem(
             describe=self._describe,
             global_batch=self.global_batch,
@@ -126,7 +133,7 @@ class Rank:
         names = waited_for(layout, self._describe(layout))
         for axis in ("tp", "cp", "data", "pp"):
             ranks = mesh.ranks(axis)  # type: ignore[arg-type]
-            groups = self._everybody(ranks)
+            groups = tuple(sorted(set(self._from_all(tuple(ranks)))))  # of all ranks along the axis
             if len(ranks) == 1 or len(ranks) not in largest:
                 continue
             if places.setdefault(len(ranks), groups) != groups:
@@ -163,11 +170,11 @@ class Rank:
                 known += fit_sizes(name, BACKEND, len(groups[0]), sizes, times, busy)
         return known
 
-    def _everybody(self, ranks: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of all ranks along an axis of which this rank's is `ranks`."""
+    def _from_all(self, mine: Any) -> list[Any]:
+        """Return what each rank found."""
         found: list[Any] = [None] * self.ranks
-        dist.all_gather_object(found, tuple(ranks))
-        return tuple(sorted(set(found)))
+        dist.all_gather_object(found, mine)
+        return found
 
     def _engine(self, plan: Plan) -> Engine:
         torch.manual_seed(0)
@@ -212,7 +219,10 @@ class Rank:
 
 
 def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | None) -> tuple[float, float]:
-    """Return the median seconds of a collective in this rank's group, and the share in which its cores worked."""
+    """Return the median seconds of a collective in this rank's group, and the share in which its cores worked.
+
+    One that ranks wait for counts as what it adds to computation, all of it taken for work.
+    """
     if name == "all_reduce":
         return time_all_reduce(size_bytes, CPU, rounds=ROUNDS, group=group)
     part = torch.ones(max(1, size_bytes // 4 // ranks))
@@ -223,4 +233,4 @@ def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
         "reduce_scatter": lambda: reduce_scatter_single(part, whole, group=group),
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
     }
-    return timed(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS)
+    return time_added(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS), 1.0

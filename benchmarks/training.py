@@ -9,6 +9,9 @@ Three parts, each with all contestants in the same processes, taking turns step 
             float32, and bfloat16 on the wire between the hosts (the backend's own option). Eight ranks share the
             cores, so that the layers would take too long to compute for a test of the network
 
+Every process, whatever it trains with, keeps the memory that it frees, as those of `meshwright train` do: by default
+glibc gives large blocks back and the next step faults them in again.
+
 Exposed communication is the time from the last gradient's being computed to the return of backward, for everybody.
 Options: --rounds N (default 15), --parts layers,decoder,cluster.
 """
@@ -117,9 +120,10 @@ def turns(rank: int, world_size: int, store: Any, rounds: int, kind: str) -> dic
 
     import meshwright  # noqa: F401  (registers the backend)
     from meshwright.backend.options import GroupOptions
+    from meshwright.bench.process import prepare_process
     from meshwright.parallel.data_parallel import replicate
 
-    torch.set_num_threads(1)
+    prepare_process(1)
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     ours = dist.new_group(backend="meshwright")
@@ -175,6 +179,7 @@ def decoder_steps(rank: int, world_size: int, store: Any, rounds: int) -> list[f
     import torch
     import torch.distributed as dist
 
+    from meshwright.bench.process import prepare_process
     from meshwright.layout import Layout, Plan
     from meshwright.parallel.api import UNPRICED, Silent
     from meshwright.parallel.build import build_engine
@@ -183,7 +188,7 @@ def decoder_steps(rank: int, world_size: int, store: Any, rounds: int) -> list[f
     from meshwright.train.decoder import Decoder
     from meshwright.train.optimizer import make_optimizer
 
-    torch.set_num_threads(1)
+    prepare_process(1)
     if world_size > 1:
         dist.init_process_group("meshwright", store=store, rank=rank, world_size=world_size)
     job, mbs = JobConfig(), 4

@@ -169,6 +169,7 @@ SMALLEST = {
     "collectives": "--ranks 2 --rounds 1 --only broadcast --max 4KiB",
     "ddp": "--rounds 1",
     "emulate_rates": "100Mbps",
+    "filling": "--size 1MiB --blocks 1",
     "fits": "--tables p4de_2n",
     "gpu": "--tiny --rounds 1 --steps 1 --batch 1",
     "opening": "1",
