@@ -14,6 +14,7 @@ from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
 from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce
 from meshwright.bench.operators import time_operators
+from meshwright.bench.sweep import send_recv
 from meshwright.bench.together import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout, Plan
@@ -232,5 +233,6 @@ def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
         "all_gather": lambda: all_gather_single(whole, part, group=group),
         "reduce_scatter": lambda: reduce_scatter_single(part, whole, group=group),
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+        "send_recv": lambda: send_recv(other, whole, group),
     }
     return time_added(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS), 1.0

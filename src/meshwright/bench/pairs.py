@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .setup import device_of, synchronize
+from .sweep import exchange
 from .together import Where, where
 
 LATENCY_BYTES = 8
@@ -86,10 +87,7 @@ def _measure(request: PairsRequest, a: int, b: int, first: bool, device: torch.d
             dist.send(small, peer)
 
     def both_ways() -> None:
-        # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
-        work = [dist.P2POp(dist.irecv, inbox, peer), dist.P2POp(dist.isend, payload, peer)]
-        for item in dist.batch_isend_irecv(work):
-            item.wait()
+        exchange(inbox, peer, payload, peer)
 
     latency_s = _median_s(ping, 4 * request.rounds, device) / 2
     one_s = _median_s(one_way, request.rounds, device)

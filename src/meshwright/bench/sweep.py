@@ -15,7 +15,10 @@ from . import table
 from .setup import device_of, synchronize
 from .table import Row
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter")
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"),
+    "send_recv",  # each to the next one in a ring
+)
 DTYPES = {name: getattr(torch, torch_name) for name, torch_name in table.DTYPES.items()}
 WARM_UP = 2
 ROUNDS = 4
@@ -186,8 +189,33 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
             whole, mine, parts if rank == 0 else mine[:0], lambda o, i: _gather(o, i, part, rank)
         ),
         "scatter": lambda: _out_of_place(whole, parts, pattern[:part] + rank, lambda o, i: _scatter(o, i, part, rank)),
+        "send_recv": lambda: _out_of_place(
+            whole, pattern + rank, pattern + (rank - 1) % world, lambda o, i: send_recv(o, i)
+        ),
     }
     return build[collective]()
+
+
+def exchange(
+    inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int, group: dist.ProcessGroup | None = None
+) -> None:
+    """Receive from one rank of the group while sending to one."""
+    # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
+    work = [
+        dist.P2POp(dist.irecv, inbox, group=group, group_peer=before),
+        dist.P2POp(dist.isend, outgoing, group=group, group_peer=after),
+    ]
+    for item in dist.batch_isend_irecv(work):
+        item.wait()
+
+
+def send_recv(output: torch.Tensor, source: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
+    """Send to the next rank of the group and receive from the one before, as stages of a pipeline do."""
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    if world == 1:
+        output.copy_(source)
+        return
+    exchange(output, (rank - 1) % world, source, (rank + 1) % world, group)
 
 
 def _in_place(

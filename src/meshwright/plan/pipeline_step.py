@@ -16,7 +16,16 @@ from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
 from .memory import kept_activation_bytes, peak_memory_bytes
-from .split_step import Transfer, gradients_sent, moved_s, sent_s, transfers, update_operators, weights_sent
+from .split_step import (
+    Transfer,
+    activation_bytes,
+    gradients_sent,
+    moved_s,
+    sent_s,
+    transfers,
+    update_operators,
+    weights_sent,
+)
 from .step import LOSS_BYTES, StepInputs, Times, collective_s, gradients_copy_s
 
 FLOAT32_BYTES = 4
@@ -25,12 +34,6 @@ FLOAT32_BYTES = 4
 def grid_of(layout: Layout, global_batch: int) -> Grid:
     """Return the grid that a pipeline runs; InputError where the schedule cannot take so many micro-batches."""
     return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches(layout, global_batch))
-
-
-def activation_bytes(workload: Workload, layout: Layout) -> int:
-    """Return the bytes of one micro-batch that cross a cut, on one rank of tp and cp."""
-    rows = workload.tokens // layout.cp // (layout.tp if layout.sp else 1)
-    return FLOAT32_BYTES * rows * workload.layers[0].operators[0].shape[-1]
 
 
 def plan_cut(layout: Layout, inputs: StepInputs) -> Cut:
@@ -153,9 +156,9 @@ def _kept(layer: Layer, layout: Layout) -> int:
 
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
-    """Return the pipeline's ranks and links: a message takes half an all-reduce of its size between two ranks."""
-    size = activation_bytes(inputs.workload, layout)
-    seconds = _all_reduce_s(inputs, 2, size) / 2
+    """Return the pipeline's ranks and links: a message takes what it was measured to take between neighbours."""
+    size = activation_bytes(layout, inputs.workload)
+    seconds = sent_s(inputs, Transfer("send_recv", layout.pp, size))
     return Target.of(grid, links=[(0.0, seconds / size)] * layout.pp)
 
 

@@ -12,11 +12,14 @@ What each layer sends, C the bytes of its activations [rows, features] on a rank
     ep    rows to their experts and back, forwards and backwards
     zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch, those outside of the
           stack of layers (the root: embedding, last norm and output, in one piece) once
+    pp    C at every cut, forwards and backwards
 
-Each is timed as a layer calls it. The reduce-scatter of a bucket, which computation hides, is taken to cost half an
-all-reduce of its bytes, as under the ring.
+Each is timed as a layer calls it. What travels beside computation, the reduce-scatter of a bucket and the weights of
+the layer to come under ZeRO, is taken to cost half an all-reduce of its bytes, as under the ring.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..cluster.graph import blocking
@@ -28,8 +31,10 @@ from .step import (
     LOSS_BYTES,
     StepInputs,
     Times,
+    advance,
     append_span,
     collective_s,
+    find_fit,
     gradients_copy_s,
     overlapped_backward,
     straggling,
@@ -54,6 +59,15 @@ class Transfers(NamedTuple):
     backward: tuple[Transfer, ...]
 
 
+class Part(NamedTuple):
+    """What one layer does in a pass: gather its weights, compute, wait for its activations, scatter its gradients."""
+
+    compute_s: float
+    weights: tuple[Transfer, ...] = ()
+    activations: tuple[Transfer, ...] = ()
+    gradients: tuple[Transfer, ...] = ()
+
+
 def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
     """Return the timeline of one step of rank 0; InputError where a figure was not measured."""
     times = Times(inputs.measured, layout.world_size)
@@ -62,39 +76,32 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     data = layout.dp * layout.cp
     buckets = data > 1 and layout.zero <= 1
     root = _root_parameters(inputs.workload)
+    each = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
     for index in range(count):
         now = append_span(spans, "data", "data", now, inputs.data_s)
         first, last = index == 0, index == count - 1
-        gathers = layout.zero == 3 or first
-        gathered = weights_sent(layout, root) if gathers else ()
-        now = _wait(spans, now, inputs, gathered)
-        if gathered:
+        if layout.zero == 3 or first:
+            gathered = weights_sent(layout, root)
+            now = _wait(spans, now, inputs, gathered)
             now = append_span(spans, "compute", "forward", now, moved_s(inputs, gathered))
-        for layer in inputs.workload.layers:
-            sent = transfers(layout, inputs.workload, layer)
-            gathered = weights_sent(layout, layer.parameters) if gathers and layer.recomputable else ()
-            forward_s = _forward_s(times, layer) + moved_s(inputs, gathered)
-            for _ in range(layer.count):
-                now = append_span(spans, "compute", "forward", now, forward_s)
-                now = _wait(spans, now, inputs, sent.forward + gathered)
+        forward = [_forward(layer, layout, inputs, times, gathers=layout.zero == 3 or first) for layer in each]
+        sharded = next((place for place, part in enumerate(forward) if part.weights), 0)
+        now = _wait(spans, now, inputs, forward[sharded].weights)  # nobody asked for them ahead
+        forward[sharded] = forward[sharded]._replace(weights=())
+        now = _pass(spans, now, "forward", forward, inputs)
+        backward = [_backward(layer, layout, inputs, times, last=last) for layer in reversed(each)]
         moved = inputs.workload.parameters if buckets or index else 0  # into their buckets, or added
-        backward_s = gradients_copy_s(inputs, moved, layout.world_size)
-        backward_s += moved_s(inputs, gradients_sent(layout, root, last=False))
-        for layer in reversed(inputs.workload.layers):
-            sent = transfers(layout, inputs.workload, layer)
-            sharded: tuple[Transfer, ...] = ()
-            if layer.recomputable:
-                again = weights_sent(layout, layer.parameters) if layout.zero == 3 else ()
-                sharded = again + gradients_sent(layout, layer.parameters, last=last)
-            backward_s += layer.count * (_backward_s(times, layer, layout) + moved_s(inputs, sharded))
-            for _ in range(layer.count):
-                now = _wait(spans, now, inputs, sharded + sent.backward)
-        now = _wait(spans, now, inputs, gradients_sent(layout, root, last=last))
+        rest_s = gradients_copy_s(inputs, moved, layout.world_size)
+        rest_s += moved_s(inputs, gradients_sent(layout, root, last=False))
         if last and buckets:
+            now = _wait(spans, now, inputs, sum((part.activations for part in backward), ()))
+            rest_s += sum(part.compute_s for part in backward)
             ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
-            now = overlapped_backward(spans, now, backward_s, layout, inputs, bucket_bytes, ratio, collective)
+            now = overlapped_backward(spans, now, rest_s, layout, inputs, bucket_bytes, ratio, collective)
         else:
-            now = append_span(spans, "compute", "backward", now, backward_s)
+            now = _pass(spans, now, "backward", backward, inputs)
+            now = append_span(spans, "compute", "backward", now, rest_s)
+            now = _wait(spans, now, inputs, gradients_sent(layout, root, last=last))
     update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
     now = append_span(spans, "compute", "optimizer", now, update_s)
     if layout.zero == 1 and data > 1:
@@ -104,6 +111,48 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
         now = append_span(spans, "comm", "waiting", now, now * straggling(inputs.measured, layout.world_size))
     _wait(spans, now, inputs, (Transfer("all_reduce", layout.world_size, LOSS_BYTES),) * 2)  # the norm, the loss
     return Timeline(spans=tuple(spans), source="predicted")
+
+
+def _forward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, *, gathers: bool) -> Part:
+    """Return what a layer does in a forward that gathers weights, or one that has them already."""
+    weights = weights_sent(layout, layer.parameters) if gathers and layer.recomputable else ()
+    return Part(
+        sum(times.of(operator)[0] for operator in layer.operators) + moved_s(inputs, weights),
+        weights,
+        transfers(layout, inputs.workload, layer).forward,
+    )
+
+
+def _backward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, *, last: bool) -> Part:
+    """Return what a layer does in the backward of a micro-batch, or of the last one of a step."""
+    weights: tuple[Transfer, ...] = ()
+    gradients: tuple[Transfer, ...] = ()
+    if layer.recomputable:
+        weights = weights_sent(layout, layer.parameters) if layout.zero == 3 else ()
+        gradients = gradients_sent(layout, layer.parameters, last=last)
+    return Part(
+        _backward_s(times, layer, layout) + moved_s(inputs, weights + gradients),
+        weights,
+        transfers(layout, inputs.workload, layer).backward,
+        gradients,
+    )
+
+
+def _pass(spans: list[Span], now: float, name: str, parts: Sequence[Part], inputs: StepInputs) -> float:
+    """Append a pass through the parts, the weights of each travelling while the one before computes; return its end."""
+    now = _wait(spans, now, inputs, parts[0].weights)
+    for part, following in itertools.pairwise([*parts, Part(0.0)]):
+        arrived, share = now, 0.0
+        for item in following.weights:
+            fit = find_fit(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
+            share = fit.busy_share
+            arrived = append_span(
+                spans, "comm", item.name, arrived, HALF * fit.time_s(item.size_bytes), size_bytes=item.size_bytes
+            )
+        now = append_span(spans, "compute", name, now, advance(now, part.compute_s, arrived, share) - now)
+        now = max(_wait(spans, now, inputs, part.activations), arrived)
+        now = _wait(spans, now, inputs, part.gradients)
+    return now
 
 
 def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
@@ -141,8 +190,6 @@ def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     """Return, by the number of ranks, the size of the largest collective of a step."""
     every = _sent(layout, workload)
     every.append(Transfer("all_reduce", layout.dp * layout.cp, FLOAT32_BYTES * workload.parameters))
-    if layout.pp > 1:  # activations between stages are priced from all-reduces over two ranks
-        every.append(Transfer("all_reduce", 2, FLOAT32_BYTES * workload.tokens * workload.parameter_shapes[0][1]))
     return {
         ranks: max(item.size_bytes for item in every if item.ranks == ranks)
         for ranks in sorted({item.ranks for item in every})
@@ -167,6 +214,7 @@ def _sent(layout: Layout, workload: Workload) -> list[Transfer]:
         Transfer("all_reduce", layout.world_size, LOSS_BYTES),
         *weights_sent(layout, root),
         *gradients_sent(layout, root, last=True),
+        Transfer("send_recv", layout.pp, activation_bytes(layout, workload)),
     ]
     if layout.zero == 1:
         found.append(Transfer("all_gather", layout.dp * layout.cp, FLOAT32_BYTES * workload.parameters))
@@ -175,6 +223,12 @@ def _sent(layout: Layout, workload: Workload) -> list[Transfer]:
         weights = weights_sent(layout, layer.parameters), gradients_sent(layout, layer.parameters, last=True)
         found += [*sent.forward, *sent.backward, *weights[0], *weights[1]]
     return found
+
+
+def activation_bytes(layout: Layout, workload: Workload) -> int:
+    """Return the bytes of one micro-batch that cross a cut of a pipeline, on one rank of tp and cp."""
+    rows = workload.tokens // layout.cp // (layout.tp if layout.sp else 1)
+    return FLOAT32_BYTES * rows * workload.parameter_shapes[0][1]
 
 
 def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:
@@ -226,10 +280,6 @@ def moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
     if not bandwidth:
         return 0.0
     return sum(2 * item.size_bytes * item.ranks / bandwidth for item in sent if item.ranks > 1)
-
-
-def _forward_s(times: Times, layer: Layer) -> float:
-    return sum(times.of(operator)[0] for operator in layer.operators)
 
 
 def _backward_s(times: Times, layer: Layer, layout: Layout) -> float:

@@ -160,7 +160,7 @@ def overlapped_backward(
     share = 0.0
     for size in sizes:
         segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
-        now = _advance(now, segment_s, queue_free, share)
+        now = advance(now, segment_s, queue_free, share)
         fit = find_fit(inputs.measured, "all_reduce", inputs.backend, ranks, size)
         share = fit.busy_share
         begin = max(now, queue_free)
@@ -179,7 +179,7 @@ def straggling(measured: Measurements, ranks: int) -> float:
     return next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
 
 
-def _advance(now: float, work_s: float, comm_until: float, share: float) -> float:
+def advance(now: float, work_s: float, comm_until: float, share: float) -> float:
     """Return when `work_s` of compute is done that starts now, with communication under way until `comm_until`.
 
     While both are under way, communication takes `share` of the cores and compute gets the rest.

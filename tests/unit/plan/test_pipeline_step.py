@@ -34,6 +34,22 @@ def test_gradients_of_all_micro_batches_but_the_first_are_added_to_those_before(
         assert after["backward_s"] - before["backward_s"] == pytest.approx(added_s)
 
 
+def test_what_stages_send_costs_what_neighbours_were_measured_to_take():
+    message_s = 1.0  # longer than any computation
+    layout = Layout.parse("dp=1,pp=2,mbs=1")
+    given = inputs(layout, MICRO_BATCHES)
+    fits = [
+        msgspec.structs.replace(fit, alpha_s=message_s) if fit.collective == "blocking send_recv" else fit
+        for fit in given.measured.collectives
+    ]
+    slow = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits)))
+
+    quick_s, slow_s = (max(s.end_s for s in predict_pipeline_step(layout, i, 2**20).spans) for i in (given, slow))
+
+    # 1F1B on two stages: the first holds two micro-batches, so that a message goes there and back for every two of them
+    assert slow_s - quick_s == pytest.approx(MICRO_BATCHES / 2 * 2 * message_s, rel=0.02)
+
+
 def test_sharded_stages_gather_weights_and_scatter_gradients_instead_of_summing_them_at_the_end():
     ends = 2 * ALPHA_S  # the norm, the loss
     once = {level: parts(f"dp=2,pp=2,mbs=1,zero={level}")[0][1]["exposed_comm_s"] - ends for level in (1, 2, 3)}

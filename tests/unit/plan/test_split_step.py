@@ -36,9 +36,13 @@ def inputs(layout, global_batch=4):
     )
 
 
-def exposed_s(text, **batch):
+def parts(text, **batch):
     layout = Layout.parse(text)
-    return step_parts(predict_split_step(layout, inputs(layout, **batch), 2**30).spans)["exposed_comm_s"]
+    return step_parts(predict_split_step(layout, inputs(layout, **batch), 2**30).spans)
+
+
+def exposed_s(text, **batch):
+    return parts(text, **batch)["exposed_comm_s"]
 
 
 def test_tensor_parallelism_waits_twice_a_layer_each_way_and_at_both_ends():
@@ -53,15 +57,38 @@ def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer(
 
 
 def test_zero_3_gathers_the_weights_of_a_layer_twice_the_others_once_and_scatters_the_gradients_of_all():
-    layers, root = 3 * (2 + 1), 1 + 1
+    gathered, first_gathered, scattered = 3 * 2 + 1, 1 + 1, 3 + 1  # of the root and the first layer nothing is ahead
 
-    assert exposed_s("dp=2,mbs=2,zero=3") == pytest.approx(((layers + root) * 0.5 + 2) * ALPHA_S)
+    found = parts("dp=2,mbs=2,zero=3")
+
+    assert found["exposed_comm_s"] == pytest.approx(((first_gathered + scattered) * 0.5 + 2) * ALPHA_S)
+    assert found["hidden_comm_s"] == pytest.approx((gathered - first_gathered) * 0.5 * ALPHA_S)
 
 
 def test_zero_2_gathers_weights_once_a_step_and_scatters_gradients_after_each_micro_batch():
-    parts, micro_batches = 3 + 1, 2
+    gathered, first_gathered, scattered, micro_batches = 3 + 1, 1 + 1, 3 + 1, 2
 
-    assert exposed_s("dp=2,mbs=1,zero=2") == pytest.approx((parts * (1 + micro_batches) * 0.5 + 2) * ALPHA_S)
+    found = parts("dp=2,mbs=1,zero=2")
+
+    assert found["exposed_comm_s"] == pytest.approx(((first_gathered + scattered * micro_batches) * 0.5 + 2) * ALPHA_S)
+    assert found["hidden_comm_s"] == pytest.approx((gathered - first_gathered) * 0.5 * ALPHA_S)
+
+
+def test_weights_that_travel_longer_than_the_layer_before_computes_are_waited_for():
+    layout = Layout.parse("dp=2,mbs=2,zero=3")
+    given = inputs(layout)
+    gather_s = 0.1  # half an all-reduce; nothing of a layer takes as long
+    slow = [
+        msgspec.structs.replace(fit, alpha_s=2 * gather_s) if fit.collective == "all_reduce" else fit
+        for fit in given.measured.collectives
+    ]
+    slowly = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(slow)))
+
+    quick, late = (step_parts(predict_split_step(layout, each, 2**30).spans) for each in (given, slowly))
+
+    ahead = 2 + 3  # layers whose weights are asked for ahead, in forward and in backward
+    assert late["hidden_comm_s"] < ahead * gather_s / 2
+    assert late["step_time_s"] - quick["step_time_s"] == pytest.approx(ahead * gather_s - late["hidden_comm_s"])
 
 
 def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
