@@ -14,7 +14,7 @@ from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
 from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce
 from meshwright.bench.operators import time_operators
-from meshwright.bench.sweep import send_recv
+from meshwright.bench.sweep import exchange
 from meshwright.bench.together import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout, Plan
@@ -58,6 +58,7 @@ class Rank:
         self.global_batch, self.seq_len = global_batch, seq_len
         self.ranks = dist.get_world_size()
         self._fits: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
+        self._messages_of: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
 
     def plans(self, texts: Sequence[str], operator_s: float) -> list[Plan]:
         """Return the plan of each layout, priced from operators and all-reduces measured here."""
@@ -132,7 +133,7 @@ class Rank:
         places: dict[int, tuple[tuple[int, ...], ...]] = {}
         largest = largest_bytes(layout, self._describe(layout))
         names = waited_for(layout, self._describe(layout))
-        for axis in ("tp", "cp", "data", "pp"):
+        for axis in ("tp", "cp", "data"):
             ranks = mesh.ranks(axis)  # type: ignore[arg-type]
             groups = tuple(sorted(set(self._from_all(tuple(ranks)))))  # of all ranks along the axis
             if len(ranks) == 1 or len(ranks) not in largest:
@@ -148,10 +149,11 @@ class Rank:
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:
             found[self.ranks] = self._fit(whole, None, largest[self.ranks], names.get(self.ranks, set()))
-        missing = sorted(set(largest) - set(found))
+        missing = sorted(set(largest) - set(found) - {layout.pp})
         if missing:
             raise ValueError(f"{layout}: no axis has {missing[0]} ranks, as its price asks for")
-        return [fit for fits in found.values() for fit in fits]
+        messages = [self._messages(mesh.ranks("pp"), cut, largest[layout.pp]) for cut in range(layout.pp - 1)]
+        return [fit for fits in (*found.values(), *messages) for fit in fits]
 
     def _fit(
         self, groups: tuple[tuple[int, ...], ...], group: dist.ProcessGroup | None, largest: int, names: set[str]
@@ -170,6 +172,23 @@ class Rank:
                 times, busy = (taken / self.ranks).T.tolist()
                 known += fit_sizes(name, BACKEND, len(groups[0]), sizes, times, busy)
         return known
+
+    def _messages(self, stages: Sequence[int], cut: int, largest: int) -> list[CollectiveFit]:
+        """Return the fits of messages between a stage of each pipeline and the next, both ways at once.
+
+        `stages` are the ranks of this rank's pipeline.
+        """
+        ends = stages[cut : cut + 2]
+        everyone = tuple(sorted(set(self._from_all(tuple(ends)))))
+        known = self._messages_of.setdefault(everyone, [])
+        if max((fit.max_bytes for fit in known), default=0) < largest:
+            rank, sizes = dist.get_rank(), tuple(sizes_to_measure(largest))
+            peer = ends[1 - ends.index(rank)] if rank in ends else None
+            taken = torch.tensor([_time_message(size, peer) for size in sizes], dtype=torch.float64)
+            dist.all_reduce(taken)
+            times = (taken / (2 * len(everyone))).tolist()
+            known[:] = fit_sizes(blocking("send_recv"), BACKEND, len(stages), sizes, times, [1.0] * len(sizes))
+        return [replace(fit, ranks=len(stages), cut=cut) for fit in known]
 
     def _from_all(self, mine: Any) -> list[Any]:
         """Return what each rank found."""
@@ -233,6 +252,17 @@ def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
         "all_gather": lambda: all_gather_single(whole, part, group=group),
         "reduce_scatter": lambda: reduce_scatter_single(part, whole, group=group),
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
-        "send_recv": lambda: send_recv(other, whole, group),
     }
     return time_added(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS), 1.0
+
+
+def _time_message(size_bytes: int, peer: int | None) -> float:
+    """Return what messages to and from `peer` add to this rank's computation; nothing where there is none."""
+    inbox, outgoing = torch.ones(max(1, size_bytes // 4)), torch.ones(max(1, size_bytes // 4))
+
+    def call() -> None:
+        if peer is not None:
+            exchange(inbox, peer, outgoing, peer)
+
+    added_s = time_added(call, lambda: outgoing.fill_(1.0), CPU, ROUNDS)
+    return added_s if peer is not None else 0.0

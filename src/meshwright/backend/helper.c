@@ -9,6 +9,7 @@
  * and `phase` say where to go on.
  */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <sched.h>
 #include <stdint.h>
 #include <string.h>
@@ -49,6 +50,11 @@ static int64_t clock_ns(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static long nap_ns(int64_t waited) {
+    int64_t nap = waited / 8 > FIRST_NAP_NS ? waited / 8 : FIRST_NAP_NS;
+    return (long)(nap < LAST_NAP_NS ? nap : LAST_NAP_NS);
+}
+
 /* Return 1 once *counter >= target, 0 when patience is at an end: look, give the processor away, then sleep ever longer
  * (waiting.py says why). */
 int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yield_ns, int64_t patience_ns) {
@@ -64,12 +70,29 @@ int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yie
         }
     }
     for (; waited < patience_ns; waited = clock_ns(CLOCK_MONOTONIC) - start) {
-        int64_t nap = waited / 8 > FIRST_NAP_NS ? waited / 8 : FIRST_NAP_NS;
-        struct timespec t = {0, (long)(nap < LAST_NAP_NS ? nap : LAST_NAP_NS)};
+        struct timespec t = {0, nap_ns(waited)};
         nanosleep(&t, NULL);
         if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
     }
     return 0;
+}
+
+/* Return 1 once a counter has reached its target or a file is ready, 0 at a signal or the end of patience; `waited_ns` is
+ * how long the caller has waited before. Files wake a waiter, counters it has to look at. */
+int mw_wait_any(const uint64_t *const *counters, const uint64_t *targets, int64_t n, struct pollfd *files, int64_t m,
+                int64_t waited_ns, int64_t yield_ns, int64_t patience_ns) {
+    int64_t start = clock_ns(CLOCK_MONOTONIC);
+    for (;;) {
+        for (int64_t i = 0; i < n; i++)
+            if (__atomic_load_n(counters[i], __ATOMIC_ACQUIRE) >= targets[i]) return 1;
+        int64_t here = clock_ns(CLOCK_MONOTONIC) - start, waited = waited_ns + here;
+        if (here >= patience_ns) return 0;
+        int64_t nap = waited < yield_ns ? 0 : n ? nap_ns(waited) : patience_ns - here;
+        struct timespec t = {(time_t)(nap / 1000000000), (long)(nap % 1000000000)};
+        int ready = ppoll(files, (nfds_t)m, &t, NULL);
+        if (ready) return ready > 0; /* or a signal, which Python handles */
+        if (waited < yield_ns) sched_yield();
+    }
 }
 
 static int wait_rank(Group *g, int64_t rank, uint64_t target) {

@@ -3,6 +3,7 @@
 A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait.
 """
 
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from .local import LocalGroup
 from .memory import LINE, MAIL_SLOTS
+from .waiting import Sign
 
 HEAD = struct.Struct("qq")  # tag, bytes
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
@@ -57,6 +59,12 @@ class Line(Protocol):
 
     def read(self, arrival: Parcel | Early | None, admit: Admit) -> tuple[Parcel | Early | None, bool]:
         """Read the next part of `arrival`, or of a new message; return it, and whether anything was moved."""
+
+    def room(self) -> Sign:
+        """Return what shows that more can be written."""
+
+    def arrival(self) -> Sign:
+        """Return what shows that there is something to read."""
 
     def close(self) -> None:
         """Let go of the line."""
@@ -110,6 +118,17 @@ class SharedLine:
             group.fence()  # the slot is read before it is given back
         group.counters[self._in + LINE] = read + 1
         return arrival, True
+
+    def room(self) -> Sign:
+        """Return the peer's count of slots that it has emptied, and when one is free."""
+        return self._sign(self._out + LINE, self._group.counters[self._out] - MAIL_SLOTS + 1)
+
+    def arrival(self) -> Sign:
+        """Return the peer's count of slots that it has filled, and when there is one more than were emptied."""
+        return self._sign(self._in, self._group.counters[self._in + LINE] + 1)
+
+    def _sign(self, index: int, target: int) -> Sign:
+        return Sign(self._group.base + 8 * index, max(0, target))
 
     def close(self) -> None:
         """Nothing to let go of: the memory goes with the group."""
@@ -170,6 +189,14 @@ class SocketLine:
         except OSError as error:
             raise LineLost(error.strerror) from None
         return arrival, True
+
+    def room(self) -> Sign:
+        """Return the connection, when it takes more."""
+        return Sign(descriptor=self._connection.fileno(), events=select.POLLOUT)
+
+    def arrival(self) -> Sign:
+        """Return the connection, when it has something."""
+        return Sign(descriptor=self._connection.fileno(), events=select.POLLIN)
 
     def _some(self, most: int) -> bytes:
         data = self._connection.recv(most)

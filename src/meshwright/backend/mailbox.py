@@ -6,7 +6,9 @@ thread of its own drives when nobody waits, so that messages in both directions,
 order never block each other.
 """
 
+import contextlib
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -16,9 +18,10 @@ from datetime import timedelta
 from typing import Any
 
 from .failures import CollectiveError, Mismatch
+from .helper import load_helper
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
-from .waiting import CHECK_S, LONGEST_SLEEP_S, YIELD_S, nap_s
+from .waiting import CHECK_S, YIELD_S, Sign, nap_s, wait_any
 from .work import PendingWork
 
 # from the ranks waited for, the seconds waited (None: the line is lost), what waits (name, number, bytes) and a last
@@ -93,6 +96,9 @@ class Mailbox:
         self._waiting: list[Letter] = []
         self._coming: dict[int, tuple[Parcel | Early | None, Letter | None]] = {}
         self._early: dict[int, list[Early]] = {peer: [] for peer in lines}
+        self._helper = load_helper()
+        self._bells: list[int] = []  # eventfds that nobody uses
+        self._lingering: list[int] = []  # those of threads that wait in C
         self._drivers = 0
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -125,14 +131,36 @@ class Mailbox:
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S
-                if now - moved_s < YIELD_S:
-                    os.sched_yield()
-                else:
-                    time.sleep(nap_s(now - moved_s))
+                self._linger(now - moved_s)
         finally:
             self._drivers -= 1
             if self._busy():
                 self._wake.set()
+
+    def _linger(self, waited_s: float) -> None:
+        """Wait for something to move: for `CHECK_S` at most, without the helper for a nap."""
+        if self._helper is None:
+            if waited_s < YIELD_S:
+                os.sched_yield()
+            else:
+                time.sleep(nap_s(waited_s))
+            return
+        with self._lock:
+            signs = [self._lines[peer].room() for peer, letters in self._sending.items() if letters]
+            signs += [self._lines[peer].arrival() for peer in self._peers_heard()]
+            bell = self._bells.pop() if self._bells else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._lingering.append(bell)
+        wait_any(self._helper, (*signs, Sign(descriptor=bell, events=select.POLLIN)), waited_s)
+        with self._lock:
+            self._lingering.remove(bell)
+            self._bells.append(bell)
+            with contextlib.suppress(BlockingIOError):  # it has not been rung
+                os.eventfd_read(bell)
+
+    def _ring(self) -> None:
+        """Make all who linger look anew."""
+        for bell in self._lingering:
+            os.eventfd_write(bell, 1)
 
     def push(self) -> bool:
         """Move what can be moved now; return whether anything was."""
@@ -141,10 +169,16 @@ class Mailbox:
 
     def close(self) -> None:
         """End the thread and the lines."""
+        if self._closed:
+            return
         self._closed = True
         self._wake.set()
+        with self._lock:
+            self._ring()
         if self._thread is not None:
             self._thread.join(5.0)
+        while self._bells:
+            os.close(self._bells.pop())
         for line in self._lines.values():
             line.close()
 
@@ -159,6 +193,7 @@ class Mailbox:
             self._progress()
             if letter.done:
                 return
+            self._ring()  # who waits for others has not heard of this one
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="meshwright-mail", daemon=True)
             self._thread.start()
@@ -194,16 +229,19 @@ class Mailbox:
             except LineLost:
                 return self._lost(peer)
         while self._waiting or self._coming:
-            wanted = {letter.peer for letter in self._waiting}
-            peers = [peer for peer in self._lines if peer in wanted or None in wanted or peer in self._coming]
             try:
-                some = [peer for peer in peers if self._read(peer)]
+                some = [peer for peer in self._peers_heard() if self._read(peer)]
             except LineLost:
                 return True
             if not some:
                 break
             moved = True
         return moved
+
+    def _peers_heard(self) -> list[int]:
+        """Return the ranks from which something may come."""
+        wanted = {letter.peer for letter in self._waiting}
+        return [peer for peer in self._lines if peer in wanted or None in wanted or peer in self._coming]
 
     def _read(self, peer: int) -> bool:
         """Read the next part of what comes from `peer`; return False if there is none."""
@@ -311,20 +349,19 @@ class Mailbox:
         while not self._closed:
             if not self._busy():
                 self._wake.clear()
-                if not self._busy():
+                if not self._busy() and not self._closed:
                     self._wake.wait()
                 idle_since = time.monotonic()
                 continue
             if self._drivers:
-                time.sleep(LONGEST_SLEEP_S)
+                self._wake.clear()
+                self._wake.wait(CHECK_S)
                 continue
             now = time.monotonic()
             if self.push():
                 idle_since = now
-            elif now - idle_since < YIELD_S:
-                os.sched_yield()
             else:
-                time.sleep(nap_s(now - idle_since))
+                self._linger(now - idle_since)
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S

@@ -11,7 +11,8 @@ import os
 import platform
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 SPINS = 60  # looks before the first yield where ranks do not share processors
 HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
@@ -90,6 +91,32 @@ class Patience:
 def nap_s(waited_s: float) -> float:
     """Return how long to sleep before the next look, after a wait of `waited_s`: it is late by an eighth at most."""
     return min(max(SLEEP_S, waited_s / 8), LONGEST_SLEEP_S)
+
+
+class Sign(NamedTuple):
+    """What ends a wait: the counter at `address` has reached `target`, or a descriptor is ready for `events`."""
+
+    address: int = 0
+    target: int = 0
+    descriptor: int = -1  # none: it is the counter
+    events: int = 0
+
+
+class _File(ctypes.Structure):
+    """The struct pollfd of the system."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float) -> None:
+    """Return when one of the signs is there, after `CHECK_S` at the latest; `waited_s` have been waited before."""
+    counters = [sign for sign in signs if sign.descriptor < 0]
+    files = [_File(sign.descriptor, sign.events) for sign in signs if sign.descriptor >= 0]
+    addresses = (ctypes.c_uint64 * len(counters))(*(sign.address for sign in counters))
+    targets = (ctypes.c_uint64 * len(counters))(*(sign.target for sign in counters))
+    polled = (_File * len(files))(*files)
+    waited_ns, yield_ns = int(waited_s * 1e9), int(CROWDED_YIELD_S * 1e9)
+    helper.mw_wait_any(addresses, targets, len(counters), polled, len(files), waited_ns, yield_ns, CHECK_NS)
 
 
 def make_fence(machine: str | None = None) -> Callable[[], object] | None:

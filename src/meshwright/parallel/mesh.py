@@ -31,13 +31,16 @@ class Mesh:
         self._device_type = device_type
         self._timeout = timeout
         self._groups: dict[Axis, dist.ProcessGroup] = {}
+        self._members: dict[Axis, list[int]] = {}  # the ranks of this rank's groups
         self._place = self._ranks.index(self.rank)
         self.position = positions(layout)[self._place]
 
     def ranks(self, axis: Axis) -> list[int]:
         """Return the ranks of this rank's group along `axis`, in the order of their positions."""
-        places = next(places for places in groups(self.layout, axis) if self._place in places)
-        return [self._ranks[place] for place in places]
+        if axis not in self._members:  # steps ask for every parameter
+            places = next(places for places in groups(self.layout, axis) if self._place in places)
+            self._members[axis] = [self._ranks[place] for place in places]
+        return self._members[axis]
 
     def size(self, axis: Axis) -> int:
         """Return how many ranks a group of `axis` has."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..cluster.graph import blocking
 from ..layout import Layout, micro_batches
 from ..pipelines import SLACK, Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
 from ..timeline import Span, Timeline
@@ -26,7 +27,7 @@ from .split_step import (
     update_operators,
     weights_sent,
 )
-from .step import LOSS_BYTES, StepInputs, Times, collective_s, gradients_copy_s
+from .step import LOSS_BYTES, StepInputs, Times, collective_s, find_fit, gradients_copy_s
 
 FLOAT32_BYTES = 4
 
@@ -157,9 +158,10 @@ def _kept(layer: Layer, layout: Layout) -> int:
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
     """Return the pipeline's ranks and links: a message takes what it was measured to take between neighbours."""
-    size = activation_bytes(layout, inputs.workload)
-    seconds = sent_s(inputs, Transfer("send_recv", layout.pp, size))
-    return Target.of(grid, links=[(0.0, seconds / size)] * layout.pp)
+    size, name = activation_bytes(layout, inputs.workload), blocking("send_recv")
+    cuts = range(layout.pp if layout.vpp > 1 else layout.pp - 1)
+    fits = [find_fit(inputs.measured, name, inputs.backend, layout.pp, size, cut=cut) for cut in cuts]
+    return Target.of(grid, links=[(0.0, fit.time_s(size) / size) for fit in fits])
 
 
 def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:

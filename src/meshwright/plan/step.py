@@ -57,9 +57,12 @@ def collective_s(measured: Measurements, collective: str, backend: str, ranks: i
     return find_fit(measured, collective, backend, ranks, size_bytes).time_s(size_bytes)
 
 
-def find_fit(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> CollectiveFit:
-    """Return the fit for this size; InputError if the collective was not measured over so many ranks."""
-    found = [f for f in measured.collectives if (f.collective, f.backend, f.ranks) == (collective, backend, ranks)]
+def find_fit(
+    measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int, *, cut: int | None = None
+) -> CollectiveFit:
+    """Return the fit for this size, of messages at a cut; InputError if it was not measured over so many ranks."""
+    named = (f for f in measured.collectives if (f.collective, f.backend, f.ranks) == (collective, backend, ranks))
+    found = [f for f in named if f.cut in (None, cut)]
     if not found:
         raise InputError(f"{collective} of {backend} over {ranks} ranks was not measured; --recalibrate")
     return min(found, key=lambda f: max(f.min_bytes - size_bytes, size_bytes - f.max_bytes, 0))

@@ -1,17 +1,22 @@
 """The mailbox by itself, with lines that a test moves by hand."""
 
 import ctypes
+import socket
+import threading
 import time
 
 import pytest
 
 from meshwright.backend import mailbox as mailbox_module
+from meshwright.backend import waiting
+from meshwright.backend.helper import load_helper
 from meshwright.backend.hosts import Member
 from meshwright.backend.lines import HEAD, Early, SocketLine
 from meshwright.backend.mailbox import Letter, Mailbox, Parcel
-from meshwright.backend.waiting import LONGEST_SLEEP_S
+from meshwright.backend.waiting import CHECK_S, LONGEST_SLEEP_S, Sign
 
-MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(2)]
+MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
+needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")
 
 
 class ByHand:
@@ -19,9 +24,17 @@ class ByHand:
 
     def __init__(self):
         self.parts = []
+        self.arrived = ctypes.c_uint64(0)
 
     def arrives(self, tag, size_bytes, *parts):
         self.head, self.parts = (tag, size_bytes), list(parts)
+        self.arrived.value = 1
+
+    def room(self):
+        return Sign(ctypes.addressof(self.arrived), 2**63)
+
+    def arrival(self):
+        return Sign(ctypes.addressof(self.arrived), 1)
 
     def write(self, parcel):
         return False
@@ -126,9 +139,10 @@ class Clock:
         self.now_s += seconds
 
 
-def test_the_longer_a_message_is_waited_for_the_more_seldom_it_is_looked_for(monkeypatch):
+def test_the_longer_a_message_is_waited_for_without_the_helper_the_more_seldom_it_is_looked_for(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(mailbox_module, "time", clock)
+    monkeypatch.setattr(mailbox_module, "load_helper", lambda: None)
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
     never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
@@ -140,3 +154,81 @@ def test_the_longer_a_message_is_waited_for_the_more_seldom_it_is_looked_for(mon
     assert clock.sleeps_s == sorted(clock.sleeps_s)
     assert clock.sleeps_s[-1] == LONGEST_SLEEP_S
     assert len(clock.sleeps_s) < 1.2 / LONGEST_SLEEP_S
+
+
+def connected():
+    """Return a line and the other end of its connection."""
+    mine, theirs = socket.socketpair()
+    mine.setblocking(False)
+    return SocketLine(mine), theirs
+
+
+@needs_helper
+def test_python_looks_for_a_message_only_as_often_as_for_dead_ranks(monkeypatch):
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
+    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(never)
+    looks = []
+    push = mailbox.push
+    monkeypatch.setattr(mailbox, "push", lambda: (looks.append(None), push())[1])
+
+    with pytest.raises(TimeoutError):
+        mailbox.drive(never, limit_s=10 * CHECK_S)
+
+    mailbox.close()
+    assert len(looks) <= 12
+
+
+@needs_helper
+@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "connection"])
+def test_a_wait_ends_when_the_message_comes(monkeypatch, shared):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)  # nothing else ends it
+    line, theirs = (ByHand(), None) if shared else connected()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
+    buffer = ctypes.create_string_buffer(4)
+    wanted = letter(mailbox, buffer, tag=8)
+    mailbox.receive(wanted)
+
+    def send():
+        if theirs is None:
+            line.arrives(8, 4, b"abcd")
+        else:
+            theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+
+    sender = threading.Timer(0.1, send)
+    sender.start()
+    mailbox.drive(wanted, limit_s=None)
+
+    sender.join()
+    mailbox.close()
+    if theirs is not None:
+        theirs.close()
+    assert buffer.raw == b"abcd"
+
+
+@needs_helper
+def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwhile(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
+    silent, other = ByHand(), connected()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: other[0]}, lambda *_: None)
+    awaited = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(awaited)
+    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
+    waiter.start()
+    while not mailbox._lingering:
+        time.sleep(0.001)
+
+    size = 2**23  # more than a connection holds
+    data = ctypes.create_string_buffer(size)
+    sent = Letter(mailbox, "send", 2, 2, Parcel(7, ctypes.addressof(data), size), [])
+    mailbox.send(sent)
+    left = HEAD.size + size
+    while left:
+        left -= len(other[1].recv(min(left, 2**20)))
+
+    silent.arrives(8, 4, b"abcd")
+    waiter.join()
+    mailbox.close()
+    other[1].close()
+    assert sent.done
