@@ -165,7 +165,10 @@ class Mailbox:
     def push(self) -> bool:
         """Move what can be moved now; return whether anything was."""
         with self._lock:
-            return self._progress()
+            moved = self._progress()
+            if moved:  # perhaps what others wait for, and a connection that has been read does not wake them
+                self._ring()
+            return moved
 
     def close(self) -> None:
         """End the thread and the lines."""
@@ -191,9 +194,9 @@ class Mailbox:
                 return
             enqueue(letter)
             self._progress()
+            self._ring()  # who waits for others has not heard of this one
             if letter.done:
                 return
-            self._ring()  # who waits for others has not heard of this one
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="meshwright-mail", daemon=True)
             self._thread.start()

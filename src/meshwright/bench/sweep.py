@@ -190,32 +190,27 @@ def make_call(collective: str, size_bytes: int, dtype: torch.dtype, device: torc
         ),
         "scatter": lambda: _out_of_place(whole, parts, pattern[:part] + rank, lambda o, i: _scatter(o, i, part, rank)),
         "send_recv": lambda: _out_of_place(
-            whole, pattern + rank, pattern + (rank - 1) % world, lambda o, i: send_recv(o, i)
+            whole, pattern + rank, pattern + (rank - 1) % world, lambda o, i: _send_recv(o, i)
         ),
     }
     return build[collective]()
 
 
-def exchange(
-    inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int, group: dist.ProcessGroup | None = None
-) -> None:
-    """Receive from one rank of the group while sending to one."""
+def exchange(inbox: torch.Tensor, before: int, outgoing: torch.Tensor, after: int) -> None:
+    """Receive from one rank while sending to one; `before` and `after` are their numbers."""
     # the receive first: Gloo tells its peer of one behind what it sends, so that the other way would wait for this
-    work = [
-        dist.P2POp(dist.irecv, inbox, group=group, group_peer=before),
-        dist.P2POp(dist.isend, outgoing, group=group, group_peer=after),
-    ]
+    work = [dist.P2POp(dist.irecv, inbox, before), dist.P2POp(dist.isend, outgoing, after)]
     for item in dist.batch_isend_irecv(work):
         item.wait()
 
 
-def send_recv(output: torch.Tensor, source: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
-    """Send to the next rank of the group and receive from the one before, as stages of a pipeline do."""
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
+def _send_recv(output: torch.Tensor, source: torch.Tensor) -> None:
+    """Send to the next rank and receive from the one before."""
+    rank, world = dist.get_rank(), dist.get_world_size()
     if world == 1:
         output.copy_(source)
-        return
-    exchange(output, (rank - 1) % world, source, (rank + 1) % world, group)
+    else:
+        exchange(output, (rank - 1) % world, source, (rank + 1) % world)
 
 
 def _in_place(

@@ -232,3 +232,29 @@ def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwh
     mailbox.close()
     other[1].close()
     assert sent.done
+
+
+@needs_helper
+def test_who_waits_for_a_message_that_another_thread_has_moved_waits_no_longer(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    line, theirs = connected()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
+    buffer = ctypes.create_string_buffer(4)
+    mailbox._lock = threading.RLock()
+    awaited = letter(mailbox, buffer, tag=8)
+    mailbox.receive(awaited)
+    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
+    waiter.start()
+    while not mailbox._lingering:
+        time.sleep(0.001)
+
+    with mailbox._lock:  # so that this thread is the quicker one
+        theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+        while not awaited.done:
+            mailbox.push()
+
+    waiter.join()
+    mailbox.close()
+    theirs.close()
+    assert buffer.raw == b"abcd"
