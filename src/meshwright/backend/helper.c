@@ -80,18 +80,17 @@ int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yie
 /* Return 1 once a counter has reached its target or a file is ready, 0 at a signal or the end of patience; `waited_ns` is
  * how long the caller has waited before. Files wake a waiter, counters it has to look at. */
 int mw_wait_any(const uint64_t *const *counters, const uint64_t *targets, int64_t n, struct pollfd *files, int64_t m,
-                int64_t waited_ns, int64_t yield_ns, int64_t patience_ns) {
+                int64_t waited_ns, int64_t patience_ns) {
     int64_t start = clock_ns(CLOCK_MONOTONIC);
     for (;;) {
         for (int64_t i = 0; i < n; i++)
             if (__atomic_load_n(counters[i], __ATOMIC_ACQUIRE) >= targets[i]) return 1;
-        int64_t here = clock_ns(CLOCK_MONOTONIC) - start, waited = waited_ns + here;
+        int64_t here = clock_ns(CLOCK_MONOTONIC) - start;
         if (here >= patience_ns) return 0;
-        int64_t nap = waited < yield_ns ? 0 : n ? nap_ns(waited) : patience_ns - here;
+        int64_t nap = n ? nap_ns(waited_ns + here) : patience_ns - here;
         struct timespec t = {(time_t)(nap / 1000000000), (long)(nap % 1000000000)};
         int ready = ppoll(files, (nfds_t)m, &t, NULL);
         if (ready) return ready > 0; /* or a signal, which Python handles */
-        if (waited < yield_ns) sched_yield();
     }
 }
 

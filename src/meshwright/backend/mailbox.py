@@ -21,7 +21,7 @@ from .failures import CollectiveError, Mismatch
 from .helper import load_helper
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
-from .waiting import CHECK_S, YIELD_S, Sign, nap_s, wait_any
+from .waiting import CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, Sign, nap_s, wait_any
 from .work import PendingWork
 
 # from the ranks waited for, the seconds waited (None: the line is lost), what waits (name, number, bytes) and a last
@@ -138,12 +138,12 @@ class Mailbox:
                 self._wake.set()
 
     def _linger(self, waited_s: float) -> None:
-        """Wait for something to move: for `CHECK_S` at most, without the helper for a nap."""
+        """Wait for something to move: for `CHECK_S` at most, without the helper for a nap; at first only give way."""
+        if waited_s < CROWDED_YIELD_S:
+            os.sched_yield()
+            return
         if self._helper is None:
-            if waited_s < YIELD_S:
-                os.sched_yield()
-            else:
-                time.sleep(nap_s(waited_s))
+            time.sleep(nap_s(waited_s))
             return
         with self._lock:
             signs = [self._lines[peer].room() for peer, letters in self._sending.items() if letters]
@@ -357,8 +357,7 @@ class Mailbox:
                 idle_since = time.monotonic()
                 continue
             if self._drivers:
-                self._wake.clear()
-                self._wake.wait(CHECK_S)
+                time.sleep(LONGEST_SLEEP_S)  # not until `_wake`, which every letter of the driver sets
                 continue
             now = time.monotonic()
             if self.push():

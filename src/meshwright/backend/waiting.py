@@ -115,8 +115,7 @@ def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float) -> Non
     addresses = (ctypes.c_uint64 * len(counters))(*(sign.address for sign in counters))
     targets = (ctypes.c_uint64 * len(counters))(*(sign.target for sign in counters))
     polled = (_File * len(files))(*files)
-    waited_ns, yield_ns = int(waited_s * 1e9), int(CROWDED_YIELD_S * 1e9)
-    helper.mw_wait_any(addresses, targets, len(counters), polled, len(files), waited_ns, yield_ns, CHECK_NS)
+    helper.mw_wait_any(addresses, targets, len(counters), polled, len(files), int(waited_s * 1e9), CHECK_NS)
 
 
 def make_fence(machine: str | None = None) -> Callable[[], object] | None:

@@ -165,6 +165,7 @@ def connected():
 
 @needs_helper
 def test_python_looks_for_a_message_only_as_often_as_for_dead_ranks(monkeypatch):
+    monkeypatch.setattr(mailbox_module, "CROWDED_YIELD_S", 0.0)
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
     never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
