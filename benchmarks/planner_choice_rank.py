@@ -22,7 +22,7 @@ from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import largest_bytes, update_operators, waited_for
+from meshwright.plan.split_step import largest_bytes, operators_of, waited_for
 from meshwright.plan.step import sizes_to_measure
 from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
@@ -111,9 +111,7 @@ class Rank:
         """Return the mean over the ranks of every operator's time."""
         wanted: dict[str, Operator] = {}
         for layout in layouts:
-            workload = self._describe(layout)
-            every = [op for layer in workload.layers for op in layer.operators]
-            wanted |= {op.key: op for op in (*every, *update_operators(workload, layout))}
+            wanted |= {op.key: op for op in operators_of(self._describe(layout), layout)}
         mine = time_operators(list(wanted.values()), ranks=self.ranks, threads=1, budget_s=budget_s, device=CPU)
         times = torch.tensor([[item.forward_s, item.backward_s] for item in mine], dtype=torch.float64)
         dist.all_reduce(times)

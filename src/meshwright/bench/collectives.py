@@ -50,15 +50,19 @@ def timed(
 ) -> tuple[float, float]:
     """Return the median seconds of a collective, and the share in which this rank's cores worked on it.
 
-    `fill` writes its input before each call.
+    Ranks that share a core each work for a part of the time in which the core does. `fill` writes the input before each
+    call.
     """
     factor = torch.ones(256, 256, device=device)
     times, busy = [], []
+    computing_s = computed_s = 0.0
     for _ in range(WARM_UP + rounds):
         fill()
-        end = time.perf_counter() + COMPUTE_S
-        while time.perf_counter() < end:
+        start, busy_start = time.perf_counter(), time.process_time()
+        while time.perf_counter() < start + COMPUTE_S:
             factor @ factor
+        computing_s += time.perf_counter() - start
+        computed_s += time.process_time() - busy_start
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
         call()
@@ -66,8 +70,8 @@ def timed(
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
         busy.append(time.process_time() - busy_start)
-    time_s = statistics.median(times[WARM_UP:])
-    return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s)
+    time_s, sharing = statistics.median(times[WARM_UP:]), max(1.0, computing_s / computed_s)
+    return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
 
 
 def time_added(call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int) -> float:

@@ -27,7 +27,7 @@ class Reducer:
     """The communication hook of DDP: gradients of a bucket are summed over the ranks, by a compressor if there is one.
 
     `last_ready_s` is the clock at which the last bucket of a backward pass was filled: from then on backward only
-    waits for communication.
+    waits for communication. `buffers` are the buckets of the last backward pass, which DDP keeps.
     """
 
     def __init__(self, group: dist.ProcessGroup | None, note: BucketNote, compressor: Compressor | None = None) -> None:
@@ -36,6 +36,7 @@ class Reducer:
         self._compressor = compressor
         self._thread = ThreadPoolExecutor(1) if compressor is not None else None  # its collectives block
         self.last_ready_s = 0.0
+        self.buffers: list[Tensor] = []
 
     def reduce(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the all-reduce of a bucket; the future holds the sums."""
@@ -43,6 +44,9 @@ class Reducer:
         size_bytes = buffer.numel() * buffer.element_size()
         start = time.monotonic()
         self.last_ready_s = start
+        if bucket.index() == 0:
+            self.buffers.clear()
+        self.buffers.append(buffer)
         if self._thread is not None:
             return self._compressed(bucket, start)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
@@ -142,7 +146,8 @@ class DataParallel:
             limit = self.settings.max_grad_norm or math.inf
             norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit))
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            # gradients that several micro-batches add up to stay in DDP's buckets: elsewhere they would lie twice
+            self.optimizer.zero_grad(set_to_none=not (index and travels))
             if self.settings.device.type == "cuda":
                 torch.cuda.synchronize(self.settings.device)
         return total, norm
@@ -161,7 +166,8 @@ class DataParallel:
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""
-        return live_tensors(self.module, self.optimizer)
+        buckets = self._reducer.buffers if self.data_ranks > 1 else []
+        return [*live_tensors(self.module, self.optimizer), *buckets]
 
     def _backward(self, loss: Tensor, *, travels: bool) -> None:
         """Run backward; its span ends where the last gradient is there, waiting for others is communication."""

@@ -23,6 +23,7 @@ from .split_step import (
     gradients_sent,
     moved_s,
     sent_s,
+    sharding_s,
     transfers,
     update_operators,
     weights_sent,
@@ -172,6 +173,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
     """
     times = Times(inputs.measured, layout.world_size)
     count = micro_batches(layout, inputs.global_batch)
+    sharded_s = sharding_s(layout, inputs.workload, times, index=count - 1)
     sent, copied = [], []
     for layer in inputs.workload.layers:
         each = transfers(layout, inputs.workload, layer)
@@ -184,7 +186,10 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
             sum(sent_s(inputs, t) for t in each.backward + again + scattered),
         )
         added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
-        copied_s = (gathers * moved_s(inputs, gathered), moved_s(inputs, again + scattered) + added_s)
+        copied_s = (
+            sharded_s[0] + gathers * moved_s(inputs, gathered),
+            sharded_s[1] + moved_s(inputs, again + scattered) + added_s,
+        )
         sent += [seconds] * layer.count
         copied += [copied_s] * layer.count
     chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")

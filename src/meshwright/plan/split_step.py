@@ -2,7 +2,8 @@
 
 Compute is that of one rank (`workload.transformer.describe` with the layout). Collectives inside forward and backward
 block: the layer waits for them. Gradients in buckets overlap with the last backward as under plain data parallelism.
-What ZeRO 2 and 3 gather and scatter is copied out of its buffer and into it. The slowest rank sets the pace of all.
+What ZeRO 2 and 3 gather and scatter is copied out of its buffer and into it, and what FSDP2 does around it on the host
+is computation. The slowest rank sets the pace of all.
 
 What each layer sends, C the bytes of its activations [rows, features] on a rank without sequence parallelism:
 
@@ -14,8 +15,8 @@ What each layer sends, C the bytes of its activations [rows, features] on a rank
           stack of layers (the root: embedding, last norm and output, in one piece) once
     pp    C at every cut, forwards and backwards
 
-Each is timed as a layer calls it. What travels beside computation, the reduce-scatter of a bucket and the weights of
-the layer to come under ZeRO, is taken to cost half an all-reduce of its bytes, as under the ring.
+Each is timed as a layer calls it. The weights of the layer to come travel beside computation and take cores from it, as
+an all-reduce does there; the reduce-scatter of a bucket is taken to last half an all-reduce, as under the ring.
 """
 
 import itertools
@@ -84,7 +85,8 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
             gathered = weights_sent(layout, root)
             now = _wait(spans, now, inputs, gathered)
             now = append_span(spans, "compute", "forward", now, moved_s(inputs, gathered))
-        forward = [_forward(layer, layout, inputs, times, gathers=layout.zero == 3 or first) for layer in each]
+        now = append_span(spans, "compute", "forward", now, sharding_s(layout, inputs.workload, times, index)[0])
+        forward = [_forward(layer, layout, inputs, times, index) for layer in each]
         sharded = next((place for place, part in enumerate(forward) if part.weights), 0)
         now = _wait(spans, now, inputs, forward[sharded].weights)  # nobody asked for them ahead
         forward[sharded] = forward[sharded]._replace(weights=())
@@ -93,6 +95,7 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
         moved = inputs.workload.parameters if buckets or index else 0  # into their buckets, or added
         rest_s = gradients_copy_s(inputs, moved, layout.world_size)
         rest_s += moved_s(inputs, gradients_sent(layout, root, last=False))
+        rest_s += sharding_s(layout, inputs.workload, times, index)[1]
         if last and buckets:
             now = _wait(spans, now, inputs, sum((part.activations for part in backward), ()))
             rest_s += sum(part.compute_s for part in backward)
@@ -113,25 +116,27 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
     return Timeline(spans=tuple(spans), source="predicted")
 
 
-def _forward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, *, gathers: bool) -> Part:
-    """Return what a layer does in a forward that gathers weights, or one that has them already."""
-    weights = weights_sent(layout, layer.parameters) if gathers and layer.recomputable else ()
-    return Part(
-        sum(times.of(operator)[0] for operator in layer.operators) + moved_s(inputs, weights),
-        weights,
-        transfers(layout, inputs.workload, layer).forward,
-    )
+def _forward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, index: int) -> Part:
+    """Return what a layer does in the forward of a micro-batch, the first of a step or one after it."""
+    weights: tuple[Transfer, ...] = ()
+    compute_s = sum(times.of(operator)[0] for operator in layer.operators)
+    if layer.recomputable:
+        weights = weights_sent(layout, layer.parameters) if layout.zero == 3 or not index else ()
+        compute_s += sharding_s(layout, inputs.workload, times, index)[0]
+    return Part(compute_s + moved_s(inputs, weights), weights, transfers(layout, inputs.workload, layer).forward)
 
 
 def _backward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, *, last: bool) -> Part:
     """Return what a layer does in the backward of a micro-batch, or of the last one of a step."""
     weights: tuple[Transfer, ...] = ()
     gradients: tuple[Transfer, ...] = ()
+    compute_s = _backward_s(times, layer, layout)
     if layer.recomputable:
         weights = weights_sent(layout, layer.parameters) if layout.zero == 3 else ()
         gradients = gradients_sent(layout, layer.parameters, last=last)
+        compute_s += sharding_s(layout, inputs.workload, times)[1]
     return Part(
-        _backward_s(times, layer, layout) + moved_s(inputs, weights + gradients),
+        compute_s + moved_s(inputs, weights + gradients),
         weights,
         transfers(layout, inputs.workload, layer).backward,
         gradients,
@@ -144,11 +149,9 @@ def _pass(spans: list[Span], now: float, name: str, parts: Sequence[Part], input
     for part, following in itertools.pairwise([*parts, Part(0.0)]):
         arrived, share = now, 0.0
         for item in following.weights:
-            fit = find_fit(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
-            share = fit.busy_share
-            arrived = append_span(
-                spans, "comm", item.name, arrived, HALF * fit.time_s(item.size_bytes), size_bytes=item.size_bytes
-            )
+            beside = find_fit(inputs.measured, "all_reduce", inputs.backend, item.ranks, item.size_bytes)
+            share = beside.busy_share
+            arrived = _wait(spans, arrived, inputs, (item,))
         now = append_span(spans, "compute", name, now, advance(now, part.compute_s, arrived, share) - now)
         now = max(_wait(spans, now, inputs, part.activations), arrived)
         now = _wait(spans, now, inputs, part.gradients)
@@ -237,6 +240,32 @@ def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]
         return workload.update
     shape = (len(workload.parameter_shapes), workload.parameters // (layout.dp * layout.cp // layout.replicas))
     return (Operator(kind="grad_norm", shape=shape), Operator(kind="adamw", shape=shape))
+
+
+def sharding_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:
+    """Return what FSDP2 does on the host around a group of parameters that it gathers: a layer, or the root.
+
+    Where it gathers their weights, and under ZeRO 2 also where they are there already: after the first forward.
+    """
+    if not weights_sent(layout, 1):
+        return ()
+    groups = 1 + sum(layer.count for layer in workload.layers if layer.recomputable)
+    tensors = max(1, round(len(workload.parameter_shapes) / groups))
+    return tuple(Operator(kind="sharding", shape=(tensors, zero)) for zero in range(3, layout.zero - 1, -1))
+
+
+def sharding_s(layout: Layout, workload: Workload, times: Times, index: int = 0) -> tuple[float, float]:
+    """Return the seconds of that in forward and backward, of the micro-batch `index` of a step."""
+    found = sharding_operators(workload, layout)
+    if not found:
+        return 0.0, 0.0
+    return times.of(found[-1 if index else 0])[0], times.of(found[-1])[1]
+
+
+def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
+    """Return every operator of a step, once for each place: what has to be measured."""
+    every = [operator for layer in workload.layers for operator in layer.operators]
+    return [*every, *update_operators(workload, layout), *sharding_operators(workload, layout)]
 
 
 def _root_parameters(workload: Workload) -> int:

@@ -24,7 +24,7 @@ from ..parallel.build import check_runnable
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import legal_layout, nearest_of
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.split_step import largest_bytes, update_operators, waited_for
+from ..plan.split_step import largest_bytes, operators_of, waited_for
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -289,8 +289,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     blocking: dict[int, set[str]] = {}
     for layout in layouts:
         workload = problem.describe(layout)
-        every = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
-        operators.setdefault(layout.world_size, {}).update({op.key: op for op in every})
+        operators.setdefault(layout.world_size, {}).update({op.key: op for op in operators_of(workload, layout)})
         for ranks, size_bytes in largest_bytes(layout, workload).items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
         for ranks, names in waited_for(layout, workload).items():

@@ -19,6 +19,7 @@ OperatorKind = Literal[
     "vocabulary_cross_entropy",  # of a rank of tp, which holds some columns of the logits
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
+    "sharding",  # of a layer's parameters, what FSDP2 does besides its collectives; shape: tensors x ZeRO stage
 ]
 
 

@@ -14,9 +14,11 @@ MODEL = ModelConfig(
     hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
 )
 WORKLOADS = [describe(MODEL, seq_len=16, micro_batch=1, layout=layout) for layout in (None, Layout(tp=2), Layout(cp=2))]
-EVERY = tuple(
-    {op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values()
-) + WORKLOADS[0].update  # fmt: skip
+EVERY = (
+    *{op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values(),
+    *WORKLOADS[0].update,
+    *(Operator(kind="sharding", shape=(6, zero)) for zero in (2, 3)),
+)
 WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 
@@ -37,6 +39,7 @@ def test_every_operator_and_size_is_measured_and_kept():
 
     assert {t.operator for t in first.operators} == {op.key for op in (calibrate.PEAK, *EVERY)}
     assert all(t.forward_s > 0 and t.ranks == 2 and t.threads >= 1 for t in first.operators)
+    assert all(t.backward_s > 0 for t in first.operators if "sharding" in t.operator)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
     names = {"all_reduce", *map(blocking, WAITED_FOR)}
     sizes = {(64, 2**16), (2**16, 2**18)}

@@ -27,7 +27,9 @@ LAYOUTS = [
 ]
 
 
-def peak(rank: int, world_size: int, store: dist.Store, text: str, model: ModelConfig) -> int:
+def peak(
+    rank: int, world_size: int, store: dist.Store, text: str, model: ModelConfig, bucket_bytes: int = 2**20
+) -> int:
     """Return the peak bytes of the third step on this rank."""
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
     layout = Layout.parse(text)
@@ -39,7 +41,7 @@ def peak(rank: int, world_size: int, store: dist.Store, text: str, model: ModelC
         predicted=UNMEASURED,
         global_batch_sequences=sequences,
         seq_len=SEQ_LEN,
-        bucket_bytes=2**20,
+        bucket_bytes=bucket_bytes,
     )
     engine = build_engine(Decoder(model, recompute=layout.recompute), plan, settings)
 
@@ -65,6 +67,16 @@ def test_the_plan_says_within_ten_percent_how_much_lives_on_a_rank(text, model, 
 
     planned = peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)
     assert planned == pytest.approx(max(counted), rel=0.10)
+
+
+@pytest.mark.parametrize("bucket_bytes", [2**18, 2**30])
+def test_gradients_of_data_parallelism_lie_once_in_its_buckets_whatever_their_size(bucket_bytes, rank_pool):
+    layout = Layout.parse("dp=2,mbs=2")
+    workload = describe(UNTIED, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
+
+    counted = rank_pool(2).run(peak, "dp=2,mbs=2", UNTIED, bucket_bytes)
+
+    assert counted == pytest.approx([peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)] * 2, rel=0.02)
 
 
 def test_each_level_of_zero_holds_less_than_the_one_before(rank_pool):

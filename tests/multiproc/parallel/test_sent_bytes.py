@@ -10,7 +10,7 @@ from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, 
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators, waited_for
+from meshwright.plan.split_step import largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import Span
 from meshwright.train.config import OptimizerConfig
@@ -53,12 +53,11 @@ def planned(text: str) -> tuple[Span, ...]:
     """Return the spans of the predicted step, at times that do not matter here."""
     layout = Layout.parse(text)
     workload = describe(MODEL, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
-    operators = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
     measured = Measurements(
         fingerprint="test",
         operators=tuple(
             OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=1e-3)
-            for op in operators
+            for op in operators_of(workload, layout)
         ),
         collectives=tuple(
             CollectiveFit(

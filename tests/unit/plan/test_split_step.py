@@ -5,7 +5,7 @@ import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout
-from meshwright.plan.split_step import largest_bytes, predict_split_step, update_operators, waited_for
+from meshwright.plan.split_step import largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import step_parts
 from meshwright.workload.transformer import ModelConfig, describe
@@ -16,10 +16,9 @@ ALPHA_S = 1e-3  # of an all-reduce, half of it of every other collective; bytes 
 
 def inputs(layout, global_batch=4):
     workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
-    every = [op for layer in workload.layers for op in layer.operators] + list(update_operators(workload, layout))
     times = [
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
-        for op in every
+        for op in operators_of(workload, layout)
     ]
     waited = waited_for(layout, workload)
     fits = [
@@ -77,18 +76,45 @@ def test_zero_2_gathers_weights_once_a_step_and_scatters_gradients_after_each_mi
 def test_weights_that_travel_longer_than_the_layer_before_computes_are_waited_for():
     layout = Layout.parse("dp=2,mbs=2,zero=3")
     given = inputs(layout)
-    gather_s = 0.1  # half an all-reduce; nothing of a layer takes as long
+    gather_s = 0.1  # nothing of a layer takes as long
     slow = [
-        msgspec.structs.replace(fit, alpha_s=2 * gather_s) if fit.collective == "all_reduce" else fit
+        msgspec.structs.replace(fit, alpha_s=gather_s) if fit.collective == blocking("all_gather") else fit
         for fit in given.measured.collectives
     ]
     slowly = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(slow)))
 
     quick, late = (step_parts(predict_split_step(layout, each, 2**30).spans) for each in (given, slowly))
 
-    ahead = 2 + 3  # layers whose weights are asked for ahead, in forward and in backward
+    ahead = 2 + 3  # layers whose weights are asked for ahead, in forward and in backward; those of two are not
     assert late["hidden_comm_s"] < ahead * gather_s / 2
-    assert late["step_time_s"] - quick["step_time_s"] == pytest.approx(ahead * gather_s - late["hidden_comm_s"])
+    waited_s = (2 + ahead) * gather_s - late["hidden_comm_s"]
+    assert late["step_time_s"] - quick["step_time_s"] == pytest.approx(waited_s - 2 * ALPHA_S / 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "forward", "backward"),
+    [
+        ("dp=2,mbs=2,zero=1", 0, 0),
+        ("dp=2,mbs=1,zero=3", 2 * 1.0, 2 * 3.0),  # two micro-batches, either of which gathers
+        ("dp=2,mbs=1,zero=2", 1.0 + 0.25, 2 * 0.5),  # the second finds the weights
+    ],
+)
+def test_what_sharding_does_on_the_host_counts_for_each_layer_and_the_rest_as_computation(text, forward, backward):
+    layout = Layout.parse(text)
+    free = inputs(layout)
+    added = {"sharding[5x2]": (0.25, 0.5), "sharding[5x3]": (1.0, 3.0)}  # seconds of forward and backward
+    busy = tuple(
+        msgspec.structs.replace(item, forward_s=1e-3 + pair[0], backward_s=2e-3 + pair[1])
+        for item in free.measured.operators
+        for pair in [added.get(item.operator, (0.0, 0.0))]
+    )
+    slow = msgspec.structs.replace(free, measured=msgspec.structs.replace(free.measured, operators=busy))
+
+    before, after = (step_parts(predict_split_step(layout, each, 2**30).spans) for each in (free, slow))
+
+    groups = 3 + 1
+    assert after["forward_s"] - before["forward_s"] == pytest.approx(groups * forward)
+    assert after["backward_s"] - before["backward_s"] == pytest.approx(groups * backward)
 
 
 def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():
