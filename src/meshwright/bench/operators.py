@@ -63,8 +63,9 @@ def time_operators(
 
 
 def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[float, float]:
-    if operator.kind == "sharding":  # the host of a GPU runs ahead of it
-        return time_sharding(*operator.shape, budget_s) if device.type == "cpu" else (0.0, 0.0)
+    if operator.kind == "sharding":
+        tensors, zero = operator.shape
+        return time_sharding(tensors, zero, budget_s) if device.type == "cpu" else (0.0, 0.0)  # GPUs: the host runs ahead
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -167,6 +168,8 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
+        case "sharding":
+            raise ValueError("sharding is not an operator of one tensor: time_sharding times it")
 
 
 def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:

@@ -32,7 +32,8 @@ def time_sharding(tensors: int, zero: int, budget_s: float) -> tuple[float, floa
     for chain in chains:
         _pass(chain)  # allocates, loads code
     dist.barrier()
-    forward_s, backward_s = [], []
+    forward_s: list[float] = []
+    backward_s: list[float] = []
     start, busy_start = time.perf_counter(), time.process_time()
     end = start + budget_s
     while len(forward_s) < MIN_ROUNDS or (len(forward_s) < MAX_ROUNDS and time.perf_counter() < end):
@@ -72,7 +73,8 @@ class _Layer(nn.Module):
         self._memory = memory
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Displace.apply(x + torch.stack(list(self.weights)).sum(0), self._memory)
+        added: Tensor = _Displace.apply(x + torch.stack(list(self.weights)).sum(0), self._memory)  # type: ignore[no-untyped-call]
+        return added
 
 
 class _SendsNothing:
@@ -90,14 +92,15 @@ def _chain(tensors: int) -> nn.Sequential:
 
 
 def _shard(chain: nn.Sequential, zero: int) -> None:
-    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    assert dist.group.WORLD is not None
+    mesh, nothing = DeviceMesh.from_group(dist.group.WORLD, "cpu"), cast(Any, _SendsNothing())
     for part in (*chain, chain):
         sharded = cast(FSDPModule, fully_shard(part, mesh=mesh, reshard_after_forward=zero == 3 and part is not chain))
         sharded.set_reshard_after_backward(zero == 3, recurse=False)
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
-        sharded.set_custom_all_gather(_SendsNothing())
-        sharded.set_custom_reduce_scatter(_SendsNothing())
+        sharded.set_custom_all_gather(nothing)
+        sharded.set_custom_reduce_scatter(nothing)
 
 
 def _pass(chain: nn.Sequential) -> _Pass:
