@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..cluster.graph import OperatorTime
 from ..workload import functional
 from ..workload.graph import Operator
+from .crowd import Crowd
 from .sharding import time_sharding
 
 COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do
@@ -49,23 +50,27 @@ def time_operators(
 
     Called on all ranks with the same arguments; blocks for about `budget_s`, longer where three rounds take longer.
     """
-    results = []
-    end = time.monotonic() + budget_s
+    pairs = []
+    end, crowd = time.monotonic() + budget_s, Crowd(device)
     for position, operator in enumerate(operators):
         share_s = max(0.0, end - time.monotonic()) / (len(operators) - position)
-        forward_s, backward_s = _time(operator, share_s, device)
-        results.append(
-            OperatorTime(
-                operator=operator.key, ranks=ranks, threads=threads, forward_s=forward_s, backward_s=backward_s
-            )
+        pairs.append(_time(operator, share_s, device, crowd))
+    return [
+        OperatorTime(
+            operator=operator.key,
+            ranks=ranks,
+            threads=threads,
+            forward_s=forward_s * crowd.stretch,
+            backward_s=backward_s * crowd.stretch,
         )
-    return results
+        for operator, (forward_s, backward_s) in zip(operators, pairs, strict=True)
+    ]
 
 
-def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[float, float]:
+def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crowd) -> tuple[float, float]:
     if operator.kind == "sharding":
-        tensors, zero = operator.shape
-        return time_sharding(tensors, zero, budget_s) if device.type == "cpu" else (0.0, 0.0)  # GPUs: the host runs ahead
+        tensors, zero = operator.shape  # the host of a GPU runs ahead of it
+        return time_sharding(tensors, zero, budget_s, crowd) if device.type == "cpu" else (0.0, 0.0)
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -74,45 +79,59 @@ def _time(operator: Operator, budget_s: float, device: torch.device) -> tuple[fl
         count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
-    _round(operator, copies, device)  # allocates, loads code, settles thread pools
+    _round(operator, copies, crowd)  # allocates, loads code, settles thread pools
     samples: list[tuple[float, float]] = []
     end = time.monotonic() + budget_s
     while len(samples) < MIN_ROUNDS or (len(samples) < MAX_ROUNDS and time.monotonic() < end):
-        samples.append(_round(operator, copies, device))
+        with crowd.counted():
+            samples.append(_round(operator, copies, crowd))
     forward_s = statistics.median(sample[0] for sample in samples)
     backward_s = statistics.median(sample[1] for sample in samples)
     return forward_s / count, backward_s / count
 
 
-def _round(operator: Operator, copies: list[Copy], device: torch.device) -> tuple[float, float]:
+def _round(operator: Operator, copies: list[Copy], crowd: Crowd) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
     forward_s = backward_s = 0.0
     outputs = []
     for copy in copies:
+        _others()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
-        start = _clock(device)
-        outputs.append(copy.forward())
-        forward_s += _clock(device) - start
+        module = _Module(copy.forward)
+        start = crowd.clock()
+        outputs.append(module())
+        forward_s += crowd.clock() - start
     while outputs:
         inputs = copies[len(outputs) - 1].inputs
         output = outputs.pop()
         gradient = tuple(torch.ones_like(t) for t in output)
-        start = _clock(device)
+        start = crowd.clock()
         if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
             gradient[0].add_(inputs[0])
         elif inputs:
             torch.autograd.grad(output, inputs, gradient)
-        backward_s += _clock(device) - start
+        backward_s += crowd.clock() - start
         del output, gradient
     return forward_s, backward_s
 
 
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
+class _Module(nn.Module):
+    def __init__(self, forward: Callable[[], tuple[Tensor, ...]]) -> None:
+        super().__init__()
+        self._forward = forward
+
+    def forward(self) -> tuple[Tensor, ...]:
+        return self._forward()
+
+
+def _others() -> None:
+    """Run the code of operators of other kinds, forward and backward, on next to nothing."""
+    x, w = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
+    y = functional.swiglu(torch.cat((F.linear(functional.rms_norm(x, w[0], 1e-5), w), x), 1))
+    z = F.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None], is_causal=True)[0, 0]
+    functional.cross_entropy(z + F.embedding(torch.arange(4), w), torch.arange(4)).backward()
 
 
 def _make(operator: Operator) -> Copy:

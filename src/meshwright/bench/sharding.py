@@ -15,33 +15,34 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from .crowd import Crowd
+
 LAYERS = 8
 WIDTH = 64  # elements of each parameter
 DISPLACED = 2**19  # elements that a layer writes forwards and backwards: more than the caches of a core hold
 MIN_ROUNDS, MAX_ROUNDS = 5, 60
 
 
-def time_sharding(tensors: int, zero: int, budget_s: float) -> tuple[float, float]:
-    """Return the seconds that sharding adds to forward and to backward of a layer with so many parameters.
+def time_sharding(tensors: int, zero: int, budget_s: float, crowd: Crowd) -> tuple[float, float]:
+    """Return the processor time that sharding adds to forward and to backward of a layer with so many parameters.
 
     Under ZeRO 3 both gather the weights; under ZeRO 2 the weights are there. Backward scatters the gradients. All ranks
-    of the default group call it, on CPU tensors; where they share cores, processor time counts for as much longer.
+    of the default group call it, on CPU tensors.
     """
     chains = _chain(tensors), _chain(tensors)
     _shard(chains[0], zero)
     for chain in chains:
-        _pass(chain)  # allocates, loads code
+        _pass(chain, crowd)  # allocates, loads code
     dist.barrier()
     forward_s: list[float] = []
     backward_s: list[float] = []
-    start, busy_start = time.perf_counter(), time.process_time()
-    end = start + budget_s
-    while len(forward_s) < MIN_ROUNDS or (len(forward_s) < MAX_ROUNDS and time.perf_counter() < end):
-        sharded, plain = map(_pass, chains)
+    end = time.monotonic() + budget_s
+    while len(forward_s) < MIN_ROUNDS or (len(forward_s) < MAX_ROUNDS and time.monotonic() < end):
+        with crowd.counted():
+            sharded, plain = (_pass(chain, crowd) for chain in chains)
         forward_s.append(sharded.forward_s - plain.forward_s)
         backward_s.append(sharded.backward_s - plain.backward_s)
-    stretch = max(1.0, (time.perf_counter() - start) / (time.process_time() - busy_start)) / LAYERS
-    return max(0.0, statistics.median(forward_s)) * stretch, max(0.0, statistics.median(backward_s)) * stretch
+    return max(0.0, statistics.median(forward_s)) / LAYERS, max(0.0, statistics.median(backward_s)) / LAYERS
 
 
 class _Pass(NamedTuple):
@@ -73,8 +74,8 @@ class _Layer(nn.Module):
         self._memory = memory
 
     def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = _Displace.apply(x + torch.stack(list(self.weights)).sum(0), self._memory)  # type: ignore[no-untyped-call]
-        return added
+        x = x + torch.stack(list(self.weights)).sum(0)
+        return cast(Tensor, _Displace.apply(x, self._memory))  # type: ignore[no-untyped-call]
 
 
 class _SendsNothing:
@@ -103,12 +104,12 @@ def _shard(chain: nn.Sequential, zero: int) -> None:
         sharded.set_custom_reduce_scatter(nothing)
 
 
-def _pass(chain: nn.Sequential) -> _Pass:
+def _pass(chain: nn.Sequential, crowd: Crowd) -> _Pass:
     x = torch.ones(WIDTH, requires_grad=True)
-    start = time.process_time()
+    start = crowd.clock()
     out = chain(x)
-    middle = time.process_time()
+    middle = crowd.clock()
     out.sum().backward()
-    end = time.process_time()
+    end = crowd.clock()
     chain.zero_grad(set_to_none=True)
     return _Pass(middle - start, end - middle)

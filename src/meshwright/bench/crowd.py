@@ -1,0 +1,39 @@
+"""Processor time of work, and how much longer it takes where ranks share cores.
+
+Work that is shorter than the time for which a rank keeps its core is mostly done without a pause and then waited for
+long: its median lasts too short a time. So each piece is timed in processor time, and all of it together by the clock.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import torch
+
+
+class Crowd:
+    """Counts what this thread did on one device, and how long that took."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._busy_s = self._wall_s = 0.0
+
+    def clock(self) -> float:
+        """Return seconds: of this thread on a processor, or by the clock when all work for a GPU is done."""
+        if self._cuda is None:
+            return time.thread_time()
+        torch.cuda.synchronize(self._cuda)
+        return time.perf_counter()
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what runs in the body."""
+        wall, busy = time.perf_counter(), self.clock()
+        yield
+        self._busy_s += self.clock() - busy
+        self._wall_s += time.perf_counter() - wall
+
+    @property
+    def stretch(self) -> float:
+        """How many seconds a second of `clock` lasts among these ranks."""
+        return max(1.0, self._wall_s / self._busy_s) if self._busy_s else 1.0
