@@ -14,9 +14,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
@@ -42,6 +43,23 @@ def start_fork_server(*modules: str) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def _heard_afterwards() -> Iterator[None]:
+    """Put off what a terminal or a scheduler sends meanwhile; another thread than the main one never hears it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []  # not by a mask: another thread of the process would take the signal
+    before = {number: signal.signal(number, lambda got, _: heard.append(got)) for number in TOLD}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for got in heard:
+            signal.raise_signal(got)
+
+
 class RankFailedError(MeshwrightError):
     """A rank of a pool raised or did not answer; the message carries its traceback."""
 
@@ -58,7 +76,8 @@ class RankPool:
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(rank, world_size, theirs, list(sys.path)), daemon=True)
-            process.start()
+            with _heard_afterwards():  # a rank that is forked and not told what to run would say so in a traceback
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)

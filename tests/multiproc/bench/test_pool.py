@@ -1,10 +1,15 @@
 """The pool of live ranks itself."""
 
+import multiprocessing
+import os
+import signal
+from multiprocessing import forkserver
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.pool import RankFailedError
+from meshwright.bench.pool import RankFailedError, RankPool
 
 
 def sum_of_ranks(rank, world_size, store, backend):
@@ -27,3 +32,22 @@ def test_a_pool_is_used_again_after_a_failure(rank_pool):
     with pytest.raises(RankFailedError, match="rank one says no"):
         rank_pool(2).run(fail_on_rank_one)
     assert rank_pool(2).run(sum_of_ranks, "gloo") == [1.0, 1.0]
+
+
+def test_an_interrupt_waits_until_the_rank_that_starts_knows_what_to_run(monkeypatch):
+    connect = forkserver.connect_to_new_process
+
+    def interrupted(descriptors):
+        pipes = connect(descriptors)
+        os.kill(os.getpid(), signal.SIGINT)  # the process is there and has been told nothing
+        return pipes
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", interrupted)
+    before = set(multiprocessing.active_children())
+
+    with pytest.raises(KeyboardInterrupt):
+        RankPool(1)
+
+    (started,) = set(multiprocessing.active_children()) - before  # only what has been told counts as one
+    started.join(10)  # the pipe of its orders has no other end any more
+    assert started.exitcode == 0
