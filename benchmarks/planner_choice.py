@@ -1,8 +1,8 @@
 """Does the planner choose right? Every layout of a small decoder on an emulated 2 x 4 cluster, beside its prediction.
 
-For each NIC rate the ranks measure single operators (all ranks busy) and all-reduces along each axis of the mesh (all
+For each NIC rate the ranks measure single operators (all ranks busy) and collectives along each axis of the mesh (all
 groups of the axis at once); each layout is priced from those alone, as `meshwright train` prices it. Then the engines
-that `meshwright train` runs take their steps, all layouts in turn, in several rounds.
+that `meshwright train` runs take their steps, all layouts in turn. That is a round; of several, medians count.
 """
 
 import argparse
@@ -77,12 +77,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--layouts", type=lambda text: text.split("|"), default=list(LAYOUTS), help="separated by |")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5, help="of each layout in a round")
-    parser.add_argument("--operator-seconds", type=float, default=20.0, help="spent on timing operators")
+    parser.add_argument("--operator-seconds", type=float, default=20.0, help="spent on timing operators in a round")
     return parser.parse_args(arguments)
 
 
-def _emulated(nic: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run `work` on every rank of an emulated cluster; return what rank 0 found out about each layout."""
+def _emulated(nic: str, options: argparse.Namespace) -> list[list[dict[str, Any]]]:
+    """Run `work` on every rank of an emulated cluster; return what rank 0 found out about each layout, by round."""
     words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(NODES)]
     words += ["--ranks-per-node", str(RANKS_PER_NODE), "--nic", nic, "--"]
     with TemporaryDirectory() as folder:
@@ -98,24 +98,28 @@ def _emulated(nic: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode or not answer.exists():
             raise SystemExit(f"the emulated ranks failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        found: list[dict[str, Any]] = json.loads(answer.read_text())
+        found: list[list[dict[str, Any]]] = json.loads(answer.read_text())
         return found
 
 
-def _rows(nic: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(nic: str, rounds: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     rows = []
-    for item in found:
-        measured_s = statistics.median(item["rounds_s"])
+    for each in zip(*rounds, strict=True):
+        predicted_s, measured_s, predicted_bytes, measured_bytes = (
+            statistics.median(item[name] for item in each)
+            for name in ("predicted_s", "measured_s", "predicted_bytes", "measured_bytes")
+        )
+        taken_s = [item["measured_s"] for item in each]
         rows.append(
             {
                 "nic": nic,
-                "layout": item["layout"],
-                "predicted_ms": 1e3 * item["predicted_s"],
+                "layout": each[0]["layout"],
+                "predicted_ms": 1e3 * predicted_s,
                 "measured_ms": 1e3 * measured_s,
-                "spread_ms": 1e3 * (max(item["rounds_s"]) - min(item["rounds_s"])),
-                "error_percent": 100 * (item["predicted_s"] / measured_s - 1),
-                "predicted_MiB": item["predicted_bytes"] / 2**20,
-                "memory_error_percent": 100 * (item["predicted_bytes"] / item["measured_bytes"] - 1),
+                "spread_ms": 1e3 * (max(taken_s) - min(taken_s)),
+                "error_percent": 100 * (predicted_s / measured_s - 1),
+                "predicted_MiB": predicted_bytes / 2**20,
+                "memory_error_percent": 100 * (predicted_bytes / measured_bytes - 1),
             }
         )
     return rows
@@ -131,8 +135,7 @@ def work(job: dict[str, Any]) -> None:
     prepare_process(1)
     dist.init_process_group("meshwright")
     rank = Rank(MODEL, GLOBAL_BATCH, SEQ_LEN)
-    plans = rank.plans(job["layouts"], job["operator_s"])
-    found = rank.runs(plans, rounds=job["rounds"], steps=job["steps"])
+    found = [rank.round(job["layouts"], job["operator_s"], job["steps"]) for _ in range(job["rounds"])]
     if dist.get_rank() == 0:
         Path(job["answer"]).write_text(json.dumps(found))
     dist.barrier()

@@ -59,10 +59,28 @@ class Rank:
         self.ranks = dist.get_world_size()
         self._fits: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
         self._messages_of: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
+        self._engines: dict[str, Engine] = {}
 
-    def plans(self, texts: Sequence[str], operator_s: float) -> list[Plan]:
-        """Return the plan of each layout, priced from operators and all-reduces measured here."""
-        layouts = [Layout.parse(text, world_size=self.ranks) for text in texts]
+    def round(self, texts: Sequence[str], operator_s: float, steps: int) -> list[dict[str, Any]]:
+        """Return what each layout is priced at, and what steps of it then take, one layout after the other.
+
+        Operators and collectives are measured anew: a machine that others share does not keep its pace.
+        """
+        plans = self._plans([Layout.parse(text, world_size=self.ranks) for text in texts], operator_s)
+        return [
+            {
+                "layout": str(plan.layout),
+                "predicted_s": plan.predicted.step_time_s,
+                "predicted_bytes": plan.predicted.peak_memory_bytes_per_gpu,
+                **self._measured(plan, steps),
+            }
+            for plan in plans
+        ]
+
+    def _plans(self, layouts: Sequence[Layout], operator_s: float) -> list[Plan]:
+        """Return the plan of each layout, priced from operators and collectives measured here."""
+        self._fits.clear()
+        self._messages_of.clear()
         measured = Measurements(
             fingerprint="emulated",
             operators=self._operators(layouts, operator_s),
@@ -84,25 +102,14 @@ class Rank:
             found.append(choose([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
         return found
 
-    def runs(self, plans: Sequence[Plan], *, rounds: int, steps: int) -> list[dict[str, Any]]:
-        """Return what each plan predicted, and what its steps took in every round, all plans in turn."""
-        engines = [self._engine(plan) for plan in plans]
-        peaks = [self._peak_bytes(engine, plan) for engine, plan in zip(engines, plans, strict=True)]
-        taken: list[list[float]] = [[] for _ in plans]
-        for _ in range(rounds):
-            for place, (engine, plan) in enumerate(zip(engines, plans, strict=True)):
-                self._step(engine, plan, 0)
-                taken[place].append(statistics.median(self._step(engine, plan, 1 + step) for step in range(steps)))
-        return [
-            {
-                "layout": str(plan.layout),
-                "predicted_s": plan.predicted.step_time_s,
-                "predicted_bytes": plan.predicted.peak_memory_bytes_per_gpu,
-                "measured_bytes": peak,
-                "rounds_s": times,
-            }
-            for plan, peak, times in zip(plans, peaks, taken, strict=True)
-        ]
+    def _measured(self, plan: Plan, steps: int) -> dict[str, Any]:
+        """Return the median seconds of some steps, and the peak bytes of one before them."""
+        if str(plan.layout) not in self._engines:
+            self._engines[str(plan.layout)] = self._engine(plan)
+        engine = self._engines[str(plan.layout)]
+        peak = self._peak_bytes(engine, plan)
+        taken_s = statistics.median(self._step(engine, plan, 3 + step) for step in range(steps))
+        return {"measured_s": taken_s, "measured_bytes": peak}
 
     def _describe(self, layout: Layout) -> Workload:
         return describe(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)
