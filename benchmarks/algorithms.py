@@ -3,13 +3,14 @@
 Each rank is a node of its own behind a NIC of `--nic` (default 250Mbps: so slow that the links, not the cores which
 emulate them, bound all but small messages); messages go over TCP. The network of the price is measured in the same
 run, never with an all-reduce: latency (ping-pong of two ranks), what messages and ranks at once cost the machine that
-emulates them (all-gathers of four bytes), rate (large messages from each rank to the next),
-what passes a NIC unshaped after a pause, and the rate of a reduction. Everything is measured in turns, pass after
-pass, so that a slow moment of the machine meets all ways and the network alike; what counts is the median over
-passes.
+emulates them, and what a call does beside them (other collectives of four bytes), rate (large messages from each rank
+to the next), what passes a NIC unshaped after a pause, and the rate of a reduction. Everything is measured in turns,
+pass after pass, so that a slow moment of the machine meets all ways and the network alike; what counts is the median
+over passes.
 """
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -17,9 +18,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.result import Result
 
@@ -27,9 +32,15 @@ WAYS = ("parameter_server", "naive", "staggered", "partitioned", "ring", "halvin
 SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
 PASSES = 5
 SMALL_BYTES = 2**18  # up to here a size is measured in every pass, above while its seconds last
-BUFFER_BYTES = 2**17  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
+CHECKED_BYTES = 2**22  # up to here a call whose result is checked comes first: after small messages windows are small
+BUFFER_BYTES = 2**16  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
 PAUSE_S = 0.01  # after which a shaped link lets a burst pass again
 PATIENCE_S = 60.0  # a rank that hears nothing for so long says from whom
+EMPTY = (  # calls without payload that tell what handling costs: no all-reduce, but they end where all have taken part
+    *((("all_gather", name),) for name in ("ring", "direct", "doubling")),
+    *((("reduce_scatter", name),) for name in ("ring", "direct", "halving")),
+    *((("gather", name), ("scatter", name)) for name in ("linear", "binomial")),
+)
 CLEARLY = 1.15  # two priced or measured times that differ by more are ordered
 
 
@@ -82,7 +93,9 @@ def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
     from meshwright.collectives.network import uniform
     from meshwright.collectives.price import PricedSchedule
 
-    network = uniform(ranks, **report["network"])
+    told = dict(report["network"])
+    call_s = told.pop("call_s")
+    network = uniform(ranks, **told)
     rows = []
     for name in WAYS:
         sizes = sorted(int(size) for size in report["times_s"][name])
@@ -90,7 +103,7 @@ def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
         for size in sizes:
             times = calls_in_a_row(size)  # one begins where a rank has ended the one before: priced as it is measured
             repeated = msgspec.structs.replace(schedule, rounds=schedule.rounds * times)
-            priced_s = PricedSchedule(repeated, network).times_s([size])[0] / times
+            priced_s = call_s + PricedSchedule(repeated, network).times_s([size])[0] / times
             measured_s = report["times_s"][name][str(size)]
             rows.append(
                 {
@@ -136,11 +149,11 @@ def work(sizes: list[int], seconds: float) -> None:
     executor = joined(BUFFER_BYTES)
     bench = Bench(executor)
     networks: list[dict[str, float]] = []
-    points = [(name, size) for size in sorted(sizes) for name in WAYS]
-    samples: dict[tuple[str, int], list[float]] = {point: [] for point in points}
-    for _ in range(PASSES):
+    samples: dict[tuple[str, int], list[float]] = {(name, size): [] for size in sorted(sizes) for name in WAYS}
+    for number in range(PASSES):
         networks.append(bench.network())
-        for name, size in points:
+        first = number * len(WAYS) // PASSES  # another way in each pass: it meets ranks that have paused
+        for name, size in itertools.product(WAYS[first:] + WAYS[:first], sorted(sizes)):
             found = samples[name, size]
             if not found or size <= SMALL_BYTES or sum(found) < seconds:
                 found.append(bench.all_reduce(name, size, seconds / PASSES))
@@ -191,6 +204,37 @@ def calls_in_a_row(size_bytes: int) -> int:
     return 20 if size_bytes <= 2**14 else 1
 
 
+def _handling(latency_s: float, calls: list[tuple[list[Any], float]]) -> dict[str, float]:
+    """Return what a call, and further messages and ranks of a round, cost beside latency: by relative least squares.
+
+    `calls` are schedules without payload and their seconds. None of the costs is negative.
+    """
+    names = ("call_s", "crowding_s", "turn_s", "message_s")
+    further = np.array([np.sum([_counts(schedule) for schedule in each], axis=0) for each, _ in calls], dtype=float)
+    taken = np.array([seconds for _, seconds in calls])
+    spent = latency_s * np.array([sum(len(schedule.rounds) for schedule in each) for each, _ in calls])
+    weighted, wanted, best = further / taken[:, None], 1 - spent / taken, np.zeros(len(names))
+    for count in range(1, len(names) + 1):  # of all choices of costs that are not 0, the best one without a negative
+        for chosen in itertools.combinations(range(len(names)), count):
+            costs = np.zeros(len(names))
+            costs[list(chosen)] = np.linalg.lstsq(weighted[:, chosen], wanted, rcond=None)[0]
+            off = [float(np.square(weighted @ each - wanted).sum()) for each in (costs, best)]
+            if (costs >= 0).all() and off[0] < off[1]:
+                best = costs
+    return dict(zip(names, map(float, best), strict=True))
+
+
+def _counts(schedule: Any) -> tuple[int, int, int, int]:
+    """Return how often each cost of `_handling` occurs in a call: as `price` counts them, round by round."""
+    crowding = turns = further = 0
+    for transfers in schedule.rounds:
+        out, into = Counter(t.src for t in transfers), Counter(t.dst for t in transfers)
+        crowding += len(transfers) - 1
+        turns += len(out.keys() | into.keys()) - 2
+        further += max(out.most_common(1)[0][1], into.most_common(1)[0][1]) - 1
+    return 1, crowding, turns, further
+
+
 class Bench:
     """Timed operations of one rank; every rank calls the same ones."""
 
@@ -239,33 +283,39 @@ class Bench:
         if not self._warm:
             self.timed(lambda: self._shift(16 * large), 3.0)  # until the connections have found their rate
             self._warm = True
-        ranks, latency_s = self._ranks, self._ping_pong(4, batch=30)
-        together_s = self._all_gather("ring", batch=10) / (ranks - 1)  # a round of it: a message out of each rank
-        more_s = self._all_gather("direct", batch=10)  # one round with all messages
-        crowding_s, turn_s = max(0.0, more_s - latency_s), 0.0
-        if ranks > 2:  # as many ranks, more messages
-            crowding_s = max(0.0, more_s - together_s) / (ranks * (ranks - 2))
-            turn_s = max(0.0, (together_s - latency_s - crowding_s * (ranks - 1)) / (ranks - 2))
+        latency_s = self._ping_pong(4, batch=30)
+        calls = [self._empty(ways) for ways in EMPTY]
         rate = large / self.timed(lambda: self._shift(large), 2.0, batch=10)
-        one_s, small_s = (self.timed(lambda size=size: self._shift(size), 0.1, pause_s=PAUSE_S) for size in (medium, 4))
+        one_s, small_s = (self._ping_pong(size, batch=1, pause_s=PAUSE_S) for size in (medium, 4))
         return {
             "latency_s": latency_s,
             "bandwidth_bytes_per_s": rate,
-            "crowding_s": crowding_s,
-            "turn_s": turn_s,
+            **_handling(latency_s, calls),
             "burst_s": max(0.0, medium / rate + small_s - one_s),  # what a message after a pause gains
             "reduce_bytes_per_s": self._reduce_rate(),
         }
 
-    def _all_gather(self, name: str, batch: int) -> float:
-        """Return the seconds of an all-gather of four bytes a rank."""
+    def _empty(self, ways: Iterable[tuple[str, str]]) -> tuple[list[Any], float]:
+        """Return schedules and the seconds that they take one after the other, with four bytes a rank."""
         import torch
 
-        schedule, data = self._build("all_gather", name, self._ranks), torch.zeros(1)
-        output = torch.empty(self._ranks)
-        return self.timed(lambda: self._executor.all_gather(output, data, schedule), 0.5, batch)
+        schedules = [self._build(collective, name, self._ranks) for collective, name in ways]
+        part, whole, run = torch.zeros(1), torch.zeros(self._ranks), self._executor
+        root = whole if self._rank == 0 else None
+        calls = {
+            "all_gather": lambda schedule: run.all_gather(whole, part, schedule),
+            "reduce_scatter": lambda schedule: run.reduce_scatter(part, whole, schedule, "sum"),
+            "gather": lambda schedule: run.gather(root, part, schedule),
+            "scatter": lambda schedule: run.scatter(part, root, schedule),
+        }
 
-    def _ping_pong(self, size: int, batch: int) -> float:
+        def call() -> None:
+            for schedule in schedules:
+                calls[schedule.collective](schedule)
+
+        return schedules, self.timed(call, 0.5, batch=10)
+
+    def _ping_pong(self, size: int, batch: int, pause_s: float = 0.0) -> float:
         """Return the seconds of a message from rank 0 to rank 1, as half of there and back."""
         import torch
 
@@ -276,7 +326,7 @@ class Bench:
             self._executor.send(data, there)
             self._executor.send(data, back)
 
-        return self.timed(both_ways, 0.5, batch) / 2
+        return self.timed(both_ways, 0.5, batch, pause_s) / 2
 
     def _shift(self, size: int) -> None:
         """Send to the next rank and receive from the one before, all ranks at once."""
@@ -299,10 +349,9 @@ class Bench:
         """Return the median seconds of an all-reduce, after a check of its result where that is quick."""
         import torch
 
-        first = name not in self._schedules
         schedule = self._schedules.setdefault(name, self._build("all_reduce", name, self._ranks))
         data = torch.full((size // 4,), float(self._rank + 1))
-        if first or size <= SMALL_BYTES:
+        if size <= CHECKED_BYTES:
             self._executor.all_reduce(data, schedule)
             if not bool((data == self._ranks * (self._ranks + 1) / 2).all()):
                 raise SystemExit(f"{name}: wrong result")

@@ -21,7 +21,7 @@ typedef struct {
     char *data; /* what is sent, or where what comes in is stored or added */
     int64_t size; /* bytes on the wire, header included */
     int64_t done; /* of these, how many have been moved */
-    uint64_t after; /* the messages that must be over before this one */
+    uint64_t after; /* the messages that come before this one: what both bring to an element is applied in order */
     int32_t descriptor, way;
     char header[HEADER]; /* as it is sent, or must come */
     char come[HEADER]; /* as it has come */
@@ -70,9 +70,22 @@ static int64_t give(Message *m) {
     return count;
 }
 
-static int64_t take(Message *m, char *stage, int64_t stage_bytes) {
+/* Return how many bytes of a message may be moved by now. One that adds to what another adds to follows it element by
+ * element; others are over before it. */
+static int64_t allowed(const Message *messages, int64_t i, uint64_t open) {
+    const Message *m = &messages[i];
+    int64_t bytes = m->size - m->done;
+    for (uint64_t before = m->after & open; before; before &= before - 1) {
+        const Message *other = &messages[__builtin_ctzll(before)];
+        if (other->descriptor == m->descriptor || other->data != m->data || other->way != m->way) return 0;
+        if (other->done - m->done < bytes) bytes = other->done - m->done;
+    }
+    return bytes;
+}
+
+static int64_t take(Message *m, int64_t most, char *stage, int64_t stage_bytes) {
     int64_t head = m->done < HEADER ? HEADER - m->done : 0;
-    int64_t at = m->done + head - HEADER, left = m->size - m->done - head;
+    int64_t at = m->done + head - HEADER, left = most - head;
     int64_t element = element_bytes(m->way), torn = at % element, room = stage_bytes - torn;
     int stored = m->way == STORE;
     if (torn) memcpy(stage, m->torn, (size_t)torn);
@@ -106,8 +119,10 @@ int mw_exchange(Message *messages, int64_t n, char *stage, int64_t stage_bytes, 
             if (messages[i].done < messages[i].size) open |= (uint64_t)1 << i;
         for (int64_t i = 0; i < n; i++) {
             Message *m = &messages[i];
-            if (!(open >> i & 1) || (m->after & open)) continue;
-            int64_t count = m->way == SEND ? give(m) : take(m, stage, stage_bytes);
+            if (!(open >> i & 1)) continue;
+            int64_t most = allowed(messages, i, open);
+            if (most <= HEADER && most < m->size - m->done) continue;
+            int64_t count = m->way == SEND ? give(m) : take(m, most, stage, stage_bytes);
             if (count < 0) {
                 *which = i;
                 return (int)-count;

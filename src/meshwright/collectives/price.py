@@ -4,7 +4,8 @@ The messages of a round that share a resource share its rate, so each takes its 
 busiest resource on its way carries all that the round puts on it; what it brings is reduced after that. A message costs
 the network's `message_s` more for each further one of its round out of its sender or into its receiver, and, where
 ranks share a machine's cores, its `crowding_s` for each other one of the round and its `turn_s` for each further rank
-at work in it; the cores' work on all messages and turns is the least that a schedule takes. Two models:
+at work in it, all while what the round sends is on its way; the cores' work on all messages and turns is the least that
+a schedule takes. Two models:
 
 as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
               when both its ends are in its round and the resources on its way are done with earlier rounds.
@@ -46,6 +47,7 @@ class _Round(msgspec.Struct, frozen=True):
     src: Ints
     dst: Ints
     latency_s: Floats
+    handling_s: Floats  # of the other messages and ranks of the round
     memory_s_per_byte: Floats  # all that the destination reduces or copies in this round
     user: Ints  # of each use of a resource: the message,
     resource: Ints  # the resource,
@@ -69,9 +71,10 @@ class PricedSchedule:
         clock = np.zeros((self.schedule.ranks, len(sizes)))
         free = np.full((len(self._capacities), len(sizes)), -self.network.burst_s)
         for r in self._rounds:
-            end = np.maximum(clock[r.src], clock[r.dst]) + r.latency_s[:, None]
+            begun = np.maximum(clock[r.src], clock[r.dst]) + r.latency_s[:, None]
+            end = begun + r.handling_s[:, None]  # while others of the round travel
             # a token bucket: it may have run ahead of time by its burst, but no further
-            done = np.maximum(free[r.resource], end[r.user] - self.network.burst_s)
+            done = np.maximum(free[r.resource], begun[r.user] - self.network.burst_s)
             done += r.load_s_per_byte[:, None] * sizes
             np.maximum.at(free, r.resource, done)
             np.maximum.at(end, r.user, done)
@@ -116,7 +119,8 @@ class PricedSchedule:
         return _Round(
             src=np.array([t.src for t in transfers], dtype=np.int64),
             dst=np.array([t.dst for t in transfers], dtype=np.int64),
-            latency_s=np.array([route.latency_s + more for route, more in zip(routes, more_s, strict=True)]),
+            latency_s=np.array([route.latency_s for route in routes]),
+            handling_s=np.array(more_s),
             memory_s_per_byte=np.array([memory[t.dst] for t in transfers]),
             user=np.array([i for i, _ in uses], dtype=np.int64),
             resource=np.array([r for _, r in uses], dtype=np.int64),

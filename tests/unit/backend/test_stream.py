@@ -127,6 +127,39 @@ def test_messages_to_one_peer_keep_their_order_and_sums_theirs(monkeypatch, help
 
 
 @HELPED
+@pytest.mark.parametrize("late", [0, 1, 2])
+@pytest.mark.parametrize("wire", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_element_of_a_long_sum_is_added_in_the_order_of_the_messages(monkeypatch, helped, wire, late):
+    home = torch.float64 if wire == torch.float64 else torch.float32
+    count = 3 * STAGE_BYTES // 4 + 5
+    parts = [random(count, wire, seed=i) * 10.0**i for i in range(3)]
+    total = random(count, home, seed=7)
+    want = total.clone()
+    for part in parts:
+        want += part
+
+    with transports(monkeypatch, (helped,) * 4) as ends:
+        receives = [Incoming(1 + i, total, add, wire, after=tuple(range(i))) for i in range(3)]
+
+        nexts = [torch.empty(1) for _ in range(3)]
+
+        def send(i):
+            time.sleep(0.03 * (i == late))
+            ends[1 + i].exchange([Outgoing(0, parts[i])], [])
+            ends[1 + i].exchange([Outgoing(0, torch.ones(1))], [])  # lies there while others are still added
+
+        def receive():
+            ends[0].exchange([], receives)
+            ends[0].exchange([], [Incoming(1 + i, nexts[i]) for i in range(3)])
+
+        raised = at_once(receive, *(lambda i=i: send(i) for i in range(3)))
+
+    assert raised == [None] * 4
+    assert torch.equal(total, want)
+    assert nexts == [torch.ones(1)] * 3
+
+
+@HELPED
 def test_more_messages_than_the_helper_takes_arrive_too(monkeypatch, helped):
     got = [torch.zeros(3) for _ in range(MOST + 1)]
     with transports(monkeypatch, (helped, helped)) as ends:

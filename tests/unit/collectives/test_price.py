@@ -135,7 +135,15 @@ def test_reductions_and_many_messages_cost_what_the_network_says():
     net = uniform(4, ALPHA, RATE, message_s=1e-6, reduce_bytes_per_s=RATE)
 
     assert time_s("ring", 4, net) == pytest.approx(6 * ALPHA + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
-    assert time_s("partitioned", 4, net) == pytest.approx(2 * (ALPHA + 2e-6) + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
+    assert time_s("partitioned", 4, net) == pytest.approx(2 * ALPHA + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
+
+
+def test_further_messages_are_handled_while_the_first_ones_travel():
+    net = uniform(4, ALPHA, RATE, message_s=1e-3)
+    short, long = PricedSchedule(build("all_reduce", "partitioned", 4), net).times_s([4, N])
+
+    assert short == pytest.approx(2 * (ALPHA + 2e-3))
+    assert long == pytest.approx(2 * ALPHA + 6 / 4 * N * BETA)
 
 
 def test_the_crossover_from_tree_to_ring_is_where_their_times_are_equal():
