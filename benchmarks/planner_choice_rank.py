@@ -103,7 +103,7 @@ class Rank:
         return found
 
     def _measured(self, plan: Plan, steps: int) -> dict[str, Any]:
-        """Return the median seconds of some steps, and the peak bytes of one before them."""
+        """Return the median seconds of some steps, and the peak bytes of one before them; engines are built once."""
         if str(plan.layout) not in self._engines:
             self._engines[str(plan.layout)] = self._engine(plan)
         engine = self._engines[str(plan.layout)]
