@@ -44,9 +44,13 @@ def test_an_interrupt_waits_until_the_rank_that_starts_knows_what_to_run(monkeyp
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", interrupted)
     before = set(multiprocessing.active_children())
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
-    with pytest.raises(KeyboardInterrupt):
-        RankPool(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            RankPool(1)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
     (started,) = set(multiprocessing.active_children()) - before  # only what has been told counts as one
     started.join(10)  # the pipe of its orders has no other end any more
