@@ -47,6 +47,7 @@ def run(arguments: list[str]) -> Result:
         mine = _rows(nic, _emulated(nic, options))
         rows += mine
         notes += [f"{nic}: {line}" for line in judged(mine)]
+        print(*notes[-4:], sep="\n", file=sys.stderr, flush=True)  # a rate takes a quarter of an hour
     return Result(f"a small decoder on {NODES} x {RANKS_PER_NODE} emulated ranks: predicted and measured", rows, notes)
 
 
