@@ -4,9 +4,9 @@ Each rank is a node of its own behind a NIC of `--nic` (default 250Mbps: so slow
 emulate them, bound all but small messages); messages go over TCP. The network of the price is measured in the same
 run, never with an all-reduce: latency (ping-pong of two ranks), what messages and ranks at once cost the machine that
 emulates them, and what a call does beside them (other collectives of four bytes), rate (large messages from each rank
-to the next), what passes a NIC unshaped after a pause, and the rate of a reduction. Everything is measured in turns,
-pass after pass, so that a slow moment of the machine meets all ways and the network alike; what counts is the median
-over passes.
+to the next), what passes a NIC unshaped after a pause, the rate of a reduction, and the time of a copy of four bytes.
+Everything is measured in turns, pass after pass, so that a slow moment of the machine meets all ways and the network
+alike; what counts is the median over passes.
 """
 
 import argparse
@@ -31,10 +31,13 @@ from benchmarks.result import Result
 WAYS = ("parameter_server", "naive", "staggered", "partitioned", "ring", "halving_doubling", "tree", "hierarchical")
 SIZES = tuple(2**exponent for exponent in (10, 14, 18, 20, 22, 24, 26))
 PASSES = 5
+TURNS = 3  # in a pass, of sizes of which many calls are timed together: ranks fall into step in one way or another
 SMALL_BYTES = 2**18  # up to here a size is measured in every pass, above while its seconds last
 CHECKED_BYTES = 2**22  # up to here a call whose result is checked comes first: after small messages windows are small
 BUFFER_BYTES = 2**16  # of each connection, either end; with megabytes ranks run ahead of the rounds that are priced
 PAUSE_S = 0.01  # after which a shaped link lets a burst pass again
+BURST_BYTES = 2**16  # about what then passes: calls that send more wait for it, as their price supposes
+IN_A_ROW = 20  # small calls timed together: clocks and barriers are rough
 PATIENCE_S = 60.0  # a rank that hears nothing for so long says from whom
 EMPTY = (  # calls without payload that tell what handling costs: no all-reduce, but they end where all have taken part
     *((("all_gather", name),) for name in ("ring", "direct", "doubling")),
@@ -149,16 +152,22 @@ def work(sizes: list[int], seconds: float) -> None:
     executor = joined(BUFFER_BYTES)
     bench = Bench(executor)
     networks: list[dict[str, float]] = []
+    smalls: list[list[float]] = []
     samples: dict[tuple[str, int], list[float]] = {(name, size): [] for size in sorted(sizes) for name in WAYS}
     for number in range(PASSES):
         networks.append(bench.network())
         first = number * len(WAYS) // PASSES  # another way in each pass: it meets ranks that have paused
-        for name, size in itertools.product(WAYS[first:] + WAYS[:first], sorted(sizes)):
-            found = samples[name, size]
-            if not found or size <= SMALL_BYTES or sum(found) < seconds:
-                found.append(bench.all_reduce(name, size, seconds / PASSES))
+        turns = [size for size in sorted(sizes) for _ in range(TURNS if calls_in_a_row(size) > 1 else 1)]
+        for size in turns:
+            if calls_in_a_row(size) > 1 or not smalls:
+                smalls.append(bench.small())
+            for name in WAYS[first:] + WAYS[:first]:
+                found = samples[name, size]
+                if not found or size <= SMALL_BYTES or sum(found) < seconds:
+                    found.append(bench.all_reduce(name, size, seconds / PASSES))
     if executor.rank == 0:
         network = {key: statistics.median(each[key] for each in networks) for key in networks[0]}
+        network |= bench.handling(*map(statistics.median, zip(*smalls, strict=True)))
         times = {name: {size: statistics.median(samples[name, size]) for size in sizes} for name in WAYS}
         print("REPORT " + json.dumps({"network": network, "times_s": times}), flush=True)
     bench.barrier()
@@ -200,8 +209,8 @@ def _own_address(master: str) -> str:
 
 
 def calls_in_a_row(size_bytes: int) -> int:
-    """Return how many calls of one size are timed together: of small ones many, since clocks and barriers are rough."""
-    return 20 if size_bytes <= 2**14 else 1
+    """Return how many calls of one size are timed together."""
+    return IN_A_ROW if size_bytes <= 2**14 else 1
 
 
 def _handling(latency_s: float, calls: list[tuple[list[Any], float]]) -> dict[str, float]:
@@ -247,7 +256,7 @@ class Bench:
         self._barrier = build("barrier", "dissemination", self._ranks)
         self._agree = build("all_reduce", "recursive_doubling", self._ranks)
         self._warm = False
-        self._schedules: dict[str, Any] = {}
+        self._schedules: dict[Any, Any] = {}
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""
@@ -278,28 +287,34 @@ class Bench:
         return statistics.median(samples)
 
     def network(self) -> dict[str, float]:
-        """Measure the network with messages that are no all-reduce."""
+        """Measure the network with large messages that are no all-reduce, and a rank's memory."""
         large, medium = 2**20, 2**16
         if not self._warm:
             self.timed(lambda: self._shift(16 * large), 3.0)  # until the connections have found their rate
             self._warm = True
-        latency_s = self._ping_pong(4, batch=30)
-        calls = [self._empty(ways) for ways in EMPTY]
         rate = large / self.timed(lambda: self._shift(large), 2.0, batch=10)
-        one_s, small_s = (self._ping_pong(size, batch=1, pause_s=PAUSE_S) for size in (medium, 4))
+        one_s, small_s = (self._ping_pong(size, 1, PAUSE_S) for size in (medium, 4))
         return {
-            "latency_s": latency_s,
             "bandwidth_bytes_per_s": rate,
-            **_handling(latency_s, calls),
             "burst_s": max(0.0, medium / rate + small_s - one_s),  # what a message after a pause gains
             "reduce_bytes_per_s": self._reduce_rate(),
+            "copy_s": self._copy(),
         }
 
-    def _empty(self, ways: Iterable[tuple[str, str]]) -> tuple[list[Any], float]:
-        """Return schedules and the seconds that they take one after the other, with four bytes a rank."""
+    def small(self) -> list[float]:
+        """Return the seconds of a message of four bytes, and of the calls of EMPTY."""
+        return [self._ping_pong(4, IN_A_ROW), *(self._empty(ways) for ways in EMPTY)]
+
+    def handling(self, latency_s: float, *taken_s: float) -> dict[str, float]:
+        """Return what `small` says of messages, ranks and calls."""
+        schedules = [[self._build(collective, name, self._ranks) for collective, name in ways] for ways in EMPTY]
+        return {"latency_s": latency_s, **_handling(latency_s, list(zip(schedules, taken_s, strict=True)))}
+
+    def _empty(self, ways: Iterable[tuple[str, str]]) -> float:
+        """Return the seconds of collectives in a row with four bytes a rank."""
         import torch
 
-        schedules = [self._build(collective, name, self._ranks) for collective, name in ways]
+        built = [self._schedules.setdefault(way, self._build(*way, self._ranks)) for way in ways]
         part, whole, run = torch.zeros(1), torch.zeros(self._ranks), self._executor
         root = whole if self._rank == 0 else None
         calls = {
@@ -310,23 +325,20 @@ class Bench:
         }
 
         def call() -> None:
-            for schedule in schedules:
+            for schedule in built:
                 calls[schedule.collective](schedule)
 
-        return schedules, self.timed(call, 0.5, batch=10)
+        return self.timed(call, 0.5, IN_A_ROW)
 
-    def _ping_pong(self, size: int, batch: int, pause_s: float = 0.0) -> float:
-        """Return the seconds of a message from rank 0 to rank 1, as half of there and back."""
+    def _ping_pong(self, size: int, times: int, pause_s: float = 0.0) -> float:
+        """Return the seconds of a message from rank 0 to rank 1 or back, so often there and back in one call."""
+        import msgspec
         import torch
 
         there, back = (self._build("send", "direct", self._ranks, root=a, target=b) for a, b in ((0, 1), (1, 0)))
-        data = torch.zeros(size // 4)
-
-        def both_ways() -> None:
-            self._executor.send(data, there)
-            self._executor.send(data, back)
-
-        return self.timed(both_ways, 0.5, batch, pause_s) / 2
+        rounds, data = (there.rounds + back.rounds) * times, torch.zeros(size // 4)
+        schedule = self._schedules.setdefault((there.name, times), msgspec.structs.replace(there, rounds=rounds))
+        return self.timed(lambda: self._executor.send(data, schedule), 0.5, pause_s=pause_s) / len(rounds)
 
     def _shift(self, size: int) -> None:
         """Send to the next rank and receive from the one before, all ranks at once."""
@@ -345,6 +357,15 @@ class Bench:
         a, b = torch.zeros(2**20), torch.zeros(2**20)
         return 4 * 2**20 / self.timed(lambda: a.add_(b), 0.2, batch=5)
 
+    def _copy(self) -> float:
+        """Return the seconds that a copy of four bytes inside a rank's memory adds to a call."""
+        import msgspec
+        import torch
+
+        copy, data, many = self._build("copy", "local", self._ranks, root=self._rank), torch.zeros(2), 50
+        schedule = self._schedules.setdefault("copy", msgspec.structs.replace(copy, rounds=copy.rounds * many))
+        return self.timed(lambda: self._executor.copy(data, schedule), 0.1) / many
+
     def all_reduce(self, name: str, size: int, seconds: float) -> float:
         """Return the median seconds of an all-reduce, after a check of its result where that is quick."""
         import torch
@@ -355,7 +376,9 @@ class Bench:
             self._executor.all_reduce(data, schedule)
             if not bool((data == self._ranks * (self._ranks + 1) / 2).all()):
                 raise SystemExit(f"{name}: wrong result")
-        return self.timed(lambda: self._executor.all_reduce(data, schedule), seconds, calls_in_a_row(size))
+        times = calls_in_a_row(size)
+        pause_s = PAUSE_S if times * size > BURST_BYTES else 0.0
+        return self.timed(lambda: self._executor.all_reduce(data, schedule), seconds, times, pause_s)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def work(sizes: list[int], rounds: int) -> None:
     networks: list[dict[str, float]] = []
     best: dict[str, float] = {}
     for _ in range(rounds):
-        networks.append(bench.network())
+        networks.append(bench.network() | bench.handling(*bench.small()))
         for name, operation in [*often.items()] * OFTEN + [*large.items()]:
             calls = _calls(int(name.split()[1])) if name in points else 1
             best[name] = min(best.get(name, math.inf), bench.timed(operation, 0.0, calls))

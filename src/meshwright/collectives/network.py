@@ -50,6 +50,10 @@ class Network(Protocol):
     def reduce_bytes_per_s(self) -> float | None:
         """Bytes per second that a rank reduces or copies inside its memory; None: at no cost."""
 
+    @property
+    def copy_s(self) -> float:
+        """Seconds of a copy or sum of no bytes inside a rank's memory; its messages of the round wait for it."""
+
     def route(self, src: int, dst: int) -> Route:
         """Return the way of a message."""
 
@@ -79,6 +83,7 @@ class HostsNetwork:
     turn_s: float = 0.0
     burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
+    copy_s: float = 0.0
     shared_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -121,7 +126,7 @@ class HostsNetwork:
 def uniform(ranks: int, latency_s: float, bandwidth_bytes_per_s: float, **more: float) -> HostsNetwork:
     """Return a network where any two ranks are joined alike, and each sends and receives at once at full rate.
 
-    `more`: message_s, crowding_s, turn_s, burst_s, reduce_bytes_per_s, as in HostsNetwork.
+    `more`: message_s, crowding_s, turn_s, burst_s, reduce_bytes_per_s, copy_s, as in HostsNetwork.
     """
     wire = Wire(latency_s, bandwidth_bytes_per_s)
     return HostsNetwork(ranks, ranks, wire, wire, **more)  # type: ignore[arg-type]
@@ -144,6 +149,7 @@ class GraphNetwork:
     turn_s: float = 0.0
     burst_s: float = 0.0
     reduce_bytes_per_s: float | None = None
+    copy_s: float = 0.0
     _around: dict[str, list[tuple[str, int]]] = field(init=False, default_factory=dict, repr=False)
     _routes: dict[tuple[int, int], Route] = field(init=False, default_factory=dict, repr=False)
 

@@ -5,7 +5,7 @@ busiest resource on its way carries all that the round puts on it; what it bring
 the network's `message_s` more for each further one of its round out of its sender or into its receiver, and, where
 ranks share a machine's cores, its `crowding_s` for each other one of the round and its `turn_s` for each further rank
 at work in it, all while what the round sends is on its way; the cores' work on all messages and turns is the least that
-a schedule takes. Two models:
+a schedule takes. Before its messages of a round a rank copies inside its memory, `copy_s` each. Two models:
 
 as executed   A rank goes on as soon as its own messages of a round are done, as the executor does. A message starts
               when both its ends are in its round and the resources on its way are done with earlier rounds.
@@ -46,6 +46,7 @@ class _Round(msgspec.Struct, frozen=True):
 
     src: Ints
     dst: Ints
+    copies_s: Floats  # of each rank, before its messages
     latency_s: Floats
     handling_s: Floats  # of the other messages and ranks of the round
     memory_s_per_byte: Floats  # all that the destination reduces or copies in this round
@@ -71,6 +72,7 @@ class PricedSchedule:
         clock = np.zeros((self.schedule.ranks, len(sizes)))
         free = np.full((len(self._capacities), len(sizes)), -self.network.burst_s)
         for r in self._rounds:
+            clock += r.copies_s[:, None]
             begun = np.maximum(clock[r.src], clock[r.dst]) + r.latency_s[:, None]
             end = begun + r.handling_s[:, None]  # while others of the round travel
             # a token bucket: it may have run ahead of time by its burst, but no further
@@ -99,6 +101,7 @@ class PricedSchedule:
         memory_rate = self.network.reduce_bytes_per_s or float("inf")
         out = Counter(t.src for t in transfers if not t.is_local)
         into = Counter(t.dst for t in transfers if not t.is_local)
+        copies = Counter(t.dst for t in transfers if t.is_local)
         load: defaultdict[int, float] = defaultdict(float)
         memory: defaultdict[int, float] = defaultdict(float)
         routes = []
@@ -119,6 +122,7 @@ class PricedSchedule:
         return _Round(
             src=np.array([t.src for t in transfers], dtype=np.int64),
             dst=np.array([t.dst for t in transfers], dtype=np.int64),
+            copies_s=np.array([self.network.copy_s * copies[rank] for rank in range(self.schedule.ranks)]),
             latency_s=np.array([route.latency_s for route in routes]),
             handling_s=np.array(more_s),
             memory_s_per_byte=np.array([memory[t.dst] for t in transfers]),

@@ -138,6 +138,13 @@ def test_reductions_and_many_messages_cost_what_the_network_says():
     assert time_s("partitioned", 4, net) == pytest.approx(2 * ALPHA + 6 / 4 * N * BETA + 3 / 4 * N * BETA)
 
 
+def test_messages_wait_for_the_copies_of_their_round():
+    free, net = uniform(2, ALPHA, RATE), uniform(2, ALPHA, RATE, copy_s=1e-6)
+
+    # one before its messages, one after
+    assert time_s("naive", 2, net) == pytest.approx(time_s("naive", 2, free) + 2e-6)
+
+
 def test_further_messages_are_handled_while_the_first_ones_travel():
     net = uniform(4, ALPHA, RATE, message_s=1e-3)
     short, long = PricedSchedule(build("all_reduce", "partitioned", 4), net).times_s([4, N])
