@@ -1,10 +1,14 @@
 """Messages between ranks: order, tags, any source, sizes beyond the line, both directions at once."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend.failures import RankFailure
+from meshwright.backend.waiting import CHECK_S
 from tests.multiproc.test_backend_collectives import group, values
 
 SIZES = [0, 1, 1000, 4096 * 3, 100_003]  # elements of 4 bytes; a line holds four slots of 4096 bytes
@@ -60,6 +64,20 @@ def any_source(rank, world_size, store):
         dist.barrier()
 
 
+def any_source_when_one_has_left(rank, world_size, store):
+    with group(rank, world_size, store):
+        if rank == 0:
+            got = torch.empty(3)
+            assert [dist.recv(got), dist.recv(got)] == [1, 2]
+            with pytest.raises(RankFailure, match="has left the group"):  # all others have
+                dist.recv(got)
+        elif rank == 1:
+            dist.send(torch.ones(3), 0)  # and leave
+        else:
+            time.sleep(10 * CHECK_S)
+            dist.send(torch.ones(3), 0)
+
+
 def strided_and_objects(rank, world_size, store):
     with group(rank, world_size, store, slot_bytes=4096):
         base = torch.arange(600.0).view(20, 30)
@@ -99,6 +117,10 @@ def test_tags_choose_the_message_and_keep_its_order(rank_pool):
 
 def test_any_source_tells_who_sent(rank_pool):
     rank_pool(4).run(any_source)
+
+
+def test_a_message_from_any_rank_may_come_when_another_has_left(rank_pool):
+    rank_pool(3).run(any_source_when_one_has_left)
 
 
 def test_strided_tensors_and_objects_are_sent(rank_pool):

@@ -200,6 +200,10 @@ class LocalGroup:
             return self.failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
         return None
 
+    def staying(self, late: Sequence[int]) -> list[int]:
+        """Return those of the ranks in `late` that have not left the group."""
+        return [peer for peer in late if self.counters[peer * LINE + STATE] != LEFT]
+
     def member(self, rank: int) -> Member:
         """Return the member with a rank of the whole group, or this one."""
         return next((member for member in self._everyone if member.rank == rank), self.members[self.rank])

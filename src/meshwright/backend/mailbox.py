@@ -24,8 +24,8 @@ from .lines import Early, Line, LineLost, Parcel
 from .waiting import CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, Sign, nap_s, wait_any
 from .work import PendingWork
 
-# from the ranks waited for, the seconds waited (None: the line is lost), what waits (name, number, bytes) and a last
-# look: why it is in vain
+# from the ranks waited for (of several, any: it is not in vain while one has not left), the seconds waited (None: the
+# line is lost), what waits (name, number, bytes) and a last look: why it is in vain
 Doubt = Callable[[Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
 
 
