@@ -15,7 +15,7 @@ from tests.emulated import MEGABIT, carries, command_line, knock, rate_of, trans
 pytestmark = pytest.mark.netns
 
 _DATAGRAMS = """
-import socket, sys, time
+import select, socket, sys
 port = 7
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     if sys.argv[1] == "count":
@@ -23,16 +23,26 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.bind(("0.0.0.0", port))
         print("ready", flush=True)
         seen = 0
-        while (word := s.recv(10)) != b"end":
-            seen += 1
+        while True:
+            word, sender = s.recvfrom(10)
+            if word == b"end":
+                break
+            if word == b"x":
+                seen += 1
+            else:
+                s.sendto(word, sender)
         print(seen)
     else:
+        counter = sys.argv[2], port
         for number in range(int(sys.argv[3])):
-            s.sendto(b"x", (sys.argv[2], port))
-            if number % 100 == 99:
-                time.sleep(0.002)  # the kernel's queue between the hosts holds 1000
+            s.sendto(b"x", counter)
+            # The kernel's queue between the hosts holds 1000: no more leave before an answer says that it is empty.
+            answer = number % 100 != 99
+            while not answer:
+                s.sendto(b"%d" % number, counter)
+                answer = select.select([s], [], [], 0.02)[0] and s.recv(10) == b"%d" % number
         for _ in range(50):  # some of these will arrive
-            s.sendto(b"end", (sys.argv[2], port))
+            s.sendto(b"end", counter)
 """
 
 
