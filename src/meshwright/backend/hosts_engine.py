@@ -301,7 +301,7 @@ class HostsEngine:
 
     def close(self) -> None:
         """Leave the group."""
-        self.mailbox.close()
+        self.mailbox.close(farewell=self.broken is None)
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._local.close()
         self.network.close()

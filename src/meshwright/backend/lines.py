@@ -1,8 +1,10 @@
 """What carries the messages of one pair of ranks: slots in shared memory, or a TCP connection.
 
-A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait.
+A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait. Who
+leaves for good says so over a connection, whose mere end may as well be that of a rank that died.
 """
 
+import contextlib
 import select
 import socket
 import struct
@@ -16,6 +18,7 @@ from .memory import LINE, MAIL_SLOTS
 from .waiting import Sign
 
 HEAD = struct.Struct("qq")  # tag, bytes
+FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call
 
@@ -54,6 +57,8 @@ class LineLost(ConnectionError):
 class Line(Protocol):
     """The messages to and from one rank."""
 
+    ended: bool  # whether the other end has said that nothing more comes
+
     def write(self, parcel: Parcel) -> bool:
         """Write the next part of a message; return whether anything was moved."""
 
@@ -66,12 +71,14 @@ class Line(Protocol):
     def arrival(self) -> Sign:
         """Return what shows that there is something to read."""
 
-    def close(self) -> None:
-        """Let go of the line."""
+    def close(self, *, farewell: bool) -> None:
+        """Let go of the line; with `farewell`, between two messages, after word that nothing more comes."""
 
 
 class SharedLine:
-    """Between two ranks of one host."""
+    """Between two ranks of one host; who has left is known from the group's shared memory."""
+
+    ended = False
 
     def __init__(self, group: LocalGroup, peer: int) -> None:
         self._group = group
@@ -130,7 +137,7 @@ class SharedLine:
     def _sign(self, index: int, target: int) -> Sign:
         return Sign(self._group.base + 8 * index, max(0, target))
 
-    def close(self) -> None:
+    def close(self, *, farewell: bool) -> None:
         """Nothing to let go of: the memory goes with the group."""
 
 
@@ -138,6 +145,7 @@ class SocketLine:
     """Between ranks of two hosts, over a non-blocking connection."""
 
     def __init__(self, connection: socket.socket) -> None:
+        self.ended = False
         self._connection = connection
         self._head_out = b""
         self._head_in = bytearray()
@@ -169,6 +177,9 @@ class SocketLine:
                     return None, True
                 tag, size_bytes = HEAD.unpack(self._head_in)
                 self._head_in.clear()
+                if size_bytes < 0:
+                    self.ended = True
+                    return None, True
                 arrival = admit(tag, size_bytes)
                 if isinstance(arrival, Parcel):
                     arrival.done_bytes = 0
@@ -204,6 +215,9 @@ class SocketLine:
             raise LineLost("connection closed")
         return data
 
-    def close(self) -> None:
+    def close(self, *, farewell: bool) -> None:
         """Close the connection."""
+        if farewell:
+            with contextlib.suppress(OSError):  # the other end may have left before
+                self._connection.send(FAREWELL)
         self._connection.close()

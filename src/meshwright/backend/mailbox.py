@@ -170,8 +170,8 @@ class Mailbox:
                 self._ring()
             return moved
 
-    def close(self) -> None:
-        """End the thread and the lines."""
+    def close(self, *, farewell: bool = True) -> None:
+        """End the thread and the lines; `farewell`: this rank leaves because it is done."""
         if self._closed:
             return
         self._closed = True
@@ -182,8 +182,8 @@ class Mailbox:
             self._thread.join(5.0)
         while self._bells:
             os.close(self._bells.pop())
-        for line in self._lines.values():
-            line.close()
+        for peer, line in self._lines.items():
+            line.close(farewell=farewell and self.broken is None and not self._sending[peer])
 
     # ---- under the lock
 
@@ -244,7 +244,8 @@ class Mailbox:
     def _peers_heard(self) -> list[int]:
         """Return the ranks from which something may come."""
         wanted = {letter.peer for letter in self._waiting}
-        return [peer for peer in self._lines if peer in wanted or None in wanted or peer in self._coming]
+        staying = [peer for peer, line in self._lines.items() if not line.ended]
+        return [peer for peer in staying if peer in wanted or None in wanted or peer in self._coming]
 
     def _read(self, peer: int) -> bool:
         """Read the next part of what comes from `peer`; return False if there is none."""
@@ -319,9 +320,11 @@ class Mailbox:
         with self._lock:
             now = time.monotonic()
             for letter in self._open():
+                late = [letter.peer] if letter.peer is not None else list(self._lines)
+                staying = [peer for peer in late if not self._lines[peer].ended]
                 error = self._doubt(
-                    [letter.peer] if letter.peer is not None else list(self._lines),
-                    now - letter.started_s,
+                    staying or late,
+                    now - letter.started_s if staying else None,
                     (letter.name, letter.number, letter.parcel.size_bytes),
                     lambda peer: self._progress(),
                 )

@@ -22,6 +22,8 @@ needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper ca
 class ByHand:
     """A line on which `arrives(tag, parts)` puts a message, one part at a time."""
 
+    ended = False
+
     def __init__(self):
         self.parts = []
         self.arrived = ctypes.c_uint64(0)
@@ -52,7 +54,7 @@ class ByHand:
             arrival.done_bytes = done + len(part)
         return arrival, True
 
-    def close(self):
+    def close(self, *, farewell):
         pass
 
 
