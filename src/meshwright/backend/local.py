@@ -144,12 +144,13 @@ class LocalGroup:
         """
         counters, number = self.counters, self.sequence + 1
         counters[self.mine + HERE] = number
-        end = time.monotonic() + seconds
+        start = time.monotonic()
         for index in self.peer_indices:
             while counters[index + HERE] < number and counters[index] < number:
-                if time.monotonic() > end:
+                waited_s = time.monotonic() - start
+                if waited_s > seconds:
                     return False
-                self.patience.glance(index + HERE, number)
+                self.patience.glance(index + HERE, number, waited_s)
         return True
 
     def typed(self, kind: Reduction) -> list[list[Block]]:

@@ -57,16 +57,21 @@ class Patience:
             check(index, target, time.monotonic() - start)
             spins = yield_ns = 0
 
-    def glance(self, index: int, target: int) -> None:
-        """Wait for counter `index` to be at least `target`, for a little while; others may have to be looked at too."""
-        if self._helper is not None:
+    def glance(self, index: int, target: int, waited_s: float) -> None:
+        """Wait for counter `index` to be at least `target`, for a little while; others may have to be looked at too.
+
+        `waited_s` is for how long it has been glanced at: as in a wait, who has given way for long enough sleeps.
+        """
+        if waited_s > self.yield_s:
+            time.sleep(nap_s(waited_s))
+        elif self._helper is not None:
             address = self._address + 8 * index
             self._helper.mw_wait(address, target, self.helper_spins, GLANCE_NS, GLANCE_NS)
-            return
-        for _ in range(self.spins):
-            if self._counters[index] >= target:
-                return
-        os.sched_yield()
+        else:
+            for _ in range(self.spins):
+                if self._counters[index] >= target:
+                    return
+            os.sched_yield()
 
     def _wait(self, index: int, target: int, start: float, check: Callable[[int, int, float], None]) -> None:
         counters = self._counters

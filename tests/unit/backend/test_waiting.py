@@ -8,8 +8,9 @@ import threading
 import numpy as np
 import pytest
 
+from meshwright.backend import waiting
 from meshwright.backend.helper import load_helper
-from meshwright.backend.waiting import Lives, Patience, make_fence, membarrier_fence
+from meshwright.backend.waiting import LONGEST_SLEEP_S, Lives, Patience, make_fence, membarrier_fence
 
 HELPERS = [None, load_helper()]
 
@@ -39,6 +40,21 @@ def test_a_wait_ends_when_the_counter_has_come_far_enough(helper, crowded):
     thread.join()
 
     assert view[16] == 2000
+
+
+@pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
+def test_who_glances_at_a_counter_for_long_sleeps_in_between(helper, monkeypatch):
+    memory, view = counters()
+    patience = Patience(view, memory.ctypes.data, crowded=True, helper=helper)
+    slept_s = []
+    monkeypatch.setattr(waiting.time, "sleep", slept_s.append)
+
+    patience.glance(16, 1, 0.0)
+    at_first_s = list(slept_s)
+    patience.glance(16, 1, 0.004)
+    patience.glance(16, 1, 1.0)
+
+    assert (at_first_s, slept_s) == ([], [0.0005, LONGEST_SLEEP_S])
 
 
 @pytest.mark.parametrize("helper", HELPERS, ids=["python", "helper"])
