@@ -120,12 +120,13 @@ class Rank:
         for layout in layouts:
             wanted |= {op.key: op for op in operators_of(self._describe(layout), layout)}
         mine = time_operators(list(wanted.values()), ranks=self.ranks, threads=1, budget_s=budget_s, device=CPU)
-        times = torch.tensor([[item.forward_s, item.backward_s] for item in mine], dtype=torch.float64)
-        dist.all_reduce(times)
-        times /= self.ranks
+        names = ("forward_s", "backward_s", "stretch")
+        means = torch.tensor([[getattr(item, name) for name in names] for item in mine], dtype=torch.float64)
+        dist.all_reduce(means)
+        means /= self.ranks
         return tuple(
-            replace(item, forward_s=float(pair[0]), backward_s=float(pair[1]))
-            for item, pair in zip(mine, times, strict=True)
+            replace(item, **dict(zip(names, found, strict=True)))
+            for item, found in zip(mine, means.tolist(), strict=True)
         )
 
     def _collectives(self, layout: Layout) -> list[CollectiveFit]:

@@ -23,6 +23,7 @@ from ..cluster.graph import OperatorTime
 from ..workload import functional
 from ..workload.graph import Operator
 from .crowd import Crowd
+from .resuming import time_resuming
 from .sharding import time_sharding
 
 COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do
@@ -64,6 +65,7 @@ def time_operators(
             threads=threads,
             forward_s=forward_s * crowd.stretch,
             backward_s=backward_s * crowd.stretch,
+            stretch=crowd.stretch,
         )
         for operator, (forward_s, backward_s) in zip(operators, pairs, strict=True)
     ]
@@ -73,6 +75,8 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
     if operator.kind == "sharding":
         tensors, zero = operator.shape  # the host of a GPU runs ahead of it
         return time_sharding(tensors, zero, budget_s, crowd) if device.type == "cpu" else (0.0, 0.0)
+    if operator.kind == "resuming":
+        return (time_resuming(_others, crowd) if device.type == "cpu" else 0.0), 0.0
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -189,8 +193,8 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
-        case "sharding":
-            raise ValueError("sharding is not an operator of one tensor: time_sharding times it")
+        case "sharding" | "resuming":
+            raise ValueError(f"{operator.kind} is not an operator on tensors: it is timed by a function of its own")
 
 
 def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:

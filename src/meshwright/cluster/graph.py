@@ -164,6 +164,7 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     threads: int  # of each rank
     forward_s: float
     backward_s: float
+    stretch: float = 1.0  # so many times longer than on a processor of its own
 
 
 class Straggling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -8,7 +8,7 @@ from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Grid, Kind, parse_grid
 from .orders import SCHEDULES, illegal, schedule
-from .timing import StageTimes, Timing, peak_in_flight, timed
+from .timing import StageTimes, Timing, peak_in_flight, timed, timed_sharing
 
 __all__ = [
     "SCHEDULES",
@@ -34,4 +34,5 @@ __all__ = [
     "stage_in_flight",
     "stage_times",
     "timed",
+    "timed_sharing",
 ]

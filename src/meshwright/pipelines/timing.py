@@ -86,6 +86,50 @@ def timed(grid: Grid, times: StageTimes) -> Timing:
     return Timing(grid, intervals)
 
 
+def timed_sharing(grid: Grid, times: StageTimes, stretch: float) -> Timing:
+    """Return when each action runs where ranks share processors and messages links: who waits leaves his to others.
+
+    `times` are those of actions while all ranks compute, `stretch` how many times as long that is as on a processor of
+    one's own. While k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one
+    direction, each waits for the one before.
+    """
+    intervals: dict[Action, tuple[float, float]] = {}
+    started_s: dict[Action, float] = {}
+    left_s: dict[Action, float] = {}  # of those that run, while all ranks compute
+    there_s: dict[Action, float] = {}  # what an action gives, where it is needed
+    free_s: dict[tuple[int, bool], float] = {}  # a cut in one direction
+    position = [0] * grid.ranks
+    now = 0.0
+    while len(intervals) < sum(map(len, grid.rows)):
+        coming_s = []
+        for rank, row in enumerate(grid.rows):
+            action = row[position[rank]] if position[rank] < len(row) else None
+            if action is None or action in left_s or any(need not in there_s for need in grid.needs(action)):
+                continue
+            ready_s = max((there_s[need] for need in grid.needs(action)), default=0.0)
+            if ready_s > now:
+                coming_s.append(ready_s)
+            else:
+                started_s[action], left_s[action] = now, times.of(action)
+        pace = min(stretch, grid.ranks / len(left_s)) if left_s else 1.0
+        ends_s = {action: now + rest_s / pace for action, rest_s in left_s.items()}
+        before, now = now, min((*ends_s.values(), *coming_s))
+        for action, end_s in ends_s.items():
+            if end_s > now:
+                left_s[action] -= (now - before) * pace
+                continue
+            del left_s[action]
+            intervals[action] = (started_s[action], now)
+            there_s[action] = now
+            rank, consumer = grid.rank_of_stage[action.stage], grid.consumer(action)
+            position[rank] += 1
+            if consumer is not None and grid.rank_of_stage[consumer.stage] != rank:
+                cut = min(action.stage, consumer.stage)
+                link = cut, action.kind == "F"
+                there_s[action] = free_s[link] = max(now, free_s.get(link, 0.0)) + times.transfer_s[cut]
+    return Timing(grid, intervals)
+
+
 def peak_in_flight(
     grid: Grid,
     held: Sequence[float] | Callable[[int], float] = lambda _: 1,

@@ -12,12 +12,25 @@ import msgspec
 
 from ..cluster.graph import blocking
 from ..layout import Layout, micro_batches
-from ..pipelines import SLACK, Cut, Grid, Target, Unit, best_cut, peak_in_flight, schedule, stage_times, timed
+from ..pipelines import (
+    SLACK,
+    Cut,
+    Grid,
+    StageTimes,
+    Target,
+    Unit,
+    best_cut,
+    peak_in_flight,
+    schedule,
+    stage_times,
+    timed_sharing,
+)
 from ..timeline import Span, Timeline
 from ..workload.chain import units
 from ..workload.graph import Layer, Workload
 from .memory import kept_activation_bytes, peak_memory_bytes
 from .split_step import (
+    RESUMING,
     Transfer,
     activation_bytes,
     gradients_sent,
@@ -51,8 +64,10 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     """
     grid = grid_of(layout, inputs.global_batch)
     chain, sent = _chain(layout, inputs)
-    bounds = plan_cut(layout, inputs).bounds
-    timing = timed(grid, stage_times(chain, _target(layout, inputs, grid), bounds))
+    bounds, target = plan_cut(layout, inputs).bounds, _target(layout, inputs, grid)
+    times = Times(inputs.measured, layout.world_size)
+    busy = _busy(stage_times(chain, target, bounds), target, times.of(RESUMING)[0])
+    timing = timed_sharing(grid, busy, times.stretch)
     blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
     data_s = inputs.data_s * grid.micro_batches
     spans: list[Span] = []
@@ -66,7 +81,9 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
             if start > now:
                 name = "recv_activation" if forward else "recv_gradient"
                 spans.append(Span(rank, "comm", name, now, start, detail=str(action)))
-            computed = end - blocked[action.stage][0 if forward else 1] * (action.kind != "W")
+            computed = end
+            if end > start and action.kind != "W":
+                computed -= blocked[action.stage][0 if forward else 1] * (end - start) / busy.of(action)
             name = "forward" if forward else "backward"
             spans.append(Span(rank, "compute", name, start, computed, detail=str(action)))
             if computed < end:
@@ -161,8 +178,27 @@ def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
     """Return the pipeline's ranks and links: a message takes what it was measured to take between neighbours."""
     size, name = activation_bytes(layout, inputs.workload), blocking("send_recv")
     cuts = range(layout.pp if layout.vpp > 1 else layout.pp - 1)
-    fits = [find_fit(inputs.measured, name, inputs.backend, layout.pp, size, cut=cut) for cut in cuts]
-    return Target.of(grid, links=[(0.0, fit.time_s(size) / size) for fit in fits])
+    links = []
+    for cut in cuts:
+        fit, least = (find_fit(inputs.measured, name, inputs.backend, layout.pp, n, cut=cut) for n in (size, 1))
+        fixed_s = min(least.alpha_s, fit.time_s(size))
+        links.append((fixed_s, (fit.time_s(size) - fixed_s) / size))
+    return Target.of(grid, links=links)
+
+
+def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
+    """Return what occupies the ranks: what a message costs whatever its size, half of it at either end, is work.
+
+    The rest of a message travels. Each action but the second half of a split backward begins after a wait.
+    """
+    fixed_s = [link[0] if link else 0.0 for link in target.links]
+    more_s = [resuming_s + (a + b) / 2 for a, b in zip([0.0, *fixed_s], [*fixed_s, 0.0], strict=True)]
+    return StageTimes(
+        forward_s=tuple(map(sum, zip(times.forward_s, more_s, strict=True))),
+        backward_s=tuple(map(sum, zip(times.backward_s, more_s, strict=True))),
+        weight_s=times.weight_s,
+        transfer_s=tuple(all_s - work_s for all_s, work_s in zip(times.transfer_s, fixed_s, strict=True)),
+    )
 
 
 def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:

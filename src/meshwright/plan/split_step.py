@@ -42,6 +42,7 @@ from .step import (
 )
 
 HALF = 0.5  # of an all-reduce
+RESUMING = Operator(kind="resuming", shape=())  # before each action of a pipeline
 LOSS_VALUES = 3  # of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
 
 
@@ -265,7 +266,8 @@ def sharding_s(layout: Layout, workload: Workload, times: Times, index: int = 0)
 def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
     """Return every operator of a step, once for each place: what has to be measured."""
     every = [operator for layer in workload.layers for operator in layer.operators]
-    return [*every, *update_operators(workload, layout), *sharding_operators(workload, layout)]
+    found = [*every, *update_operators(workload, layout), *sharding_operators(workload, layout)]
+    return [*found, RESUMING] if layout.pp > 1 else found
 
 
 def _root_parameters(workload: Workload) -> int:

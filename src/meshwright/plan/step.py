@@ -6,6 +6,7 @@ become ready, one after the other. Where communication works on the same cores a
 them, so that what is hidden still makes backward longer.
 """
 
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -36,7 +37,9 @@ class Times:
     """Measured operator times of one rank count, at exactly the shapes that were measured."""
 
     def __init__(self, measured: Measurements, ranks: int) -> None:
-        self._exact = {t.operator: (t.forward_s, t.backward_s) for t in measured.operators if t.ranks == ranks}
+        found = [t for t in measured.operators if t.ranks == ranks]
+        self._exact = {t.operator: (t.forward_s, t.backward_s) for t in found}
+        self.stretch = statistics.median(t.stretch for t in found) if found else 1.0
         self._ranks = ranks
 
     def of(self, operator: Operator) -> tuple[float, float]:

@@ -20,6 +20,7 @@ OperatorKind = Literal[
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
     "sharding",  # of a layer's parameters, what FSDP2 does besides its collectives; shape: tensors x ZeRO stage
+    "resuming",  # what a rank that has waited, as before each action of a pipeline, takes longer; no shape
 ]
 
 

@@ -7,6 +7,7 @@ from meshwright.cluster.graph import blocking
 from meshwright.cluster.local import discover_host
 from meshwright.errors import InputError
 from meshwright.layout import Layout
+from meshwright.plan.split_step import RESUMING
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
 
@@ -18,6 +19,7 @@ EVERY = (
     *{op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values(),
     *WORKLOADS[0].update,
     *(Operator(kind="sharding", shape=(6, zero)) for zero in (2, 3)),
+    RESUMING,
 )
 WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
@@ -40,6 +42,7 @@ def test_every_operator_and_size_is_measured_and_kept():
     assert {t.operator for t in first.operators} == {op.key for op in (calibrate.PEAK, *EVERY)}
     assert all(t.forward_s > 0 and t.ranks == 2 and t.threads >= 1 for t in first.operators)
     assert all(t.backward_s > 0 for t in first.operators if "sharding" in t.operator)
+    assert all(t.stretch >= 1 for t in first.operators)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
     names = {"all_reduce", *map(blocking, WAITED_FOR)}
     sizes = {(64, 2**16), (2**16, 2**18)}

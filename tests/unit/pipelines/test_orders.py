@@ -16,6 +16,7 @@ from meshwright.pipelines import (
     picture,
     schedule,
     timed,
+    timed_sharing,
 )
 
 SIZES = [
@@ -151,3 +152,31 @@ def test_transfers_uneven_stages_and_slow_ranks_lengthen_the_step():
 
 def test_bytes_in_flight_weigh_each_stage():
     assert peak_in_flight(schedule("1f1b", 2, 1, 4), [10, 3]) == (20, 3)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_ranks_with_processors_of_their_own_run_the_grid_as_if_nothing_was_shared(sizes):
+    grid = schedule(*sizes)
+    times = StageTimes.even(grid.stages)
+
+    alone, shared = timed(grid, times).intervals, timed_sharing(grid, times, 1.0).intervals
+
+    assert {action: pytest.approx(interval) for action, interval in alone.items()} == shared
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_one_processor_for_all_ranks_is_never_idle(sizes):
+    grid = schedule(*sizes)
+    times = StageTimes.even(grid.stages)
+
+    work_s = sum(times.of(action) for row in grid.rows for action in row) / grid.ranks  # times are with all at work
+    assert timed_sharing(grid, times, grid.ranks).step_s == pytest.approx(work_s)
+
+
+def test_messages_over_a_cut_follow_each_other():
+    grid = schedule("gpipe", 2, 1, 2)
+    times = StageTimes(forward_s=(1, 1), backward_s=(1, 1), weight_s=(0, 0), transfer_s=(3,))
+
+    forwards = [timed_sharing(grid, times, 1.0).intervals[Action(1, "F", i)] for i in range(2)]
+
+    assert forwards == [(1 + 3, 5), (1 + 3 + 3, 8)]

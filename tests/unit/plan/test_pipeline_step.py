@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from meshwright.layout import Layout
+from meshwright.pipelines import bubble_share
 from meshwright.plan.pipeline_step import plan_cut, predict_pipeline_step
+from meshwright.plan.split_step import RESUMING, activation_bytes
 from meshwright.timeline import by_rank, step_parts
 from tests.unit.plan.test_split_step import ALPHA_S, inputs
 
@@ -34,20 +36,62 @@ def test_gradients_of_all_micro_batches_but_the_first_are_added_to_those_before(
         assert after["backward_s"] - before["backward_s"] == pytest.approx(added_s)
 
 
-def test_what_stages_send_costs_what_neighbours_were_measured_to_take():
-    message_s = 1.0  # longer than any computation
-    layout = Layout.parse("dp=1,pp=2,mbs=1")
-    given = inputs(layout, MICRO_BATCHES)
+LAYOUT = Layout.parse("dp=1,pp=2,mbs=1")
+
+
+def step_s(measured):
+    given = msgspec.structs.replace(inputs(LAYOUT, MICRO_BATCHES), measured=measured)
+    return max(span.end_s for span in predict_pipeline_step(LAYOUT, given, 2**20).spans)
+
+
+def with_messages(**figures):
+    """Return what is measured, with other figures of the messages between stages."""
+    measured = inputs(LAYOUT, MICRO_BATCHES).measured
     fits = [
-        msgspec.structs.replace(fit, alpha_s=message_s) if fit.collective == "blocking send_recv" else fit
-        for fit in given.measured.collectives
+        msgspec.structs.replace(fit, **figures) if fit.collective == "blocking send_recv" else fit
+        for fit in measured.collectives
     ]
-    slow = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits)))
+    return msgspec.structs.replace(measured, collectives=tuple(fits))
 
-    quick_s, slow_s = (max(s.end_s for s in predict_pipeline_step(layout, i, 2**20).spans) for i in (given, slow))
 
-    # 1F1B on two stages: the first holds two micro-batches, so that a message goes there and back for every two of them
-    assert slow_s - quick_s == pytest.approx(MICRO_BATCHES / 2 * 2 * message_s, rel=0.02)
+def test_the_bytes_that_stages_send_travel_one_message_after_the_other():
+    message_s = 1.0  # longer than any computation
+    size_bytes = activation_bytes(LAYOUT, inputs(LAYOUT, MICRO_BATCHES).workload)
+    free, slow = (with_messages(alpha_s=0.0, beta_s_per_byte=s / size_bytes) for s in (0.0, message_s))
+
+    # 1F1B on two stages: forwards follow each other over the link, and the last gradient comes back alone
+    assert step_s(slow) - step_s(free) == pytest.approx((MICRO_BATCHES + 1) * message_s, rel=0.02)
+
+
+def test_what_a_message_costs_whatever_its_size_keeps_both_ends_busy():
+    message_s = 10.0  # much longer than any computation
+    free, slow = (with_messages(alpha_s=s, beta_s_per_byte=0.0) for s in (0.0, message_s))
+
+    # each rank sends or receives once in every forward and backward, and idles for one of each
+    assert step_s(slow) - step_s(free) == pytest.approx((MICRO_BATCHES + 1) * 2 * message_s / 2, rel=0.02)
+
+
+def test_every_action_of_a_pipeline_begins_after_a_wait():
+    measured = with_messages()
+    again_s = 1.0
+    operators = [
+        msgspec.structs.replace(item, forward_s=item.forward_s + again_s) if item.operator == RESUMING.key else item
+        for item in measured.operators
+    ]
+    slow = msgspec.structs.replace(measured, operators=tuple(operators))
+
+    assert step_s(slow) - step_s(measured) == pytest.approx((MICRO_BATCHES + 1) * 2 * again_s, rel=0.02)
+
+
+def test_ranks_that_share_processors_compute_faster_while_others_wait():
+    measured = with_messages(alpha_s=0.0, beta_s_per_byte=0.0)
+    operators = [msgspec.structs.replace(item, stretch=2.0) for item in measured.operators]
+
+    alone_s = step_s(measured)
+    sharing_s = step_s(msgspec.structs.replace(measured, operators=tuple(operators)))
+
+    idle_share = bubble_share("1f1b", 2, 1, MICRO_BATCHES)  # of equal stages; these are nearly so
+    assert sharing_s == pytest.approx(alone_s * (1 - idle_share), rel=0.1)
 
 
 def test_sharded_stages_gather_weights_and_scatter_gradients_instead_of_summing_them_at_the_end():
