@@ -113,7 +113,6 @@ class LocalEngine:
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
     ) -> RankFailure | None:
-        late = self.group.staying(late) or late
         return self.group.doubt(late, waited_s or 0.0, self.group.timeout_s, call, arrived)
 
     @property

@@ -57,7 +57,9 @@ class LineLost(ConnectionError):
 class Line(Protocol):
     """The messages to and from one rank."""
 
-    ended: bool  # whether the other end has said that nothing more comes
+    @property
+    def ended(self) -> bool:
+        """Whether the other end has left, and all that it sent has been read."""
 
     def write(self, parcel: Parcel) -> bool:
         """Write the next part of a message; return whether anything was moved."""
@@ -76,15 +78,19 @@ class Line(Protocol):
 
 
 class SharedLine:
-    """Between two ranks of one host; who has left is known from the group's shared memory."""
-
-    ended = False
+    """Between two ranks of one host."""
 
     def __init__(self, group: LocalGroup, peer: int) -> None:
         self._group = group
         self._peer = peer
         self._out = group.memory.mail_index(group.rank, peer)
         self._in = group.memory.mail_index(peer, group.rank)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other end has left, and all that it sent has been read."""
+        counters = self._group.counters
+        return self._group.has_left(self._peer) and bool(counters[self._in] == counters[self._in + LINE])
 
     def write(self, parcel: Parcel) -> bool:
         """Fill the next free slot."""

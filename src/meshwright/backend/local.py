@@ -194,16 +194,16 @@ class LocalGroup:
         for peer in late:
             if self._lives.ended(peer) and not arrived(peer):
                 return self.failure(self.members[peer], "died", call)
-            if counters[peer * LINE + STATE] == LEFT and not arrived(peer):
+            if self.has_left(peer) and not arrived(peer):
                 return self.failure(self.members[peer], "has left the group", call)
         if waited_s > limit_s and late:
             last = min(late, key=lambda peer: counters[peer * LINE])
             return self.failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
         return None
 
-    def staying(self, late: Sequence[int]) -> list[int]:
-        """Return those of the ranks in `late` that have not left the group."""
-        return [peer for peer in late if self.counters[peer * LINE + STATE] != LEFT]
+    def has_left(self, peer: int) -> bool:
+        """Return whether a rank has left the group."""
+        return bool(self.counters[peer * LINE + STATE] == LEFT)
 
     def member(self, rank: int) -> Member:
         """Return the member with a rank of the whole group, or this one."""

@@ -24,8 +24,8 @@ from .lines import Early, Line, LineLost, Parcel
 from .waiting import CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, Sign, nap_s, wait_any
 from .work import PendingWork
 
-# from the ranks waited for (of several, any: it is not in vain while one has not left), the seconds waited (None: the
-# line is lost), what waits (name, number, bytes) and a last look: why it is in vain
+# from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
+# bytes) and a last look: why it is in vain
 Doubt = Callable[[Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
 
 
@@ -244,8 +244,8 @@ class Mailbox:
     def _peers_heard(self) -> list[int]:
         """Return the ranks from which something may come."""
         wanted = {letter.peer for letter in self._waiting}
-        staying = [peer for peer, line in self._lines.items() if not line.ended]
-        return [peer for peer in staying if peer in wanted or None in wanted or peer in self._coming]
+        heard = [peer for peer in self._lines if peer in wanted or None in wanted or peer in self._coming]
+        return [peer for peer in heard if not self._lines[peer].ended]
 
     def _read(self, peer: int) -> bool:
         """Read the next part of what comes from `peer`; return False if there is none."""

@@ -99,14 +99,17 @@ def timed_sharing(grid: Grid, times: StageTimes, stretch: float) -> Timing:
     there_s: dict[Action, float] = {}  # what an action gives, where it is needed
     free_s: dict[tuple[int, bool], float] = {}  # a cut in one direction
     position = [0] * grid.ranks
-    now = 0.0
-    while len(intervals) < sum(map(len, grid.rows)):
+    now, count = 0.0, sum(map(len, grid.rows))
+    while len(intervals) < count:
         coming_s = []
         for rank, row in enumerate(grid.rows):
             action = row[position[rank]] if position[rank] < len(row) else None
-            if action is None or action in left_s or any(need not in there_s for need in grid.needs(action)):
+            if action is None or action in left_s:
                 continue
-            ready_s = max((there_s[need] for need in grid.needs(action)), default=0.0)
+            needs = grid.needs(action)
+            if any(need not in there_s for need in needs):
+                continue
+            ready_s = max((there_s[need] for need in needs), default=0.0)
             if ready_s > now:
                 coming_s.append(ready_s)
             else:

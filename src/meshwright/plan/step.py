@@ -37,10 +37,14 @@ class Times:
     """Measured operator times of one rank count, at exactly the shapes that were measured."""
 
     def __init__(self, measured: Measurements, ranks: int) -> None:
-        found = [t for t in measured.operators if t.ranks == ranks]
-        self._exact = {t.operator: (t.forward_s, t.backward_s) for t in found}
-        self.stretch = statistics.median(t.stretch for t in found) if found else 1.0
+        self._measured = [t for t in measured.operators if t.ranks == ranks]
+        self._exact = {t.operator: (t.forward_s, t.backward_s) for t in self._measured}
         self._ranks = ranks
+
+    @property
+    def stretch(self) -> float:
+        """How many times longer operators take than on a processor of their own."""
+        return statistics.median(t.stretch for t in self._measured)
 
     def of(self, operator: Operator) -> tuple[float, float]:
         """Return (forward, backward) seconds of an operator; InputError if it was not measured."""
