@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
-from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce
+from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce, time_messages
 from meshwright.bench.operators import time_operators
-from meshwright.bench.sweep import exchange
 from meshwright.bench.together import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout, Plan
@@ -264,11 +263,7 @@ def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
 
 def _time_message(size_bytes: int, peer: int | None) -> float:
     """Return what messages to and from `peer` add to this rank's computation; nothing where there is none."""
-    inbox, outgoing = torch.ones(max(1, size_bytes // 4)), torch.ones(max(1, size_bytes // 4))
-
-    def call() -> None:
-        if peer is not None:
-            exchange(inbox, peer, outgoing, peer)
-
-    added_s = time_added(call, lambda: outgoing.fill_(1.0), CPU, ROUNDS)
-    return added_s if peer is not None else 0.0
+    if peer is None:  # it computes as the others do
+        time_added(lambda: None, lambda: None, CPU, ROUNDS)
+        return 0.0
+    return time_messages(size_bytes, peer, peer, CPU, rounds=ROUNDS)

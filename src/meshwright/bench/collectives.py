@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ..cluster.graph import CollectiveFit
-from .sweep import make_call
+from .sweep import exchange, make_call
 
 ROUNDS = 9
 BLOCKING_ROUNDS = 5
@@ -39,10 +39,42 @@ def time_all_reduce(
 def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> float:
     """Return the seconds for which a collective of float32 blocks this rank between computations.
 
-    `size_bytes` are those of the larger of input and output. All ranks of the default group call it.
+    `size_bytes` are those of the larger of input and output. All ranks of the default group call it. Messages go round
+    the ring of ranks.
     """
+    if collective == "send_recv":
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        return time_messages(size_bytes, (rank - 1) % ranks, (rank + 1) % ranks, device, rounds=rounds)
     call = make_call(collective, size_bytes, torch.float32, device)
     return time_added(call.run, call.fill, device, rounds)
+
+
+def time_messages(
+    size_bytes: int, before: int, after: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS
+) -> float:
+    """Return the seconds that a message from rank `before` and one to `after` add to computation of this rank.
+
+    On a CPU the receive begins before some computation, as in a pipeline: what arrives meanwhile is handled by a core
+    that computes. A GPU's messages wait for no code of the host, and must begin together: one stream takes them in
+    turn. Ranks that neither send nor receive call `time_added` with nothing to do.
+    """
+    inbox, outgoing = (torch.ones(max(1, size_bytes // 4), device=device) for _ in range(2))
+    begun: list[dist.Work] = []
+
+    def begin() -> None:
+        begun.append(dist.irecv(inbox, before))
+
+    def end() -> None:
+        begun.append(dist.isend(outgoing, after))
+        while begun:
+            begun.pop(0).wait()
+
+    def fill() -> None:
+        outgoing.fill_(1.0)
+
+    if device.type == "cpu":
+        return time_added(end, fill, device, rounds, begin=begin)
+    return time_added(lambda: exchange(inbox, before, outgoing, after), fill, device, rounds)
 
 
 def timed(
@@ -74,12 +106,19 @@ def timed(
     return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
 
 
-def time_added(call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int) -> float:
+def time_added(
+    call: Callable[[], object],
+    fill: Callable[[], object],
+    device: torch.device,
+    rounds: int,
+    *,
+    begin: Callable[[], object] = lambda: None,
+) -> float:
     """Return the median seconds that a collective adds to the computation of this rank on either side of it.
 
     Ranks that share cores come to it one after the other, and what each has to do is done while others compute: less
     than where all come at once; waiting for the slowest is part of it. Never less than what calls in a row take.
-    `fill` writes the input before each call.
+    `fill` writes the input before each call, and `begin` begins what `call` ends after the computation.
     """
     factor = torch.ones(256, 256, device=device)
     products = _products(factor)
@@ -89,6 +128,8 @@ def time_added(call: Callable[[], object], fill: Callable[[], object], device: t
         start = time.perf_counter()
         for _ in range(STRETCH):
             fill()
+            if calls:
+                begin()
             for _ in range(products):
                 factor @ factor
             if calls:
