@@ -16,11 +16,13 @@ import torch.distributed as dist
 from meshwright.backend.executor import Executor
 from meshwright.backend.executor_reduce import OPERATORS
 from meshwright.backend.transport import Incoming, Outgoing, TransportError
+from meshwright.backend.transport_device import CudaMemory, DeviceTransport
 from meshwright.backend.transport_shm import SharedMemoryTransport
 from meshwright.backend.transport_tcp import TcpTransport
 from meshwright.backend.transport_torch import TorchTransport
 from meshwright.collectives.algorithms import build, names
 from meshwright.collectives.msccl_import import load_msccl_xml
+from tests.multiproc.host_memory import HostMemoryTransport
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -31,7 +33,7 @@ def open_transport(kind, store, rank, ranks, timeout_s=20.0):
     if kind == "torch":
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
         return TorchTransport()
-    make = {"tcp": TcpTransport, "shm": SharedMemoryTransport}[kind]
+    make = {"tcp": TcpTransport, "shm": SharedMemoryTransport, "device": HostMemoryTransport}[kind]
     return make(store, rank, ranks, prefix=kind, timeout_s=timeout_s)
 
 
@@ -404,3 +406,46 @@ def wire_types(rank, ranks, store, kind):
         executor.transport.close()
     torch.testing.assert_close(got, sum(everyone), rtol=2**-8 * ranks, atol=0)
     return got.tolist()
+
+
+def nothing_to_move(rank, ranks, store, kind):
+    """Send the other rank a message without elements, and then one of one element; return what came."""
+    transport, came = open_transport(kind, store, rank, ranks), torch.zeros(1)
+    try:
+        transport.exchange([Outgoing(1 - rank, torch.empty(0))], [Incoming(1 - rank, torch.empty(0))])
+        transport.exchange([Outgoing(1 - rank, torch.tensor([7.0 + rank]))], [Incoming(1 - rank, came)])
+        return came.item()
+    finally:
+        transport.close()
+
+
+def on_one_gpu(rank, ranks, store):
+    """Run every algorithm of the collectives between all ranks through the memory of one GPU, and compare."""
+    device = torch.device("cuda", 0)
+    executor = Executor(DeviceTransport(CudaMemory(device), store, rank, ranks, timeout_s=60.0))
+    try:
+        for n in (1, 13, 1_000_003):
+            everyone = inputs(ranks, ranks * n, torch.int64)
+            mine, total = everyone[rank].to(device), sum(everyone)
+            for name in names("all_reduce"):
+                got = mine.clone()
+                executor.all_reduce(got, build("all_reduce", name, ranks))
+                assert torch.equal(got.cpu(), total), (name, n)
+            for name in names("reduce_scatter"):
+                part = torch.empty(n, dtype=torch.int64, device=device)
+                executor.reduce_scatter(part, mine, build("reduce_scatter", name, ranks))
+                assert torch.equal(part.cpu(), total.split(n)[rank]), (name, n)
+            for name in names("all_gather"):
+                whole = torch.empty(ranks * n, dtype=torch.int64, device=device)
+                executor.all_gather(whole, mine[:n], build("all_gather", name, ranks))
+                assert torch.equal(whole.cpu(), torch.cat([each[:n] for each in everyone])), (name, n)
+            for name in names("all_to_all"):
+                whole = torch.empty(ranks * n, dtype=torch.int64, device=device)
+                executor.all_to_all(whole, mine, build("all_to_all", name, ranks))
+                assert torch.equal(whole.cpu(), torch.cat([each.split(n)[rank] for each in everyone])), (name, n)
+            for name in names("broadcast"):
+                got = mine.clone()
+                executor.broadcast(got, build("broadcast", name, ranks, root=ranks - 1))
+                assert torch.equal(got.cpu(), everyone[-1]), (name, n)
+    finally:
+        executor.transport.close()

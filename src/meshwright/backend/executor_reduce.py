@@ -130,8 +130,8 @@ def _order_kept(signed: Tensor, op: str) -> Tensor:
 
 def _divided(result: Tensor, ranks: int, dtype: torch.dtype) -> Tensor:
     if dtype in SIGNED:
-        unsigned: np.ndarray[Any, Any] = result.numpy()
-        return torch.from_numpy(unsigned // unsigned.dtype.type(ranks))
+        unsigned: np.ndarray[Any, Any] = result.cpu().numpy()
+        return torch.from_numpy(unsigned // unsigned.dtype.type(ranks)).to(result.device)
     return (
         result.div_(ranks)
         if result.is_floating_point() or result.is_complex()
