@@ -66,7 +66,7 @@ class CudaMemory:
 
     def share(self, buffer: Tensor) -> bytes:
         """Return what lets one peer, once, open a buffer of this rank."""
-        return bytes(ForkingPickler.dumps(reduce_tensor(buffer)))
+        return bytes(ForkingPickler.dumps(reduce_tensor(buffer)))  # type: ignore[no-untyped-call]
 
     def open(self, handle: bytes) -> Tensor:
         """Return the buffer of a peer; it is kept for as long as it is used here."""
@@ -76,18 +76,17 @@ class CudaMemory:
 
     def mark(self) -> torch.cuda.Event:
         """Return a mark, which has been left once."""
-        event = torch.cuda.Event(interprocess=True)
+        event = torch.cuda.Event(interprocess=True)  # type: ignore[no-untyped-call]
         self.leave(event)
         return event
 
     def share_mark(self, mark: torch.cuda.Event) -> bytes:
         """Return what lets any peer open a mark of this rank."""
-        return bytes(mark.ipc_handle())
+        return bytes(mark.ipc_handle())  # type: ignore[no-untyped-call]
 
     def open_mark(self, handle: bytes) -> torch.cuda.Event:
         """Return the mark of a peer, to be waited for."""
-        event: torch.cuda.Event = torch.cuda.Event.from_ipc_handle(self.device, handle)
-        return event
+        return torch.cuda.Event.from_ipc_handle(self.device, handle)  # type: ignore[no-untyped-call, no-any-return]
 
     def leave(self, mark: torch.cuda.Event) -> None:
         """Leave a mark behind all work that this rank has begun."""
@@ -126,6 +125,7 @@ class DeviceTransport:
         peers = [peer for peer in range(ranks) if peer != rank]
         self._filled_by = {p: memory.open_mark(store.get(f"{self._prefix}/filled/{p}")) for p in peers}
         self._emptied_by = {p: memory.open_mark(store.get(f"{self._prefix}/emptied/{p}")) for p in peers}
+        self._tell(peers, peers)  # nobody goes before all have opened what is his
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when that is queued, and all peers have queued their part of it."""
@@ -145,14 +145,17 @@ class DeviceTransport:
             there = self._buffer_of(receive.peer, number)[start : start + size_bytes].view(receive.dtype)
             receive.apply(0, there.to(receive.data.device))
         self._memory.leave(self._emptied)
-        signs = [torch.zeros(1, dtype=torch.uint8) for _ in receivers]
-        self._hosts.exchange(
-            [Outgoing(peer, torch.zeros(1, dtype=torch.uint8)) for peer in senders],
-            [Incoming(peer, sign) for peer, sign in zip(receivers, signs, strict=True)],
-        )
+        self._tell(senders, receivers)
         for peer in receivers:
             self._memory.wait(self._emptied_by[peer])
         self._memory.leave(self._done)
+
+    def _tell(self, told: Sequence[int], heard: Sequence[int]) -> None:
+        """Tell some peers that this rank is so far, and return when others have told it the same."""
+        self._hosts.exchange(
+            [Outgoing(peer, torch.zeros(1, dtype=torch.uint8)) for peer in told],
+            [Incoming(peer, torch.empty(1, dtype=torch.uint8)) for peer in heard],
+        )
 
     def _lay_out(self, sends: Sequence[Outgoing]) -> list[Tensor]:
         """Copy what is sent into the buffer, the same elements once; return the head of each message."""

@@ -59,15 +59,16 @@ def time_messages(
     turn. Ranks that neither send nor receive call `time_added` with nothing to do.
     """
     inbox, outgoing = (torch.ones(max(1, size_bytes // 4), device=device) for _ in range(2))
-    begun: list[dist.Work] = []
+    begun: list[dist.Work | None] = []
 
     def begin() -> None:
         begun.append(dist.irecv(inbox, before))
 
     def end() -> None:
         begun.append(dist.isend(outgoing, after))
-        while begun:
-            begun.pop(0).wait()
+        for work in filter(None, begun):
+            work.wait()
+        begun.clear()
 
     def fill() -> None:
         outgoing.fill_(1.0)
