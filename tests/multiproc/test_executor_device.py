@@ -13,6 +13,19 @@ def test_every_algorithm_gives_the_exact_result(rank_pool, ranks):
     rank_pool(ranks).run(cases.all_algorithms, "device", (1, 13))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [5, 6, 7, 8])
+def test_every_algorithm_gives_the_exact_result_on_up_to_8_ranks(rank_pool, ranks):
+    rank_pool(ranks).run(cases.all_algorithms, "device", (0, 1, 1021))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_type_and_operator_in_every_collective(rank_pool):
+    rank_pool(4).run(cases.all_types, "device", tuple(names("all_reduce")), 37, timeout_s=280.0)
+    rank_pool(4).run(cases.all_types_elsewhere, "device", 13, timeout_s=280.0)
+
+
 def test_every_type_and_operator(rank_pool):
     rank_pool(3).run(cases.all_types, "device", ("ring", "partitioned"), 37)
 
