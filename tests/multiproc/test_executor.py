@@ -10,7 +10,8 @@ from meshwright.collectives.algorithms import names
 from meshwright.collectives.msccl_import import load_msccl_xml
 from tests.multiproc import executor_cases as cases
 
-KINDS = ("shm", "tcp", "torch")
+OWN = ("shm", "tcp", "device")
+KINDS = (*OWN, "torch")
 SLOW_S = 280.0
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
@@ -89,21 +90,21 @@ def test_signals_go_to_and_fro(rank_pool, kind):
     assert words == [f"{what} {turn}" for turn in range(6) for what in ("signal", "wait", "signal", "wait")]
 
 
-@pytest.mark.parametrize("kind", ["shm", "tcp"])
+@pytest.mark.parametrize("kind", OWN)
 def test_a_message_of_another_size_is_an_error_that_names_both_ranks(rank_pool, kind):
     messages = rank_pool(2).run(cases.mismatch, kind)
 
     assert messages[1] == "rank 0 sent 400 bytes where rank 1 expects 360"
 
 
-@pytest.mark.parametrize("kind", ["shm", "tcp"])
+@pytest.mark.parametrize("kind", OWN)
 def test_a_missing_peer_is_an_error_that_names_it(rank_pool, kind):
     message = rank_pool(3).run(cases.lost_peer, kind)[0]
 
     assert message.startswith(("rank 0 waited 0.5 s for rank 1 to send", "rank 0 lost rank"))
 
 
-@pytest.mark.parametrize("kind", ["shm", "tcp"])
+@pytest.mark.parametrize("kind", OWN)
 def test_a_peer_whose_process_ends_is_named_within_2_s(tmp_path, kind):
     pool = RankPool(2)
     with pytest.raises((EOFError, ConnectionResetError)):  # rank 1 has left the pool too
