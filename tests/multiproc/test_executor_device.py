@@ -1,4 +1,4 @@
-"""What only the transport through device memory has; test_executor.py runs it as all others, over memory of the host."""
+"""What only the transport through device memory has; test_executor.py runs it, over host memory, as all others."""
 
 import pytest
 import torch
