@@ -50,9 +50,9 @@ static int64_t clock_ns(clockid_t clock) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static long nap_ns(int64_t waited) {
-    int64_t nap = waited / 8 > FIRST_NAP_NS ? waited / 8 : FIRST_NAP_NS;
-    return (long)(nap < LAST_NAP_NS ? nap : LAST_NAP_NS);
+static long nap_ns(int64_t waited, int64_t share, int64_t longest) {
+    int64_t nap = waited / share > FIRST_NAP_NS ? waited / share : FIRST_NAP_NS;
+    return (long)(nap < longest ? nap : longest);
 }
 
 /* Return 1 once *counter >= target, 0 when patience is at an end: look, give the processor away, then sleep ever longer
@@ -70,7 +70,7 @@ int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yie
         }
     }
     for (; waited < patience_ns; waited = clock_ns(CLOCK_MONOTONIC) - start) {
-        struct timespec t = {0, nap_ns(waited)};
+        struct timespec t = {0, nap_ns(waited, 8, LAST_NAP_NS)};
         nanosleep(&t, NULL);
         if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
     }
@@ -78,16 +78,17 @@ int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yie
 }
 
 /* Return 1 once a counter has reached its target or a file is ready, 0 at a signal or the end of patience; `waited_ns` is
- * how long the caller has waited before. Files wake a waiter, counters it has to look at. */
+ * how long the caller has waited before, and a look comes late by a `share`-th of a wait or `longest_ns`. Files wake a
+ * waiter, counters it has to look at. */
 int mw_wait_any(const uint64_t *const *counters, const uint64_t *targets, int64_t n, struct pollfd *files, int64_t m,
-                int64_t waited_ns, int64_t patience_ns) {
+                int64_t waited_ns, int64_t share, int64_t longest_ns, int64_t patience_ns) {
     int64_t start = clock_ns(CLOCK_MONOTONIC);
     for (;;) {
         for (int64_t i = 0; i < n; i++)
             if (__atomic_load_n(counters[i], __ATOMIC_ACQUIRE) >= targets[i]) return 1;
         int64_t here = clock_ns(CLOCK_MONOTONIC) - start;
         if (here >= patience_ns) return 0;
-        int64_t nap = n ? nap_ns(waited_ns + here) : patience_ns - here;
+        int64_t nap = n ? nap_ns(waited_ns + here, share, longest_ns) : patience_ns - here;
         struct timespec t = {(time_t)(nap / 1000000000), (long)(nap % 1000000000)};
         int ready = ppoll(files, (nfds_t)m, &t, NULL);
         if (ready) return ready > 0; /* or a signal, which Python handles */

@@ -21,7 +21,7 @@ from .failures import CollectiveError, Mismatch
 from .helper import load_helper
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
-from .waiting import CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, Sign, nap_s, wait_any
+from .waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
 from .work import PendingWork
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
@@ -98,7 +98,7 @@ class Mailbox:
         self._early: dict[int, list[Early]] = {peer: [] for peer in lines}
         self._helper = load_helper()
         self._bells: list[int] = []  # eventfds that nobody uses
-        self._lingering: list[int] = []  # those of threads that wait in C
+        self._lingering: dict[int, Letter | None] = {}  # those of threads that wait in C, and for which letter
         self._drivers = 0
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -131,36 +131,41 @@ class Mailbox:
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S
-                self._linger(now - moved_s)
+                self._linger(now - moved_s, letter)
         finally:
             self._drivers -= 1
             if self._busy():
                 self._wake.set()
 
-    def _linger(self, waited_s: float) -> None:
-        """Wait for something to move: for `CHECK_S` at most, without the helper for a nap; at first only give way."""
-        if waited_s < CROWDED_YIELD_S:
+    def _linger(self, waited_s: float, letter: Letter | None) -> None:
+        """Wait for something to move: for `CHECK_S` at most, without the helper for a nap.
+
+        Who waits for a letter at first only gives way; where none is waited for, looks are few.
+        """
+        if letter is not None and waited_s < CROWDED_YIELD_S:
             os.sched_yield()
             return
+        pace = AWAITED if letter is not None else UNAWAITED
         if self._helper is None:
-            time.sleep(nap_s(waited_s))
+            time.sleep(nap_s(waited_s, pace))
             return
         with self._lock:
             signs = [self._lines[peer].room() for peer, letters in self._sending.items() if letters]
             signs += [self._lines[peer].arrival() for peer in self._peers_heard()]
             bell = self._bells.pop() if self._bells else os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._lingering.append(bell)
-        wait_any(self._helper, (*signs, Sign(descriptor=bell, events=select.POLLIN)), waited_s)
+            self._lingering[bell] = letter
+        wait_any(self._helper, (*signs, Sign(descriptor=bell, events=select.POLLIN)), waited_s, pace)
         with self._lock:
-            self._lingering.remove(bell)
+            del self._lingering[bell]
             self._bells.append(bell)
             with contextlib.suppress(BlockingIOError):  # it has not been rung
                 os.eventfd_read(bell)
 
-    def _ring(self) -> None:
-        """Make all who linger look anew."""
-        for bell in self._lingering:
-            os.eventfd_write(bell, 1)
+    def _ring(self, *, everyone: bool = False) -> None:
+        """Make those who linger for what is done look anew, or all of them."""
+        for bell, letter in self._lingering.items():
+            if everyone or (letter is not None and letter.done):
+                os.eventfd_write(bell, 1)
 
     def push(self) -> bool:
         """Move what can be moved now; return whether anything was."""
@@ -177,7 +182,7 @@ class Mailbox:
         self._closed = True
         self._wake.set()
         with self._lock:
-            self._ring()
+            self._ring(everyone=True)
         if self._thread is not None:
             self._thread.join(5.0)
         while self._bells:
@@ -194,7 +199,7 @@ class Mailbox:
                 return
             enqueue(letter)
             self._progress()
-            self._ring()  # who waits for others has not heard of this one
+            self._ring(everyone=not letter.done)  # who waits for others has not heard of this one
             if letter.done:
                 return
         if self._thread is None:
@@ -360,13 +365,16 @@ class Mailbox:
                 idle_since = time.monotonic()
                 continue
             if self._drivers:
-                time.sleep(LONGEST_SLEEP_S)  # not until `_wake`, which every letter of the driver sets
+                time.sleep(LONGEST_SLEEP_S)  # a driver may wait often and briefly, and sets `_wake` each time
+                self._wake.clear()
+                if self._drivers:
+                    self._wake.wait(CHECK_S)
                 continue
             now = time.monotonic()
             if self.push():
                 idle_since = now
             else:
-                self._linger(now - idle_since)
+                self._linger(now - idle_since, None)
                 if now > next_check:
                     self._look()
                     next_check = now + CHECK_S

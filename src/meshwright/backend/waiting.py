@@ -31,6 +31,17 @@ _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
 Counters = memoryview  # of unsigned 64-bit numbers
 
 
+class Pace(NamedTuple):
+    """How late a look may come: by a `share`-th of the wait so far, and by `longest_s` at most."""
+
+    share: int
+    longest_s: float
+
+
+AWAITED = Pace(8, LONGEST_SLEEP_S)
+UNAWAITED = Pace(2, 8e-3)  # what nobody waits for: each look costs one that works
+
+
 class Patience:
     """The waiting policy of one group of ranks on one host."""
 
@@ -93,9 +104,9 @@ class Patience:
                 next_check = now + CHECK_S
 
 
-def nap_s(waited_s: float) -> float:
-    """Return how long to sleep before the next look, after a wait of `waited_s`: it is late by an eighth at most."""
-    return min(max(SLEEP_S, waited_s / 8), LONGEST_SLEEP_S)
+def nap_s(waited_s: float, pace: Pace = AWAITED) -> float:
+    """Return how long to sleep before the next look, after a wait of `waited_s`."""
+    return min(max(SLEEP_S, waited_s / pace.share), pace.longest_s)
 
 
 class Sign(NamedTuple):
@@ -113,14 +124,17 @@ class _File(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float) -> None:
+def wait_any(helper: ctypes.CDLL, signs: Sequence[Sign], waited_s: float, pace: Pace) -> None:
     """Return when one of the signs is there, after `CHECK_S` at the latest; `waited_s` have been waited before."""
     counters = [sign for sign in signs if sign.descriptor < 0]
     files = [_File(sign.descriptor, sign.events) for sign in signs if sign.descriptor >= 0]
     addresses = (ctypes.c_uint64 * len(counters))(*(sign.address for sign in counters))
     targets = (ctypes.c_uint64 * len(counters))(*(sign.target for sign in counters))
     polled = (_File * len(files))(*files)
-    helper.mw_wait_any(addresses, targets, len(counters), polled, len(files), int(waited_s * 1e9), CHECK_NS)
+    waited_ns, longest_ns = int(waited_s * 1e9), int(pace.longest_s * 1e9)
+    helper.mw_wait_any(
+        addresses, targets, len(counters), polled, len(files), waited_ns, pace.share, longest_ns, CHECK_NS
+    )
 
 
 def make_fence(machine: str | None = None) -> Callable[[], object] | None:

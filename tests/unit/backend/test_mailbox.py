@@ -1,6 +1,7 @@
 """The mailbox by itself, with lines that a test moves by hand."""
 
 import ctypes
+import os
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from meshwright.backend.helper import load_helper
 from meshwright.backend.hosts import Member
 from meshwright.backend.lines import HEAD, Early, SocketLine
 from meshwright.backend.mailbox import Letter, Mailbox, Parcel
-from meshwright.backend.waiting import CHECK_S, LONGEST_SLEEP_S, Sign
+from meshwright.backend.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
 
 MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
 needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")
@@ -158,6 +159,40 @@ def test_the_longer_a_message_is_waited_for_without_the_helper_the_more_seldom_i
     assert len(clock.sleeps_s) < 1.2 / LONGEST_SLEEP_S
 
 
+def test_where_nobody_waits_for_a_message_looks_are_few_from_the_start(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(mailbox_module, "time", clock)
+    monkeypatch.setattr(mailbox_module, "load_helper", lambda: None)
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
+    awaited = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+
+    for waited_s in (0.0, 2e-3, 1.0):
+        mailbox._linger(waited_s, awaited)
+        mailbox._linger(waited_s, None)
+
+    assert clock.sleeps_s == [SLEEP_S, 0.25e-3, 1e-3, LONGEST_SLEEP_S, UNAWAITED.longest_s]
+
+
+def test_the_mailbox_s_own_thread_hardly_looks_while_another_drives(monkeypatch):
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: ByHand()}, lambda *_: None)
+    never = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
+    mailbox.receive(never)
+    sleeps_s = []
+    sleep = time.sleep
+
+    def noted_sleep(seconds):
+        if threading.current_thread() is mailbox._thread:
+            sleeps_s.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", noted_sleep)
+    with pytest.raises(TimeoutError):
+        mailbox.drive(never, limit_s=10 * CHECK_S)
+
+    mailbox.close()
+    assert len(sleeps_s) <= 12
+
+
 def connected():
     """Return a line and the other end of its connection."""
     mine, theirs = socket.socketpair()
@@ -261,3 +296,33 @@ def test_who_waits_for_a_message_that_another_thread_has_moved_waits_no_longer(m
     mailbox.close()
     theirs.close()
     assert buffer.raw == b"abcd"
+
+
+@needs_helper
+def test_who_waits_for_one_message_is_not_woken_for_another(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    silent, (line, theirs) = ByHand(), connected()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: line}, lambda *_: None)
+    buffers = [ctypes.create_string_buffer(4) for _ in range(2)]
+    awaited, other = (
+        Letter(mailbox, "recv", 1, peer, Parcel(8, ctypes.addressof(buffer), 4), [])
+        for peer, buffer in zip((1, 2), buffers, strict=True)
+    )
+    mailbox.receive(awaited)
+    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
+    waiter.start()
+    while not mailbox._lingering:
+        time.sleep(0.001)
+
+    (bell,) = mailbox._lingering
+    theirs.sendall(HEAD.pack(8, 4) + b"abcd")
+    mailbox.receive(other)
+    assert other.done
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(bell)
+
+    silent.arrives(8, 4, b"abcd")
+    waiter.join()
+    mailbox.close()
+    theirs.close()
