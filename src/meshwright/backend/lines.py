@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from ctypes import c_char, memmove, string_at
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from .local import LocalGroup
 from .memory import LINE, MAIL_SLOTS
@@ -21,6 +21,7 @@ HEAD = struct.Struct("qq")  # tag, bytes
 FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call
+MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes who waits: less than its buffer, which stays open
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +58,8 @@ class LineLost(ConnectionError):
 class Line(Protocol):
     """The messages to and from one rank."""
 
+    wakes: ClassVar[bool]  # its signs wake who waits for them, who need not look
+
     @property
     def ended(self) -> bool:
         """Whether the other end has left, and all that it sent has been read."""
@@ -79,6 +82,8 @@ class Line(Protocol):
 
 class SharedLine:
     """Between two ranks of one host."""
+
+    wakes = False
 
     def __init__(self, group: LocalGroup, peer: int) -> None:
         self._group = group
@@ -148,13 +153,19 @@ class SharedLine:
 
 
 class SocketLine:
-    """Between ranks of two hosts, over a non-blocking connection."""
+    """Between ranks of two hosts, over a non-blocking connection.
+
+    What a slow link brings in many pieces wakes a waiter once: when the rest of a message is there, or plenty of it.
+    """
+
+    wakes = True
 
     def __init__(self, connection: socket.socket) -> None:
         self.ended = False
         self._connection = connection
         self._head_out = b""
         self._head_in = bytearray()
+        self._awaited_bytes = 1
 
     def write(self, parcel: Parcel) -> bool:
         """Give the kernel as much as it takes."""
@@ -189,9 +200,11 @@ class SocketLine:
                 arrival = admit(tag, size_bytes)
                 if isinstance(arrival, Parcel):
                     arrival.done_bytes = 0
+                self._await(size_bytes)
                 return arrival, True
             if isinstance(arrival, Early):
                 arrival.data += self._some(min(MAX_MOVE_BYTES, arrival.size_bytes - len(arrival.data)))
+                self._await(arrival.size_bytes - len(arrival.data))
                 return arrival, True
             done = arrival.done_bytes or 0
             place = (c_char * min(MAX_MOVE_BYTES, arrival.size_bytes - done)).from_address(arrival.address + done)
@@ -199,6 +212,7 @@ class SocketLine:
             if not count:
                 raise LineLost("connection closed")
             arrival.done_bytes = done + count
+            self._await(arrival.size_bytes - arrival.done_bytes)
         except BlockingIOError:
             return arrival, False
         except LineLost:
@@ -214,6 +228,13 @@ class SocketLine:
     def arrival(self) -> Sign:
         """Return the connection, when it has something."""
         return Sign(descriptor=self._connection.fileno(), events=select.POLLIN)
+
+    def _await(self, left_bytes: int) -> None:
+        """Let `arrival` show when so many bytes are there; after the last of a message, when anything is."""
+        wanted = max(1, min(left_bytes, MAX_AWAITED_BYTES))
+        if wanted != self._awaited_bytes:
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._awaited_bytes = wanted
 
     def _some(self, most: int) -> bytes:
         data = self._connection.recv(most)

@@ -140,9 +140,9 @@ class Mailbox:
     def _linger(self, waited_s: float, letter: Letter | None) -> None:
         """Wait for something to move: for `CHECK_S` at most, without the helper for a nap.
 
-        Who waits for a letter at first only gives way; where none is waited for, looks are few.
+        Who waits for a letter and has to look for it at first only gives way; where none is waited for, looks are few.
         """
-        if letter is not None and waited_s < CROWDED_YIELD_S:
+        if letter is not None and waited_s < CROWDED_YIELD_S and not self._wakes(letter):
             os.sched_yield()
             return
         pace = AWAITED if letter is not None else UNAWAITED
@@ -160,6 +160,10 @@ class Mailbox:
             self._bells.append(bell)
             with contextlib.suppress(BlockingIOError):  # it has not been rung
                 os.eventfd_read(bell)
+
+    def _wakes(self, letter: Letter) -> bool:
+        """Return whether who waits for a letter is woken for it."""
+        return self._helper is not None and letter.peer is not None and self._lines[letter.peer].wakes
 
     def _ring(self, *, everyone: bool = False) -> None:
         """Make those who linger for what is done look anew, or all of them."""

@@ -23,7 +23,7 @@ needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper ca
 class ByHand:
     """A line on which `arrives(tag, parts)` puts a message, one part at a time."""
 
-    ended = False
+    ended, wakes = False, False
 
     def __init__(self):
         self.parts = []
@@ -326,3 +326,44 @@ def test_who_waits_for_one_message_is_not_woken_for_another(monkeypatch):
     waiter.join()
     mailbox.close()
     theirs.close()
+
+
+def connected_over_tcp():
+    """Return a line and the other end of its connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        mine, _ = server.accept()
+    mine.setblocking(False)
+    theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return SocketLine(mine), theirs
+
+
+@needs_helper
+def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_whole(monkeypatch):
+    monkeypatch.setattr(waiting, "CHECK_NS", 10**12)
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    line, theirs = connected_over_tcp()
+    mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
+    buffers = [ctypes.create_string_buffer(2000) for _ in range(2)]
+    letters = [
+        Letter(mailbox, "recv", 1, 1, Parcel(8, ctypes.addressof(buffer), len(buffer)), []) for buffer in buffers
+    ]
+    for each in letters:
+        mailbox.receive(each)
+    lingered = []
+    linger = mailbox._linger
+    monkeypatch.setattr(mailbox, "_linger", lambda *arguments: (lingered.append(arguments), linger(*arguments)))
+    waiter = threading.Thread(target=lambda: [mailbox.drive(each, None) for each in letters])
+    waiter.start()
+
+    for _ in letters:
+        theirs.sendall(HEAD.pack(8, 2000))
+        for _ in range(20):
+            time.sleep(0.002)
+            theirs.sendall(b"x" * 100)
+
+    waiter.join()
+    mailbox.close()
+    theirs.close()
+    assert [buffer.raw for buffer in buffers] == [b"x" * 2000] * 2
+    assert len(lingered) <= 8
