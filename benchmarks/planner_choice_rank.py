@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
-from meshwright.bench.collectives import fit_sizes, time_added, time_all_reduce, time_messages
+from meshwright.bench.collectives import (
+    Cost,
+    blocking_fits,
+    fit_sizes,
+    time_added,
+    time_all_reduce,
+    time_messages,
+)
 from meshwright.bench.operators import time_operators
 from meshwright.bench.together import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
@@ -168,14 +175,18 @@ class Rank:
         An all-reduce beside computation, and those of `names` for which a rank waits.
         """
         known = self._fits.setdefault(groups, [])
-        for name in ("all_reduce", *sorted(map(blocking, names))):
-            if max((fit.max_bytes for fit in known if fit.collective == name), default=0) < largest:
-                known[:] = [fit for fit in known if fit.collective != name]
+        for name, fitted in [("all_reduce", "all_reduce"), *((name, blocking(name)) for name in sorted(names))]:
+            if max((fit.max_bytes for fit in known if fit.collective == fitted), default=0) < largest:
+                known[:] = [fit for fit in known if fit.collective != fitted]
                 sizes = tuple(sizes_to_measure(largest))
-                taken = torch.tensor([_time(name, size, len(groups[0]), group) for size in sizes], dtype=torch.float64)
-                dist.all_reduce(taken)
-                times, busy = (taken / self.ranks).T.tolist()
-                known += fit_sizes(name, BACKEND, len(groups[0]), sizes, times, busy)
+                ranks = len(groups[0])
+                if name == fitted:
+                    taken = [time_all_reduce(size, CPU, rounds=ROUNDS, group=group) for size in sizes]
+                    times, busy = zip(*_mean(taken, self.ranks), strict=True)
+                    known += fit_sizes(name, BACKEND, ranks, sizes, times, busy)
+                else:
+                    costs = [_cost(name, size, ranks, group) for size in sizes]
+                    known += blocking_fits(name, BACKEND, ranks, sizes, [Cost(*c) for c in _mean(costs, self.ranks)])
         return known
 
     def _messages(self, stages: Sequence[int], cut: int, largest: int) -> list[CollectiveFit]:
@@ -189,10 +200,9 @@ class Rank:
         if max((fit.max_bytes for fit in known), default=0) < largest:
             rank, sizes = dist.get_rank(), tuple(sizes_to_measure(largest))
             peer = ends[1 - ends.index(rank)] if rank in ends else None
-            taken = torch.tensor([_time_message(size, peer) for size in sizes], dtype=torch.float64)
-            dist.all_reduce(taken)
-            times = (taken / (2 * len(everyone))).tolist()
-            known[:] = fit_sizes(blocking("send_recv"), BACKEND, len(stages), sizes, times, [1.0] * len(sizes))
+            costs = [_message_cost(size, peer) for size in sizes]
+            costs = [Cost(*cost) for cost in _mean(costs, 2 * len(everyone))]
+            known[:] = blocking_fits("send_recv", BACKEND, len(stages), sizes, costs)
         return [replace(fit, ranks=len(stages), cut=cut) for fit in known]
 
     def _from_all(self, mine: Any) -> list[Any]:
@@ -243,13 +253,15 @@ class Rank:
             yield drawn[:, :-1], drawn[:, 1:]
 
 
-def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | None) -> tuple[float, float]:
-    """Return the median seconds of a collective in this rank's group, and the share in which its cores worked.
+def _mean(found: Sequence[tuple[float, ...]], ranks: int) -> list[list[float]]:
+    """Return the mean of what each of so many ranks found; the others found zeros."""
+    total = torch.tensor(found, dtype=torch.float64)
+    dist.all_reduce(total)
+    return (total / ranks).tolist()  # type: ignore[no-any-return]
 
-    One that ranks wait for counts as what it adds to computation, all of it taken for work.
-    """
-    if name == "all_reduce":
-        return time_all_reduce(size_bytes, CPU, rounds=ROUNDS, group=group)
+
+def _cost(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | None) -> Cost:
+    """Return what a collective in this rank's group costs it."""
     part = torch.ones(max(1, size_bytes // 4 // ranks))
     whole, other = torch.ones(ranks * len(part)), torch.ones(ranks * len(part))
     calls = {
@@ -258,12 +270,10 @@ def _time(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
         "reduce_scatter": lambda: reduce_scatter_single(part, whole, group=group),
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
     }
-    return time_added(calls[name.removeprefix(blocking(""))], lambda: whole.fill_(1.0), CPU, ROUNDS), 1.0
+    return time_added(calls[name], lambda: whole.fill_(1.0), CPU, ROUNDS)
 
 
-def _time_message(size_bytes: int, peer: int | None) -> float:
-    """Return what messages to and from `peer` add to this rank's computation; nothing where there is none."""
-    if peer is None:  # it computes as the others do
-        time_added(lambda: None, lambda: None, CPU, ROUNDS)
-        return 0.0
-    return time_messages(size_bytes, peer, peer, CPU, rounds=ROUNDS)
+def _message_cost(size_bytes: int, peer: int | None) -> Cost:
+    """Return what messages to and from `peer` cost; nothing where there is none, but it computes as the others do."""
+    cost = time_messages(size_bytes, peer, peer, CPU, rounds=ROUNDS)
+    return cost if peer is not None else Cost(0.0, 0.0, 0.0, 0.0, 0.0)

@@ -83,7 +83,7 @@ class Line(Protocol):
 class SharedLine:
     """Between two ranks of one host."""
 
-    wakes = False
+    wakes: ClassVar[bool] = False
 
     def __init__(self, group: LocalGroup, peer: int) -> None:
         self._group = group
@@ -158,7 +158,7 @@ class SocketLine:
     What a slow link brings in many pieces wakes a waiter once: when the rest of a message is there, or plenty of it.
     """
 
-    wakes = True
+    wakes: ClassVar[bool] = True
 
     def __init__(self, connection: socket.socket) -> None:
         self.ended = False

@@ -19,7 +19,7 @@ from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, fit_sizes, time_all_reduce, time_blocking
+from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_sizes, time_all_reduce, time_blocking
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
@@ -109,9 +109,9 @@ def _measure(request: Request) -> Measurements:
         sizes = request.collective_bytes
         collectives = fit_sizes("all_reduce", request.backend, request.ranks, sizes, times_s, busy)
         for name in request.blocking:
-            of_ranks = zip(*(answer.blocking_s[name] for answer in answers), strict=True)
-            times_s = [statistics.mean(times) for times in of_ranks]
-            collectives += fit_sizes(blocking(name), request.backend, request.ranks, sizes, times_s, [1.0] * len(sizes))
+            of_ranks = zip(*(answer.blocking[name] for answer in answers), strict=True)
+            costs = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
+            collectives += blocking_fits(name, request.backend, request.ranks, sizes, costs)
     return Measurements(
         fingerprint="",
         operators=operators,
@@ -127,7 +127,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorTime]
     all_reduce_s: list[float]  # by size of the request
     busy_shares: list[float]  # likewise
-    blocking_s: dict[str, list[float]]  # by collective and size
+    blocking: dict[str, list[Cost]]  # by collective and size
     paces_s: list[float]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
 
@@ -146,7 +146,7 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         operators=operators,
         all_reduce_s=[time_s for time_s, _ in reduced],
         busy_shares=[share for _, share in reduced],
-        blocking_s={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
+        blocking={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
         paces_s=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )

@@ -1,14 +1,18 @@
 """Time of a collective between the ranks of the default process group, and its alpha-beta fit."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..cluster.graph import CollectiveFit
+from ..cluster.graph import CollectiveFit, blocking, on_link
+from .elsewhere import run_elsewhere
 from .sweep import exchange, make_call
 
 ROUNDS = 9
@@ -16,6 +20,8 @@ BLOCKING_ROUNDS = 5
 WARM_UP = 2
 STRETCH = 6  # calls between two looks at the clock, where it is told what they add to computation
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
+ACTION_S = 0.02  # the same of a pipeline between two messages
+LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
 
@@ -36,8 +42,33 @@ def time_all_reduce(
     return timed(call, lambda: tensor.fill_(1.0), device, rounds)
 
 
-def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> float:
-    """Return the seconds for which a collective of float32 blocks this rank between computations.
+class Cost(NamedTuple):
+    """What one call costs this rank, in seconds."""
+
+    added_s: float  # to the computation on either side of it
+    worked_s: float  # of that, its processors at work: as long as that lasts among these ranks; on a GPU all
+    in_a_row_s: float  # without computation between calls
+    in_a_row_worked_s: float
+    computed_s: float  # of computation before each call
+
+    @property
+    def blocked_s(self) -> float:
+        """Seconds for which a rank waits that has computed nothing before."""
+        return max(self.added_s, self.in_a_row_s)
+
+    @property
+    def hides(self) -> float:
+        """Share of the computation before it behind which the call was hidden."""
+        return (self.blocked_s - self.added_s) / min(self.computed_s, self.blocked_s)
+
+    @property
+    def on_link_s(self) -> float:
+        """Seconds for which messages in a row occupied their link, taken to be as busy as it can beside processors."""
+        return math.sqrt(max(LEAST_S**2, self.in_a_row_s**2 - self.in_a_row_worked_s**2))
+
+
+def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> Cost:
+    """Return what a collective of float32 costs this rank, which waits for it between computations.
 
     `size_bytes` are those of the larger of input and output. All ranks of the default group call it. Messages go round
     the ring of ranks.
@@ -50,22 +81,28 @@ def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rou
 
 
 def time_messages(
-    size_bytes: int, before: int, after: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS
-) -> float:
-    """Return the seconds that a message from rank `before` and one to `after` add to computation of this rank.
+    size_bytes: int, before: int | None, after: int | None, device: torch.device, *, rounds: int = BLOCKING_ROUNDS
+) -> Cost:
+    """Return what a message from rank `before` and one to `after` cost this rank; nothing where there is none.
 
     On a CPU the receive begins before some computation, as in a pipeline: what arrives meanwhile is handled by a core
-    that computes. A GPU's messages wait for no code of the host, and must begin together: one stream takes them in
-    turn. Ranks that neither send nor receive call `time_added` with nothing to do.
+    that computes; and between messages the code of operators runs and memory is passed through, as in its actions. A
+    GPU's messages wait for no code of the host, and must begin together: one stream takes them in turn; what the
+    smallest costs counts as work.
     """
+    if device.type == "cuda":
+        whole, start = (_time_exchange(size, before, after, device, rounds) for size in (size_bytes, 1))
+        return whole._replace(worked_s=start.added_s, in_a_row_worked_s=start.in_a_row_s)
     inbox, outgoing = (torch.ones(max(1, size_bytes // 4), device=device) for _ in range(2))
     begun: list[dist.Work | None] = []
 
     def begin() -> None:
-        begun.append(dist.irecv(inbox, before))
+        if before is not None:
+            begun.append(dist.irecv(inbox, before))
 
     def end() -> None:
-        begun.append(dist.isend(outgoing, after))
+        if after is not None:
+            begun.append(dist.isend(outgoing, after))
         for work in filter(None, begun):
             work.wait()
         begun.clear()
@@ -73,9 +110,17 @@ def time_messages(
     def fill() -> None:
         outgoing.fill_(1.0)
 
-    if device.type == "cpu":
-        return time_added(end, fill, device, rounds, begin=begin)
-    return time_added(lambda: exchange(inbox, before, outgoing, after), fill, device, rounds)
+    return time_added(end, fill, device, rounds, begin=begin, elsewhere=run_elsewhere, compute_s=ACTION_S)
+
+
+def _time_exchange(size_bytes: int, before: int | None, after: int | None, device: torch.device, rounds: int) -> Cost:
+    inbox, outgoing = (torch.ones(max(1, size_bytes // 4), device=device) for _ in range(2))
+
+    def call() -> None:
+        if before is not None and after is not None:
+            exchange(inbox, before, outgoing, after)
+
+    return time_added(call, lambda: outgoing.fill_(1.0), device, rounds)
 
 
 def timed(
@@ -114,48 +159,91 @@ def time_added(
     rounds: int,
     *,
     begin: Callable[[], object] = lambda: None,
-) -> float:
-    """Return the median seconds that a collective adds to the computation of this rank on either side of it.
+    elsewhere: Callable[[], object] = lambda: None,
+    compute_s: float = COMPUTE_S,
+) -> Cost:
+    """Return the median cost of a collective between computations of this rank.
 
     Ranks that share cores come to it one after the other, and what each has to do is done while others compute: less
-    than where all come at once; waiting for the slowest is part of it. Never less than what calls in a row take.
-    `fill` writes the input before each call, and `begin` begins what `call` ends after the computation.
+    than where all come at once; waiting for the slowest is part of it. `fill` writes the input before each call,
+    `begin` begins what `call` ends after the computation, which lasts `compute_s` and ends with `elsewhere`.
     """
     factor = torch.ones(256, 256, device=device)
-    products = _products(factor)
+    products = _products(factor, compute_s)
 
-    def stretch(products: int, *, calls: bool) -> float:
+    def stretch(products: int, *, calls: bool) -> tuple[float, float]:
+        """Return the seconds of a turn, by the clock and of this process's processors."""
         dist.barrier()
-        start = time.perf_counter()
+        start, busy_start = time.perf_counter(), time.process_time()
         for _ in range(STRETCH):
             fill()
             if calls:
                 begin()
             for _ in range(products):
                 factor @ factor
+            if products:
+                elsewhere()
             if calls:
                 call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return (time.perf_counter() - start) / STRETCH
+        return (time.perf_counter() - start) / STRETCH, (time.process_time() - busy_start) / STRETCH
 
     stretch(products, calls=True)
-    taken = [(stretch(products, calls=True), stretch(products, calls=False)) for _ in range(rounds)]
-    in_a_row = [stretch(0, calls=True) for _ in range(rounds)]
-    added_s = statistics.median(both - compute for both, compute in taken)
-    return max(added_s, statistics.median(in_a_row))
+    with_calls, without = zip(
+        *((stretch(products, calls=True), stretch(products, calls=False)) for _ in range(rounds)), strict=True
+    )
+    in_a_row_s, in_a_row_busy_s = _medians([stretch(0, calls=True) for _ in range(rounds)])
+    computed_s, computed_busy_s = _medians(without)
+    added_s, added_busy_s = _medians([(a[0] - b[0], a[1] - b[1]) for a, b in zip(with_calls, without, strict=True)])
+    if device.type == "cuda":
+        return Cost(added_s, added_s, in_a_row_s, in_a_row_s, computed_s)
+    sharing = max(1.0, computed_s / computed_busy_s)  # a second of work lasts so long
+    return Cost(
+        max(0.0, added_s),
+        max(0.0, added_busy_s * sharing),
+        in_a_row_s,
+        min(in_a_row_s, in_a_row_busy_s * sharing),
+        computed_s,
+    )
 
 
-def _products(factor: torch.Tensor) -> int:
-    """Return how many products all ranks compute in `COMPUTE_S` with all of them busy: the same number on each."""
+def _medians(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    first, second = zip(*pairs, strict=True)
+    return statistics.median(first), statistics.median(second)
+
+
+def _products(factor: torch.Tensor, compute_s: float) -> int:
+    """Return how many products all ranks compute in `compute_s` with all of them busy: the same number on each."""
+    factor @ factor  # the first takes longest
     dist.barrier()
-    count, end = 0, time.perf_counter() + COMPUTE_S
+    count, end = 0, time.perf_counter() + compute_s
     while time.perf_counter() < end:
         factor @ factor
         count += 1
     total = torch.tensor([float(count)], device=factor.device)
     dist.all_reduce(total)
     return max(1, round(float(total) / dist.get_world_size()))
+
+
+def blocking_fits(
+    collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Cost]
+) -> list[CollectiveFit]:
+    """Return the fits of a collective that ranks wait for: of messages, of their work and of their time on the link."""
+
+    def fits(name: str, times_s: Sequence[float]) -> list[CollectiveFit]:
+        return fit_sizes(name, backend, ranks, sizes_bytes, times_s, [1.0] * len(costs), [c.hides for c in costs])
+
+    if collective != "send_recv":
+        return fits(blocking(collective), [cost.blocked_s for cost in costs])
+    found = []
+    for name, times_s in (
+        (blocking(collective), [max(LEAST_S, cost.worked_s) for cost in costs]),
+        (on_link(collective), [cost.on_link_s for cost in costs]),
+    ):
+        points = tuple(zip(sizes_bytes, times_s, strict=True))
+        found += [msgspec.structs.replace(item, points=points) for item in fits(name, times_s)]
+    return found
 
 
 def fit_sizes(
@@ -165,18 +253,20 @@ def fit_sizes(
     sizes_bytes: Sequence[int],
     times_s: Sequence[float],
     busy: Sequence[float],
+    hides: Sequence[float] = (),
 ) -> list[CollectiveFit]:
     """Return one fit of the small sizes and one of the large ones, those of `SMALL_BYTES` being in both."""
     fits = []
     for small in (True, False):
         rows = [
             row
-            for row in zip(sizes_bytes, times_s, busy, strict=True)
+            for row in zip(sizes_bytes, times_s, busy, hides or [0.0] * len(busy), strict=True)
             if (row[0] <= SMALL_BYTES if small else row[0] >= SMALL_BYTES)
         ]
         if rows:
-            sizes, times, shares = zip(*rows, strict=True)
-            fits.append(fit(collective, backend, ranks, sizes, times, statistics.median(shares)))
+            sizes, times, shares, hidden = zip(*rows, strict=True)
+            found = fit(collective, backend, ranks, sizes, times, statistics.median(shares))
+            fits.append(msgspec.structs.replace(found, hides=statistics.median(hidden)))
     return fits
 
 

@@ -23,6 +23,7 @@ from ..cluster.graph import OperatorTime
 from ..workload import functional
 from ..workload.graph import Operator
 from .crowd import Crowd
+from .elsewhere import run_others
 from .resuming import time_resuming
 from .sharding import time_sharding
 
@@ -76,7 +77,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
         tensors, zero = operator.shape  # the host of a GPU runs ahead of it
         return time_sharding(tensors, zero, budget_s, crowd) if device.type == "cpu" else (0.0, 0.0)
     if operator.kind == "resuming":
-        return (time_resuming(_others, crowd) if device.type == "cpu" else 0.0), 0.0
+        return (time_resuming(run_others, crowd) if device.type == "cpu" else 0.0), 0.0
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -101,7 +102,7 @@ def _round(operator: Operator, copies: list[Copy], crowd: Crowd) -> tuple[float,
     forward_s = backward_s = 0.0
     outputs = []
     for copy in copies:
-        _others()
+        run_others()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
@@ -130,14 +131,6 @@ class _Module(nn.Module):
 
     def forward(self) -> tuple[Tensor, ...]:
         return self._forward()
-
-
-def _others() -> None:
-    """Run the code of operators of other kinds, forward and backward, on next to nothing."""
-    x, w = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
-    y = functional.swiglu(torch.cat((F.linear(functional.rms_norm(x, w[0], 1e-5), w), x), 1))
-    z = F.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None], is_causal=True)[0, 0]
-    torch.autograd.backward(functional.cross_entropy(z + F.embedding(torch.arange(4), w), torch.arange(4)))
 
 
 def _make(operator: Operator) -> Copy:

@@ -119,11 +119,17 @@ def blocking(collective: str) -> str:
     return f"blocking {collective}"
 
 
+def on_link(collective: str) -> str:
+    """Return the name of the fit of how long messages occupy their link, whatever work the ranks have with them."""
+    return f"link {collective}"
+
+
 class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Time of one collective over `ranks` ranks, fitted as alpha_s + beta_s_per_byte x bytes between `min` and `max`.
 
     `busy_share` is the share of that time during which the rank's own cores work on it, so that it cannot be hidden
-    behind computation on the same cores.
+    behind computation on the same cores. `hides` is the share of the computation before a blocking call that goes on
+    while the link is busy with it for other groups, and so hides as much of it.
     """
 
     collective: str
@@ -134,6 +140,7 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     min_bytes: int
     max_bytes: int
     busy_share: float = 0.0
+    hides: float = 0.0
     residual: float = 0.0  # largest relative error of the fit at the measured sizes
     algorithm: str = ""  # "" where the backend chose
     cut: int | None = None  # of messages between stages: those of this stage and the next; None: of any two

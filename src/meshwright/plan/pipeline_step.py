@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..cluster.graph import blocking
+from ..cluster.graph import blocking, on_link
 from ..layout import Layout, micro_batches
 from ..pipelines import (
     SLACK,
@@ -41,7 +41,7 @@ from .split_step import (
     update_operators,
     weights_sent,
 )
-from .step import LOSS_BYTES, StepInputs, Times, collective_s, find_fit, gradients_copy_s
+from .step import LOSS_BYTES, StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling
 
 FLOAT32_BYTES = 4
 
@@ -90,8 +90,9 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
                 spans.append(Span(rank, "comm", "collectives", computed, end, detail=str(action)))
             now = end
         free_s.append(now)
+    drained = max(free_s) * (1 + straggling(inputs.measured, layout.world_size, together=layout.pp))
     for rank, now in enumerate(free_s):
-        spans += _end_of_step(layout, inputs, rank, now, max(free_s), _parameters(inputs, grid, bounds)[rank])
+        spans += _end_of_step(layout, inputs, rank, now, drained, _parameters(inputs, grid, bounds)[rank])
     return Timeline(spans=tuple(spans), source="predicted")
 
 
@@ -175,29 +176,31 @@ def _kept(layer: Layer, layout: Layout) -> int:
 
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
-    """Return the pipeline's ranks and links: a message takes what it was measured to take between neighbours."""
-    size, name = activation_bytes(layout, inputs.workload), blocking("send_recv")
+    """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
+    size = activation_bytes(layout, inputs.workload)
     cuts = range(layout.pp if layout.vpp > 1 else layout.pp - 1)
     links = []
     for cut in cuts:
-        fit, least = (find_fit(inputs.measured, name, inputs.backend, layout.pp, n, cut=cut) for n in (size, 1))
-        fixed_s = min(least.alpha_s, fit.time_s(size))
-        links.append((fixed_s, (fit.time_s(size) - fixed_s) / size))
+        work_s, link_s = (
+            find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, size, cut=cut).time_s(size)
+            for name in (blocking, on_link)
+        )
+        links.append((work_s, link_s / size))
     return Target.of(grid, links=links)
 
 
 def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
-    """Return what occupies the ranks: what a message costs whatever its size, half of it at either end, is work.
+    """Return what occupies the ranks: the work of a message is half at either end, the rest of it on the link.
 
-    The rest of a message travels. Each action but the second half of a split backward begins after a wait.
+    Each action but the second half of a split backward begins after a wait.
     """
-    fixed_s = [link[0] if link else 0.0 for link in target.links]
-    more_s = [resuming_s + (a + b) / 2 for a, b in zip([0.0, *fixed_s], [*fixed_s, 0.0], strict=True)]
+    work_s = [link[0] if link else 0.0 for link in target.links]
+    more_s = [resuming_s + (a + b) / 2 for a, b in zip([0.0, *work_s], [*work_s, 0.0], strict=True)]
     return StageTimes(
         forward_s=tuple(map(sum, zip(times.forward_s, more_s, strict=True))),
         backward_s=tuple(map(sum, zip(times.backward_s, more_s, strict=True))),
         weight_s=times.weight_s,
-        transfer_s=tuple(all_s - work_s for all_s, work_s in zip(times.transfer_s, fixed_s, strict=True)),
+        transfer_s=tuple(all_s - own_s for all_s, own_s in zip(times.transfer_s, work_s, strict=True)),
     )
 
 

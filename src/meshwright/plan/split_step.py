@@ -34,7 +34,6 @@ from .step import (
     Times,
     advance,
     append_span,
-    collective_s,
     find_fit,
     gradients_copy_s,
     overlapped_backward,
@@ -98,7 +97,8 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
         rest_s += moved_s(inputs, gradients_sent(layout, root, last=False))
         rest_s += sharding_s(layout, inputs.workload, times, index)[1]
         if last and buckets:
-            now = _wait(spans, now, inputs, sum((part.activations for part in backward), ()))
+            for part in backward:
+                now = _wait(spans, now, inputs, part.activations, part.compute_s)
             rest_s += sum(part.compute_s for part in backward)
             ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
             now = overlapped_backward(spans, now, rest_s, layout, inputs, bucket_bytes, ratio, collective)
@@ -154,7 +154,7 @@ def _pass(spans: list[Span], now: float, name: str, parts: Sequence[Part], input
             share = beside.busy_share
             arrived = _wait(spans, arrived, inputs, (item,))
         now = append_span(spans, "compute", name, now, advance(now, part.compute_s, arrived, share) - now)
-        now = max(_wait(spans, now, inputs, part.activations), arrived)
+        now = max(_wait(spans, now, inputs, part.activations, part.compute_s), arrived)
         now = _wait(spans, now, inputs, part.gradients)
     return now
 
@@ -291,18 +291,24 @@ def gradients_sent(layout: Layout, parameters: int, *, last: bool) -> tuple[Tran
     return tuple(found)
 
 
-def _wait(spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
+def _wait(
+    spans: list[Span], now: float, inputs: StepInputs, sent: tuple[Transfer, ...], computed_s: float = 0.0
+) -> float:
+    """Append the collectives that a rank waits for, `computed_s` of computation being spread between them."""
     for item in sent:
         if item.ranks > 1:
-            now = append_span(spans, "comm", item.name, now, sent_s(inputs, item), size_bytes=item.size_bytes)
+            blocked_s = sent_s(inputs, item, computed_s / len(sent))
+            now = append_span(spans, "comm", item.name, now, blocked_s, size_bytes=item.size_bytes)
     return now
 
 
-def sent_s(inputs: StepInputs, item: Transfer) -> float:
-    """Return the seconds for which a collective blocks the rank; InputError if it was not measured."""
+def sent_s(inputs: StepInputs, item: Transfer, computed_s: float = 0.0) -> float:
+    """Return the seconds for which a collective blocks a rank that has computed before; InputError if not measured."""
     if item.ranks == 1:
         return 0.0
-    return collective_s(inputs.measured, blocking(item.name), inputs.backend, item.ranks, item.size_bytes)
+    fit = find_fit(inputs.measured, blocking(item.name), inputs.backend, item.ranks, item.size_bytes)
+    blocked_s = fit.time_s(item.size_bytes)
+    return blocked_s - fit.hides * min(computed_s, blocked_s)
 
 
 def moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:

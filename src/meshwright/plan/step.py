@@ -6,6 +6,7 @@ become ready, one after the other. Where communication works on the same cores a
 them, so that what is hidden still makes backward longer.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -184,9 +185,22 @@ def overlapped_backward(
     return done
 
 
-def straggling(measured: Measurements, ranks: int) -> float:
-    """Return how much longer the slowest of so many ranks takes for the same work than they do on average."""
-    return next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
+def straggling(measured: Measurements, ranks: int, *, together: int = 1) -> float:
+    """Return how much longer the slowest of so many ranks takes for the same work than they do on average.
+
+    Where so many go `together`, as those of a pipeline, each such group goes at the mean pace of its ranks, which are
+    taken for normal and independent: the largest of n lies Blom's score above the mean (Statistical Estimates and
+    Transformed Beta-Variables, 1958).
+    """
+    share = next((item.share for item in measured.straggling if item.ranks == ranks), 0.0)
+    if together == 1:
+        return share
+    return share * _largest_score(ranks // together) / (_largest_score(ranks) * math.sqrt(together))
+
+
+def _largest_score(count: int) -> float:
+    """Return how many standard deviations the largest of so many lies above their mean."""
+    return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def advance(now: float, work_s: float, comm_until: float, share: float) -> float:
