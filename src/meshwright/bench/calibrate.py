@@ -4,6 +4,7 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 """
 
 import os
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_sizes, time_all_reduce, time_blocking
+from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_sizes, time_all_reduce, time_blocking, fit_names
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
@@ -72,7 +73,7 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     operators = tuple(op for op in (PEAK, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
-    names = ("all_reduce", *map(blocking, request.blocking))
+    names = ("all_reduce", *itertools.chain.from_iterable(map(fit_names, request.blocking)))
     covered = all(
         any(f.collective == name and f.min_bytes <= size <= f.max_bytes for f in fits)
         for name in names
@@ -80,9 +81,9 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     )
     if not unique and covered:
         return None
-    sizes, waited_for = ((), ()) if covered else (request.collective_bytes, request.blocking)
+    sizes, names = ((), ()) if covered else (request.collective_bytes, request.blocking)
     return Request(
-        ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes, blocking=waited_for
+        ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes, blocking=names
     )
 
 

@@ -226,10 +226,15 @@ def _products(factor: torch.Tensor, compute_s: float) -> int:
     return max(1, round(float(total) / dist.get_world_size()))
 
 
+def fit_names(collective: str) -> tuple[str, ...]:
+    """Return the names of the fits of a collective that ranks wait for: of messages, of work and of time on the link."""
+    return (blocking(collective), on_link(collective)) if collective == "send_recv" else (blocking(collective),)
+
+
 def blocking_fits(
     collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Cost]
 ) -> list[CollectiveFit]:
-    """Return the fits of a collective that ranks wait for: of messages, of their work and of their time on the link."""
+    """Return the fits of what a collective costs ranks that wait for it, as `fit_names` names them."""
 
     def fits(name: str, times_s: Sequence[float]) -> list[CollectiveFit]:
         return fit_sizes(name, backend, ranks, sizes_bytes, times_s, [1.0] * len(costs), [c.hides for c in costs])
@@ -237,10 +242,8 @@ def blocking_fits(
     if collective != "send_recv":
         return fits(blocking(collective), [cost.blocked_s for cost in costs])
     found = []
-    for name, times_s in (
-        (blocking(collective), [max(LEAST_S, cost.worked_s) for cost in costs]),
-        (on_link(collective), [cost.on_link_s for cost in costs]),
-    ):
+    work_s, link_s = [max(LEAST_S, cost.worked_s) for cost in costs], [cost.on_link_s for cost in costs]
+    for name, times_s in zip(fit_names(collective), (work_s, link_s), strict=True):
         points = tuple(zip(sizes_bytes, times_s, strict=True))
         found += [msgspec.structs.replace(item, points=points) for item in fits(name, times_s)]
     return found

@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.bench import calibrate
-from meshwright.cluster.graph import blocking
+from meshwright.bench.collectives import fit_names
 from meshwright.cluster.local import discover_host
 from meshwright.errors import InputError
 from meshwright.layout import Layout
@@ -21,7 +21,7 @@ EVERY = (
     *(Operator(kind="sharding", shape=(6, zero)) for zero in (2, 3)),
     RESUMING,
 )
-WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter")
+WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send_recv")
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 
 
@@ -44,7 +44,7 @@ def test_every_operator_and_size_is_measured_and_kept():
     assert all(t.backward_s > 0 for t in first.operators if "sharding" in t.operator)
     assert all(t.stretch >= 1 for t in first.operators)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
-    names = {"all_reduce", *map(blocking, WAITED_FOR)}
+    names = {"all_reduce", *(name for collective in WAITED_FOR for name in fit_names(collective))}
     sizes = {(64, 2**16), (2**16, 2**18)}
     assert {(f.collective, f.min_bytes, f.max_bytes) for f in first.collectives} == {
         (name, *ends) for name in names for ends in sizes

@@ -12,41 +12,53 @@ LOOK_S = 1e-4
 
 
 class Clock:
-    """A clock that goes on by `LOOK_S` with each look at it."""
+    """Two clocks that go on with each look: that of processors by `LOOK_S`, the other `sharing` times as fast."""
 
-    def __init__(self):
-        self.now_s = 0.0
+    def __init__(self, sharing=1.0):
+        self.now_s = self.busy_s = 0.0
+        self._sharing = sharing
 
     def perf_counter(self):
-        self.now_s += LOOK_S
+        self.now_s += LOOK_S * self._sharing
         return self.now_s
 
+    def process_time(self):
+        self.busy_s += LOOK_S
+        return self.busy_s
 
-def added(rank, world_size, store, cost_s):
-    """Return what a call is told to add that costs `cost_s` on this rank, and how often its input was filled."""
+
+def cost(rank, world_size, store, cost_s, sharing):
+    """Return what a call is told to cost that takes `cost_s`, half of it work, and how often its input was filled."""
     dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
-    clock, filled = Clock(), []
+    clock, filled = Clock(sharing), []
 
     def call():
         clock.now_s += cost_s
+        clock.busy_s += cost_s / 2 / sharing
 
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(collectives, "time", clock)
-            told_s = collectives.time_added(call, lambda: filled.append(1), torch.device("cpu"), 3)
-        return told_s, len(filled)
+            told = collectives.time_added(call, lambda: filled.append(1), torch.device("cpu"), 3)
+        return told, len(filled)
     finally:
         dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("cost_s", [0.0, 0.25])
-def test_a_call_is_told_to_add_what_it_costs(rank_pool, cost_s):
-    (told_s, filled), other = rank_pool(2).run(added, cost_s)
+@pytest.mark.parametrize("sharing", [1.0, 4.0])
+def test_a_call_is_told_to_cost_what_it_does_and_to_work_as_long_as_that_lasts_among_ranks(
+    rank_pool, cost_s, sharing
+):
+    (told, filled), other = rank_pool(2).run(cost, cost_s, sharing)
 
-    assert told_s == pytest.approx(cost_s, abs=LOOK_S)
-    assert told_s > 0
+    close = {"abs": LOOK_S * sharing}
+    assert told.added_s == pytest.approx(cost_s, **close)
+    assert told.in_a_row_s == pytest.approx(cost_s, **close)
+    assert told.worked_s == pytest.approx(cost_s / 2, **close)
+    assert told.in_a_row_worked_s == pytest.approx(cost_s / 2, **close)
     assert filled == collectives.STRETCH * (1 + 3 * 3)  # a warm-up, and with, without and in a row three times
-    assert other == (told_s, filled)
+    assert other == (told, filled)
 
 
 def order(rank, world_size, store):
@@ -86,8 +98,8 @@ def messages(rank, world_size, store, cost_s):
             patch.setattr(collectives, "time", clock)
             patch.setattr(dist, "isend", slow_send)
             patch.setattr(dist, "irecv", noted_receive)
-            told_s = collectives.time_blocking("send_recv", 4096, torch.device("cpu"), rounds=2)
-        return told_s, {(peer, tensor.unique().item(), tensor.nbytes) for tensor, peer in came}
+            told = collectives.time_blocking("send_recv", 4096, torch.device("cpu"), rounds=2)
+        return told.added_s, {(peer, tensor.unique().item(), tensor.nbytes) for tensor, peer in came}
     finally:
         dist.destroy_process_group()
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from meshwright.bench.collectives import SMALL_BYTES, fit, fit_sizes
+from meshwright.bench.collectives import SMALL_BYTES, Cost, blocking_fits, fit, fit_sizes, fit_names
 
 SIZES = [64, 4096, 65536, 2**20, 2**22]
 
@@ -38,3 +38,48 @@ def test_small_and_large_messages_are_fitted_apart():
 
     assert (small.max_bytes, large.min_bytes) == (SMALL_BYTES, SMALL_BYTES)
     assert large.residual < 1e-6
+
+
+def cost(added_s, worked_s, in_a_row_s, in_a_row_worked_s):
+    return Cost(added_s, worked_s, in_a_row_s, in_a_row_worked_s, computed_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("taken", "blocked_s", "hides"),
+    [
+        (cost(5.0, 5.0, 4.0, 4.0), 5.0, 0.0),  # all of it is work, and more so after computation
+        (cost(15.0, 1.0, 20.0, 1.0), 20.0, 0.5),  # half of the computation before went on while the link was busy
+        (cost(2.0, 1.0, 8.0, 1.0), 8.0, 0.75),  # of a call shorter than that, three quarters
+        (cost(0.0, 0.0, 8.0, 1.0), 8.0, 1.0),
+    ],
+)
+def test_a_call_hides_what_it_takes_less_beside_computation(taken, blocked_s, hides):
+    assert (taken.blocked_s, taken.hides) == (blocked_s, hides)
+
+
+@pytest.mark.parametrize(("in_a_row_s", "worked_s", "link_s"), [(5.0, 3.0, 4.0), (5.0, 0.0, 5.0), (5.0, 5.0, 1e-6)])
+def test_messages_in_a_row_occupy_their_link_beside_the_processors(in_a_row_s, worked_s, link_s):
+    assert cost(9.0, 9.0, in_a_row_s, worked_s).on_link_s == pytest.approx(link_s)
+
+
+def test_messages_have_a_fit_of_their_work_and_one_of_their_time_on_the_link_exact_at_the_sizes_measured():
+    work_s = [1e-3, 3e-3, 2e-3, 9e-3, 10e-3]
+    costs = [cost(1.0, s, 5 * s, 4 * s) for s in work_s]
+
+    fits = blocking_fits("send_recv", "gloo", 2, SIZES, costs)
+
+    of_work, on_link = ([fit for fit in fits if fit.collective == name] for name in fit_names("send_recv"))
+    assert len(of_work) + len(on_link) == len(fits)
+    for size, expected_s in zip(SIZES, work_s, strict=True):
+        assert [fit.time_s(size) for fit in of_work] == pytest.approx([expected_s] * len(of_work))
+        assert [fit.time_s(size) for fit in on_link] == pytest.approx([3 * expected_s] * len(on_link))
+
+
+def test_a_collective_that_is_waited_for_has_fits_of_how_long_and_of_what_it_hides():
+    costs = [cost(1e-3, 1e-3, 2e-3, 1e-3)] * len(SIZES)
+
+    fits = blocking_fits("all_gather", "gloo", 2, SIZES, costs)
+
+    assert {(fit.collective,) for fit in fits} == {fit_names("all_gather")}
+    assert [fit.time_s(SMALL_BYTES) for fit in fits] == pytest.approx([2e-3] * 2)
+    assert [fit.hides for fit in fits] == [0.5] * 2

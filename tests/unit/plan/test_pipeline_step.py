@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
+from meshwright.cluster.graph import Straggling, blocking, on_link
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
 from meshwright.plan.pipeline_step import plan_cut, predict_pipeline_step
-from meshwright.plan.split_step import RESUMING, activation_bytes
+from meshwright.plan.split_step import RESUMING
 from meshwright.timeline import by_rank, step_parts
 from tests.unit.plan.test_split_step import ALPHA_S, inputs
 
@@ -44,31 +45,46 @@ def step_s(measured):
     return max(span.end_s for span in predict_pipeline_step(LAYOUT, given, 2**20).spans)
 
 
-def with_messages(**figures):
+def with_messages(work_s=0.0, link_s=0.0):
     """Return what is measured, with other figures of the messages between stages."""
     measured = inputs(LAYOUT, MICRO_BATCHES).measured
+    seconds = {blocking("send_recv"): work_s, on_link("send_recv"): link_s}
     fits = [
-        msgspec.structs.replace(fit, **figures) if fit.collective == "blocking send_recv" else fit
-        for fit in measured.collectives
+        msgspec.structs.replace(fit, alpha_s=seconds.get(fit.collective, fit.alpha_s)) for fit in measured.collectives
     ]
     return msgspec.structs.replace(measured, collectives=tuple(fits))
 
 
-def test_the_bytes_that_stages_send_travel_one_message_after_the_other():
+def test_what_stages_send_travels_one_message_after_the_other():
     message_s = 1.0  # longer than any computation
-    size_bytes = activation_bytes(LAYOUT, inputs(LAYOUT, MICRO_BATCHES).workload)
-    free, slow = (with_messages(alpha_s=0.0, beta_s_per_byte=s / size_bytes) for s in (0.0, message_s))
+
+    added_s = step_s(with_messages(link_s=message_s)) - step_s(with_messages())
 
     # 1F1B on two stages: forwards follow each other over the link, and the last gradient comes back alone
-    assert step_s(slow) - step_s(free) == pytest.approx((MICRO_BATCHES + 1) * message_s, rel=0.02)
+    assert added_s == pytest.approx((MICRO_BATCHES + 1) * message_s, rel=0.02)
 
 
-def test_what_a_message_costs_whatever_its_size_keeps_both_ends_busy():
+def test_the_work_of_a_message_keeps_both_ends_busy():
     message_s = 10.0  # much longer than any computation
-    free, slow = (with_messages(alpha_s=s, beta_s_per_byte=0.0) for s in (0.0, message_s))
+
+    added_s = step_s(with_messages(work_s=message_s)) - step_s(with_messages())
 
     # each rank sends or receives once in every forward and backward, and idles for one of each
-    assert step_s(slow) - step_s(free) == pytest.approx((MICRO_BATCHES + 1) * 2 * message_s / 2, rel=0.02)
+    assert added_s == pytest.approx((MICRO_BATCHES + 1) * 2 * message_s / 2, rel=0.02)
+
+
+@pytest.mark.parametrize(("text", "late"), [("dp=1,pp=2,mbs=1", 0.0), ("dp=4,pp=2,mbs=1", 0.1 * 0.52)])
+def test_the_slowest_of_several_pipelines_is_late_by_less_than_the_slowest_rank(text, late):
+    layout = Layout.parse(text)
+    given = inputs(layout, layout.dp * MICRO_BATCHES)
+    uneven = msgspec.structs.replace(given.measured, straggling=(Straggling(ranks=layout.world_size, share=0.1),))
+
+    drained = [
+        max(span.end_s for span in predict_pipeline_step(layout, each, 2**20).spans if span.name == "drain")
+        for each in (given, msgspec.structs.replace(given, measured=uneven))
+    ]
+
+    assert drained[1] / drained[0] - 1 == pytest.approx(late, abs=0.002)
 
 
 def test_every_action_of_a_pipeline_begins_after_a_wait():
@@ -84,7 +100,7 @@ def test_every_action_of_a_pipeline_begins_after_a_wait():
 
 
 def test_ranks_that_share_processors_compute_faster_while_others_wait():
-    measured = with_messages(alpha_s=0.0, beta_s_per_byte=0.0)
+    measured = with_messages()
     operators = [msgspec.structs.replace(item, stretch=2.0) for item in measured.operators]
 
     alone_s = step_s(measured)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
 from meshwright.layout import Layout
 from meshwright.plan.split_step import largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
@@ -21,13 +21,14 @@ def inputs(layout, global_batch=4):
         for op in operators_of(workload, layout)
     ]
     waited = waited_for(layout, workload)
+    alphas_s = {"all_reduce": ALPHA_S, blocking("all_reduce"): ALPHA_S, on_link("send_recv"): 0.0}
     fits = [
         CollectiveFit(
-            collective=name, backend="gloo", ranks=ranks, alpha_s=ALPHA_S / (1 if "all_reduce" in name else 2),
+            collective=name, backend="gloo", ranks=ranks, alpha_s=alphas_s.get(name, ALPHA_S / 2),
             beta_s_per_byte=0.0, min_bytes=1, max_bytes=2**30, busy_share=0.0,
         )
         for ranks in largest_bytes(layout, workload)
-        for name in ("all_reduce", *map(blocking, waited.get(ranks, ())))
+        for name in ("all_reduce", on_link("send_recv"), *map(blocking, waited.get(ranks, ())))
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
     return StepInputs(
@@ -48,6 +49,26 @@ def test_tensor_parallelism_waits_twice_a_layer_each_way_and_at_both_ends():
     layers, embedding, loss, output, norm_and_log = 3 * 4, 1, 3, 1, 2
 
     assert exposed_s("dp=1,tp=2,mbs=4") == pytest.approx((layers + embedding + loss + output + norm_and_log) * ALPHA_S)
+
+
+@pytest.mark.parametrize("alpha_s", [10.0, 1e-6])  # much longer, and shorter, than what is computed before
+def test_a_collective_hides_a_share_of_the_computation_before_it_and_of_itself_at_most(alpha_s):
+    layout = Layout.parse("dp=1,tp=2,mbs=4")
+    given = inputs(layout)
+
+    def step(hides):
+        fits = [
+            msgspec.structs.replace(fit, alpha_s=alpha_s, hides=hides) if fit.collective.startswith("block") else fit
+            for fit in given.measured.collectives
+        ]
+        measured = msgspec.structs.replace(given.measured, collectives=tuple(fits))
+        return step_parts(predict_split_step(layout, msgspec.structs.replace(given, measured=measured), 2**30).spans)
+
+    shown, hiding = step(0.0), step(0.25)
+
+    computed_s, calls = shown["forward_s"] + shown["backward_s"], 3 * 4 + 1 + 3 + 1
+    hidden_s = 0.25 * min(computed_s, calls * alpha_s)
+    assert shown["exposed_comm_s"] - hiding["exposed_comm_s"] == pytest.approx(hidden_s)
 
 
 def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer():

@@ -1,12 +1,13 @@
 """The price of a step: sums of what was measured, and communication that overlaps, contends and waits."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.step import StepInputs, Times, buckets, collective_s, predict_step
+from meshwright.plan.step import StepInputs, Times, buckets, collective_s, predict_step, straggling
 from meshwright.timeline import step_parts
 from meshwright.workload.transformer import ModelConfig, describe
 
@@ -95,6 +96,16 @@ def test_the_slowest_rank_is_waited_for():
     even, uneven = parts(2, 4), parts(2, 4, straggling=0.05)
 
     assert uneven["exposed_comm_s"] - even["exposed_comm_s"] == pytest.approx(0.05 * OPERATORS * 3e-3, rel=0.01)
+
+
+@pytest.mark.parametrize(("ranks", "together"), [(8, 2), (8, 4), (64, 8), (16, 16)])
+def test_groups_that_go_at_their_mean_pace_lag_as_much_as_draws_of_ranks_say(ranks, together):
+    paces_s = np.random.default_rng(0).normal(1.0, 0.1, (20_000, ranks))
+    groups_s = paces_s.reshape(len(paces_s), -1, together).mean(axis=2)
+    alone, of_groups = (each.max(axis=1).mean() - 1 for each in (paces_s, groups_s))
+
+    assert straggling(measured(ranks, straggling=alone), ranks) == alone
+    assert straggling(measured(ranks, straggling=alone), ranks, together=together) == pytest.approx(of_groups, abs=1e-3)
 
 
 def test_buckets_hold_all_gradients_in_backwards_order():
