@@ -3,8 +3,8 @@
 Never a layer, a step or a model: what a step costs is for the planner to predict from these.
 """
 
-import os
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling, blocking
+from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_sizes, time_all_reduce, time_blocking, fit_names
+from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_names, fit_sizes, time_all_reduce, time_blocking
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process

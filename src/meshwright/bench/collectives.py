@@ -227,7 +227,7 @@ def _products(factor: torch.Tensor, compute_s: float) -> int:
 
 
 def fit_names(collective: str) -> tuple[str, ...]:
-    """Return the names of the fits of a collective that ranks wait for: of messages, of work and of time on the link."""
+    """Return the names of the fits of a collective that ranks wait for: of messages, of their work and their link's."""
     return (blocking(collective), on_link(collective)) if collective == "send_recv" else (blocking(collective),)
 
 
@@ -235,17 +235,16 @@ def blocking_fits(
     collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Cost]
 ) -> list[CollectiveFit]:
     """Return the fits of what a collective costs ranks that wait for it, as `fit_names` names them."""
-
-    def fits(name: str, times_s: Sequence[float]) -> list[CollectiveFit]:
-        return fit_sizes(name, backend, ranks, sizes_bytes, times_s, [1.0] * len(costs), [c.hides for c in costs])
-
+    whole = [1.0] * len(costs)
     if collective != "send_recv":
-        return fits(blocking(collective), [cost.blocked_s for cost in costs])
+        times_s, hides = [cost.blocked_s for cost in costs], [cost.hides for cost in costs]
+        return fit_sizes(blocking(collective), backend, ranks, sizes_bytes, times_s, whole, hides)
     found = []
     work_s, link_s = [max(LEAST_S, cost.worked_s) for cost in costs], [cost.on_link_s for cost in costs]
     for name, times_s in zip(fit_names(collective), (work_s, link_s), strict=True):
         points = tuple(zip(sizes_bytes, times_s, strict=True))
-        found += [msgspec.structs.replace(item, points=points) for item in fits(name, times_s)]
+        fits = fit_sizes(name, backend, ranks, sizes_bytes, times_s, whole)
+        found += [msgspec.structs.replace(each, points=points) for each in fits]
     return found
 
 

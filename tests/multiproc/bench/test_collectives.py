@@ -47,9 +47,7 @@ def cost(rank, world_size, store, cost_s, sharing):
 
 @pytest.mark.parametrize("cost_s", [0.0, 0.25])
 @pytest.mark.parametrize("sharing", [1.0, 4.0])
-def test_a_call_is_told_to_cost_what_it_does_and_to_work_as_long_as_that_lasts_among_ranks(
-    rank_pool, cost_s, sharing
-):
+def test_a_call_is_told_to_cost_what_it_does_and_to_work_as_long_as_that_lasts_among_ranks(rank_pool, cost_s, sharing):
     (told, filled), other = rank_pool(2).run(cost, cost_s, sharing)
 
     close = {"abs": LOOK_S * sharing}

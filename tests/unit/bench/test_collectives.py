@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from meshwright.bench.collectives import SMALL_BYTES, Cost, blocking_fits, fit, fit_sizes, fit_names
+from meshwright.bench.collectives import SMALL_BYTES, Cost, blocking_fits, fit, fit_names, fit_sizes
 
 SIZES = [64, 4096, 65536, 2**20, 2**22]
 
