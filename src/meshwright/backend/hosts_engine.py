@@ -64,7 +64,7 @@ class HostsEngine:
         mail = TcpTransport(store, me.rank, len(members), prefix="mail", address=address, timeout_s=timeout_s)
         lines: dict[int, Line] = {
             rank: SharedLine(group, mine.index(rank)) if rank in mine else SocketLine(connection)
-            for rank, connection in mail.connections.items()  # from here on they are the mailbox's
+            for rank, connection in sorted(mail.connections.items())  # from here on they are the mailbox's
         }
         self.mailbox = Mailbox(me, members, lines, self._doubt_letters)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
