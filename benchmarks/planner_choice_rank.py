@@ -127,12 +127,9 @@ class Rank:
             wanted |= {op.key: op for op in operators_of(self._describe(layout), layout)}
         mine = time_operators(list(wanted.values()), ranks=self.ranks, threads=1, budget_s=budget_s, device=CPU)
         names = ("forward_s", "backward_s", "stretch")
-        means = torch.tensor([[getattr(item, name) for name in names] for item in mine], dtype=torch.float64)
-        dist.all_reduce(means)
-        means /= self.ranks
+        means = _mean([tuple(getattr(item, name) for name in names) for item in mine], self.ranks)
         return tuple(
-            replace(item, **dict(zip(names, found, strict=True)))
-            for item, found in zip(mine, means.tolist(), strict=True)
+            replace(item, **dict(zip(names, found, strict=True))) for item, found in zip(mine, means, strict=True)
         )
 
     def _collectives(self, layout: Layout) -> list[CollectiveFit]:
@@ -257,7 +254,8 @@ def _mean(found: Sequence[tuple[float, ...]], ranks: int) -> list[list[float]]:
     """Return the mean of what each of so many ranks found; the others found zeros."""
     total = torch.tensor(found, dtype=torch.float64)
     dist.all_reduce(total)
-    return (total / ranks).tolist()  # type: ignore[no-any-return]
+    means: list[list[float]] = (total / ranks).tolist()
+    return means
 
 
 def _cost(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | None) -> Cost:

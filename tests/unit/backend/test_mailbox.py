@@ -193,6 +193,15 @@ def test_the_mailbox_s_own_thread_hardly_looks_while_another_drives(monkeypatch)
     assert len(sleeps_s) <= 12
 
 
+def waits_for(mailbox, awaited):
+    """Return a thread that waits for a letter, in C."""
+    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
+    waiter.start()
+    while not mailbox._lingering:
+        time.sleep(0.001)
+    return waiter
+
+
 def connected():
     """Return a line and the other end of its connection."""
     mine, theirs = socket.socketpair()
@@ -252,10 +261,7 @@ def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwh
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: other[0]}, lambda *_: None)
     awaited = letter(mailbox, ctypes.create_string_buffer(4), tag=8)
     mailbox.receive(awaited)
-    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
-    waiter.start()
-    while not mailbox._lingering:
-        time.sleep(0.001)
+    waiter = waits_for(mailbox, awaited)
 
     size = 2**23  # more than a connection holds
     data = ctypes.create_string_buffer(size)
@@ -282,10 +288,7 @@ def test_who_waits_for_a_message_that_another_thread_has_moved_waits_no_longer(m
     mailbox._lock = threading.RLock()
     awaited = letter(mailbox, buffer, tag=8)
     mailbox.receive(awaited)
-    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
-    waiter.start()
-    while not mailbox._lingering:
-        time.sleep(0.001)
+    waiter = waits_for(mailbox, awaited)
 
     with mailbox._lock:  # so that this thread is the quicker one
         theirs.sendall(HEAD.pack(8, 4) + b"abcd")
@@ -310,10 +313,7 @@ def test_who_waits_for_one_message_is_not_woken_for_another(monkeypatch):
         for peer, buffer in zip((1, 2), buffers, strict=True)
     )
     mailbox.receive(awaited)
-    waiter = threading.Thread(target=mailbox.drive, args=(awaited, None))
-    waiter.start()
-    while not mailbox._lingering:
-        time.sleep(0.001)
+    waiter = waits_for(mailbox, awaited)
 
     (bell,) = mailbox._lingering
     theirs.sendall(HEAD.pack(8, 4) + b"abcd")
