@@ -7,18 +7,19 @@ each constant brings on left-out rows (minutes).
 import argparse
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import load
 from meshwright.plan.batch import Batch, batch_of
-from meshwright.plan.cost.coefficients import UNSEEN, Book, Errors, book
+from meshwright.plan.cost.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.cost.quantities import Array
 from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
 from meshwright.plan.runs import Row, read_rows
@@ -81,27 +82,54 @@ def left_out(
 ) -> Array:
     """Return the log error of each row, predicted by constants that never saw its layout cluster."""
     errors = np.zeros(len(data.rows))
-    dealt = folds(data.rows, count)
-    for fold in range(count):
-        out = dealt == fold
-        found = _fit(known, data, ~out, start=start, fixed=fixed, iterations=iterations)
-        errors[out] = np.log(predicted_s(data.batch.take(out), found.values) / data.measured_s[out])
+    for out, values in _by_fold(known, data, start, count, fixed=fixed, iterations=iterations):
+        errors[out] = np.log(predicted_s(data.batch.take(out), values) / data.measured_s[out])
     return errors
 
 
-def unseen(known: Book, data: Study, start: Array) -> Array:
-    """Return the log error of each row, its whole family left out and priced as a stack that nobody measured."""
-    errors = np.zeros(len(data.rows))
+def unseen(known: Book, data: Study, start: Array) -> tuple[Array, Array]:
+    """Return the log error of each row, its whole family left out and priced as a stack that nobody measured.
+
+    First with nothing known of the family, then on a machine that is known: the constants of its hosts and links are
+    those of the fits that saw other layout clusters on it, everything of the software is left out as before.
+    """
+    errors, on_machine = np.zeros(len(data.rows)), np.zeros(len(data.rows))
     families = np.array([row.family for row in data.rows])
     catalogue = load()
     strange = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models(), strangers=True)
     runs = {row.id: row.run for row in strange if row.run}
-    batch = batch_of([runs[row.id] for row in data.rows], catalogue, known)
+    parts = list(_by_fold(known, data, start, FOLDS))
+    machine = np.array([constant.machine for constant in known.constants.values()])
     for family in dict.fromkeys(families):
         out = families == family
         found = _fit(known, data, ~out, start=start)
-        errors[out] = np.log(predicted_s(batch.take(out), found.values) / data.measured_s[out])
-    return errors
+        theirs = [runs[row.id] for row in data.rows if row.family == family]
+        bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, family)))
+        errors[out] = np.log(predicted_s(bare, found.values) / data.measured_s[out])
+        for part, values in parts:
+            seen = np.where(machine, values, found.values)
+            on_machine[out & part] = np.log(predicted_s(equipped.take(part[out]), seen) / data.measured_s[out & part])
+    return errors, on_machine
+
+
+def _by_fold(
+    known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = (), iterations: int = REFITS
+) -> Iterator[tuple[npt.NDArray[np.bool_], Array]]:
+    """Return, for each part of the layout clusters, its rows and the constants that all other rows give."""
+    dealt = folds(data.rows, count)
+    for fold in range(count):
+        out = dealt == fold
+        yield out, _fit(known, data, ~out, start=start, fixed=fixed, iterations=iterations).values
+
+
+def _on_machine(known: Book, family: str) -> Book:
+    """Return the book in which unknown stacks run on this family's hosts and links."""
+    stack = known.stacks.get(family, GENERIC)
+    own = {r: name for r, name in stack.uses.items() if isinstance(name, str) and known.constants[name].machine}
+    strangers = {
+        name: msgspec.structs.replace(known.stacks[name], uses={**known.stacks[name].uses, **own}) for name in STRANGERS
+    }
+    return msgspec.structs.replace(known, stacks={**known.stacks, **strangers})
 
 
 def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
@@ -154,9 +182,9 @@ def run(arguments: list[str]) -> Result:
     data = study(known)
     best = fit(known, data.batch, data.measured_s, data.weights)
     out = left_out(known, data, best.values, FOLDS)
-    strange = unseen(known, data, best.values)
+    strange, on_machine = unseen(known, data, best.values)
     saved = gains(known, data, best.values) if options.gains else {}
-    rows = table(data, best.errors, out, strange)
+    rows = table(data, best.errors, out, strange, on_machine)
     sweeps = regrets(data, best.errors)
     notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps)]
     if options.write:
@@ -168,7 +196,7 @@ def run(arguments: list[str]) -> Result:
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 
 
-def table(data: Study, fitted: Array, out: Array, strange: Array) -> list[dict[str, object]]:
+def table(data: Study, fitted: Array, out: Array, strange: Array, on_machine: Array) -> list[dict[str, object]]:
     """Return the errors by family and over all dense runs, with and without the distrusted rows."""
     families = np.array(data.families)
     dense = np.array([not _experts(row) for row in data.rows])
@@ -176,7 +204,7 @@ def table(data: Study, fitted: Array, out: Array, strange: Array) -> list[dict[s
     groups += [("all dense", dense), ("all dense, trusted", dense & data.trusted)]
     rows: list[dict[str, object]] = []
     for name, members in groups:
-        a, b, c = (_share(errors[members]) for errors in (fitted, out, strange))
+        a, b, c, d = (_share(errors[members]) for errors in (fitted, out, strange, on_machine))
         kept = _share(out[members & data.trusted])
         rows.append(
             {
@@ -189,6 +217,7 @@ def table(data: Study, fitted: Array, out: Array, strange: Array) -> list[dict[s
                 "nine in ten": _percent(np.quantile(b, 0.9)),
                 "worst": _percent(b.max()),
                 "stack unseen": _percent(c.mean()),
+                "on a machine that is known": _percent(d.mean()),
             }
         )
     return rows
@@ -246,6 +275,7 @@ def _write_constants(known: Book, best: Fitted, saved: dict[str, float]) -> None
     ]
     for name, constant in _reread(known, best, saved).constants.items():
         lines += ["", f"[{name}]", f'meaning = "{constant.meaning}"', f'unit = "{constant.unit}"']
+        lines += ["machine = true"] if constant.machine else []
         numbers = ("value", "prior", "spread", "low", "high")
         lines += [f"{key} = {getattr(constant, key)!r}" for key in numbers]
         lines += [f"gain = {constant.gain:.2f}"] if constant.gain is not None else []

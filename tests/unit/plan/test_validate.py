@@ -61,7 +61,19 @@ def errors_of(published, family: str, *, experts: bool = False) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("family", "most"),
-    [("bloom", 5), ("sc21t1", 4), ("korth", 4), ("mpt", 4.5), ("dgxc", 4.5), ("titan", 7), ("fms", 8), ("bridge", 9)],
+    [
+        *(
+            ("bloom", 5),
+            ("sc21t1", 4),
+            ("korth", 4),
+            ("mpt", 4.5),
+            ("dgxc", 4.5),
+            ("titan", 7),
+            ("fms", 8),
+            ("bridge", 9),
+        ),
+        *(("vtrainm", 7.1), ("vtrains", 6)),
+    ],
 )
 def test_the_stored_constants_reproduce_the_published_runs_of_a_family(published, family, most):
     assert 100 * errors_of(published, family).mean() < most
@@ -69,6 +81,25 @@ def test_the_stored_constants_reproduce_the_published_runs_of_a_family(published
 
 def test_korthikantis_runs_are_closer_than_with_hand_set_constants(published):
     assert errors_of(published, "korth").max() < 0.08  # Calculon's worst is 8.87 %
+
+
+def test_the_layout_predicted_to_be_the_fastest_of_a_sweep_is_at_most_a_tenth_slower_than_the_fastest(published):
+    sweeps: dict[object, list[tuple[float, float, str]]] = {}
+    for row, outcome in zip(*published, strict=True):
+        if (
+            isinstance(outcome, Outcome)
+            and outcome.measured_step_time_s
+            and row.family in {"vtrainm", "vtrains", "bloom"}
+        ):
+            run = row.run
+            times = (outcome.step_time_s, outcome.measured_step_time_s, str(run.layout))
+            sweeps.setdefault((row.family, run.architecture, run.gpus, run.global_batch), []).append(times)
+
+    compared = [runs for runs in sweeps.values() if len({layout for _, _, layout in runs}) >= 4]
+    regrets = [min(runs)[1] / min(measured for _, measured, _ in runs) - 1 for runs in compared]
+    assert len(regrets) >= 10
+    assert max(regrets) < 0.10
+    assert np.mean(regrets) < 0.03
 
 
 def test_runs_with_experts_are_within_20_percent_on_average(published):

@@ -28,6 +28,7 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     spread: float = 0.5  # of the prior, as a logarithm
     unit: str = ""
     meaning: str
+    machine: bool = False  # of hosts and links, not of software: whoever has the machine can measure it
     gain: float | None = None  # points of left-out error that it saves; None where it was not measured
 
 
@@ -47,6 +48,7 @@ class Coefficients(NamedTuple):
     launch_s: Number  # least seconds that the host needs for the forward of one layer
     launch_fallback: Number  # multiplies it where the fused softmax falls back
     link: Number  # share of a GPU link's rate that a ring reaches
+    direct_links: Number  # exponent of (k-1)/(G-1), the share of it that a group of k of a node's G GPUs reaches
     in_switch: Number  # all-reduce in the switch beside a ring: 1 where the switch does not add up
     network: Number  # share of the NICs' rate
     start_s: Number  # least time of an all-reduce over eight ranks of a node
@@ -96,7 +98,6 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     sp: int = 0
     zero: int = 0
     schedule: str = "1f1b"
-    order: str = "tp-cp-dp-pp"
     assumed: tuple[str, ...] = ()
     traits: dict[str, str] = {}  # what sets a run apart: a pattern over what is written beside it
 

@@ -4,7 +4,8 @@ A ring over P ranks moves 2(P-1)/P of the bytes for an all-reduce and (P-1)/P fo
 of its slowest link: a GPU's links inside a node, or the NICs of a node shared by the rings that pass through it. With
 k ranks of an axis in a node of G, G/k rings share the NICs (each GPU belongs to one). Of a ring with m nodes under a
 leaf switch one hop in m climbs to the next level; where the links above are oversubscribed s times, the ring reaches
-m/s of the NICs' rate at most, so that near nodes cost less than far ones.
+m/s of the NICs' rate at most, so that near nodes cost less than far ones. Through a switch a group of k
+of a node's G GPUs reaches all of their links, where links join pairs of GPUs (k-1)/(G-1) of them.
 """
 
 from dataclasses import dataclass
@@ -47,10 +48,11 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span
     near = np.clip(np.floor(machine.nodes_per_leaf * machine.gpus_per_node / step), inside, ranks)
     climbs = np.where(near < ranks, np.minimum(1.0, near / inside / machine.oversubscription), 1.0)
     latency = c.network_latency_s + np.where(near < ranks, 2.0 * machine.hop_latency_s, 0.0)
+    reached = (np.maximum(inside - 1.0, 1.0) / np.maximum(machine.gpus_per_node - 1.0, 1.0)) ** c.direct_links
     return Span(
         ranks=ranks,
         inside=inside,
-        link_rate=machine.link_rate * c.link,
+        link_rate=machine.link_rate * c.link * reached,
         network_rate=np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node * inside * climbs, np.inf),
         latency_s=np.where(crosses, latency, 0.0),
         near=near,

@@ -60,8 +60,9 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     exposed_tp = comm * (1.0 - c.tp_hidden)
     floor = c.launch_s * _fallback(c, model, grid)
     floor = np.where(share > 0, share * np.maximum(floor, c.launch_moe_s * c.moe_pace) + (1.0 - share) * floor, floor)
-    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm - exposed_tp, floor)
-    backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor)
+    alone = grid.tp == 1
+    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm - exposed_tp, floor, alone)
+    backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor, alone)
     full = grid.recompute == 2
     selective = grid.recompute == 1
     products = projections[0] + network[0]
@@ -75,14 +76,17 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     return Layer(forward, backward, again)
 
 
-def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number) -> Pass:
+def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> Pass:
     """Return a pass whose kernels the host must launch: the longer of the GPU's time and the host's, smoothed.
 
     (gpu^3 + host^3)^(1/3): where both need about as long, each waits for the other in turn, small kernels for their
-    launch and launches for large kernels. The published runs of one node prefer the third power to a plain maximum.
+    launch and launches for large kernels. Ranks of a tensor-parallel group wait for one another's hosts too, at every
+    collective: powers of two there. The published runs of one node prefer both to a plain maximum.
     """
     busy = gpu_s + exposed_s
-    return Pass(np.cbrt(busy * busy * busy + floor_s * floor_s * floor_s) - exposed_s, exposed_s, hidden_s)
+    squares = busy * busy + floor_s * floor_s
+    cubes = busy * busy * busy + floor_s * floor_s * floor_s
+    return Pass(np.where(alone, np.cbrt(cubes), np.sqrt(squares)) - exposed_s, exposed_s, hidden_s)
 
 
 def _fallback(c: Coefficients, model: Model, grid: Grid) -> Number:

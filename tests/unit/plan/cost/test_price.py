@@ -10,8 +10,9 @@ from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.pipelines import in_flight as passes_in_flight
 from meshwright.plan.cost import Grid, Setting, performance, price
-from meshwright.plan.cost.coefficients import book, coefficients
+from meshwright.plan.cost.coefficients import Coefficients, book, coefficients
 from meshwright.plan.cost.collective import span
+from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.memory import in_flight
 from meshwright.plan.cost.price import machine_of
 from meshwright.plan.cost.quantities import stride
@@ -269,3 +270,24 @@ def test_stages_of_a_pipeline_that_all_send_over_a_thin_spine_send_slower():
     )
 
     assert thin > 2 * wide
+
+
+def test_some_gpus_of_a_node_reach_all_of_their_links_behind_a_switch_and_where_links_join_pairs_those_between_them():
+    switched = coefficients(book(), "", "a100-80g", "fp16")
+    direct = switched._replace(direct_links=1.0)
+
+    def rate(c: Coefficients, gpus: float) -> float:
+        return float(span(machine_of(setting()), c, gpus, 1.0).link_rate)
+
+    assert rate(switched, 2.0) == rate(switched, 8.0) == rate(direct, 8.0)
+    assert rate(direct, 4.0) == pytest.approx(rate(switched, 4.0) * 3 / 7)
+    assert rate(direct, 2.0) == pytest.approx(rate(switched, 2.0) / 7)
+
+
+def test_hosts_that_launch_no_faster_than_gpus_compute_cost_more_where_ranks_wait_for_each_other_in_every_layer():
+    def pass_s(gpu_s: float, host_s: float, *, alone: bool) -> float:
+        return float(_pass(np.float64(gpu_s), np.float64(0.0), np.float64(0.0), np.float64(host_s), alone).total_s)
+
+    assert 1.0 < pass_s(1.0, 1.0, alone=True) < pass_s(1.0, 1.0, alone=False) < 2.0
+    assert pass_s(1.0, 0.01, alone=False) == pytest.approx(1.0, rel=1e-3)
+    assert pass_s(0.01, 1.0, alone=False) == pytest.approx(1.0, rel=1e-3)
