@@ -1,8 +1,9 @@
 """All-reduce and the other collectives on one host: this backend, Gloo and MPI in one run, in turns, medians.
 
 Every rank holds all contestants at once and runs them one after the other, round after round, so that a change of the
-machine's mood meets all of them. `copy` is every rank copying the payload once in its own memory at the same time.
-Options: --ranks 2 4, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes
+machine's mood meets all of them. Where the pages of a process lie decides as much, so that all are started anew some
+times and the medians of those launches are taken. `copy` is every rank copying the payload once in its own memory at
+the same time. Options: --ranks 2 4, --launches N, --rounds N, --only all_reduce ..., --max 128MiB, --plot (writes
 docs/backend-speed.md and its pictures).
 MPI takes part where `pip install 'meshwright[mpi]'` was done.
 """
@@ -37,9 +38,11 @@ def run(arguments: list[str]) -> Result:
     options = _options(arguments)
     rows = []
     for ranks in options.ranks:
-        rows += _launch(ranks, arguments)
+        launches = [_launch(ranks, arguments) for _ in range(options.launches)]
+        rows += [_row(*same) for same in zip(*launches, strict=True)]
     notes = [
-        "times are medians in microseconds over rounds in which the contestants take turns; the slowest rank counts"
+        "times are medians in microseconds over rounds in which the contestants take turns; the slowest rank counts",
+        f"and medians over {options.launches} launches of all processes",
     ]
     if not _has_mpi():
         notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
@@ -52,6 +55,7 @@ def run(arguments: list[str]) -> Result:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks collectives")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--launches", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", nargs="+", choices=COLLECTIVES, default=list(COLLECTIVES))
     parser.add_argument("--max", type=parse_bytes, default=128 * MI)
@@ -119,7 +123,7 @@ def _rank_main() -> None:
                     a, b = torch.zeros(size_bytes // 4), torch.ones(size_bytes // 4)
                     contestants["copy"] = lambda a=a, b=b: a.copy_(b)
                 times = race(contestants, options.rounds, groups["meshwright"])
-                rows.append(_row(name, size, size_bytes, times))
+                rows.append({"collective": name, "ranks": size, "bytes": size_bytes, "times_s": times})
     if rank == 0:
         Path(options.output).write_text(json.dumps(rows))
     dist.barrier()
@@ -189,9 +193,13 @@ def race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any) 
     return {kind: statistics.median(values) for kind, values in zip(samples, table.tolist(), strict=True)}
 
 
-def _row(name: str, ranks: int, size_bytes: int, times_s: dict[str, float]) -> dict[str, Any]:
+def _row(*launches: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of one collective, rank count and size from what each launch measured of it."""
+    first = launches[0]
+    times_s = {kind: statistics.median(launch["times_s"][kind] for launch in launches) for kind in first["times_s"]}
     ours = times_s["meshwright"]
-    row: dict[str, Any] = {"collective": name, "ranks": ranks, "bytes": size_bytes, "size": format_bytes(size_bytes)}
+    row: dict[str, Any] = {key: first[key] for key in ("collective", "ranks", "bytes")}
+    row["size"] = format_bytes(first["bytes"])
     for kind in CONTESTANTS:
         row[f"{kind}_us"] = round(times_s[kind] * 1e6, 2) if kind in times_s else None
     for kind in ("gloo", "mpi"):

@@ -2,7 +2,8 @@
 
 All three are in the same processes and take turns step by step, so that a change of the machine's mood meets all of
 them. `empty hook` is DDP with a communication hook that returns the bucket as it is: what DDP costs by itself.
-Options: --ranks N (default 2), --rounds N (default 25).
+The processes are started anew some times, since where their pages lie decides too.
+Options: --ranks N (default 2), --launches N (default 5), --rounds N (default 25).
 """
 
 import argparse
@@ -23,12 +24,16 @@ def run(arguments: list[str]) -> Result:
 
     parser = argparse.ArgumentParser(prog="benchmarks ddp")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--launches", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args(arguments)
     queue = multiprocessing.get_context("spawn").SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_rank, (options.ranks, options.rounds, folder, queue), nprocs=options.ranks)
-        samples: dict[str, list[float]] = queue.get()
+    samples: dict[str, list[float]] = {}
+    for _ in range(options.launches):
+        with tempfile.TemporaryDirectory() as folder:
+            multiprocessing.spawn(_rank, (options.ranks, options.rounds, folder, queue), nprocs=options.ranks)
+        for name, times in queue.get().items():
+            samples.setdefault(name, []).extend(times)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     rows = [
         {
@@ -42,7 +47,7 @@ def run(arguments: list[str]) -> Result:
     ]
     notes = [
         f"{options.ranks} ranks, {LAYERS} x Linear({WIDTH}), batch {BATCH}, SGD, one thread a rank, freed memory kept",
-        f"medians of {options.rounds} rounds in turns",
+        f"medians of {options.launches} launches of {options.rounds} rounds in turns",
     ]
     return Result("DDP step", rows, notes)
 

@@ -7,7 +7,7 @@ each constant brings on left-out rows (minutes).
 import argparse
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
 LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
 EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
 SWEEP_LAYOUTS = 4
+
+Part = tuple[npt.NDArray[np.bool_], Array]  # which rows it is, and the constants that the other rows give
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,26 @@ def study(known: Book) -> Study:
     )
 
 
-def left_out(
+def by_fold(
     known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = (), iterations: int = REFITS
-) -> Array:
+) -> list[Part]:
+    """Return, for each part of the layout clusters, its rows and the constants that all other rows give."""
+    dealt = folds(data.rows, count)
+    return [
+        (out, _fit(known, data, ~out, start=start, fixed=fixed, iterations=iterations).values)
+        for out in (dealt == fold for fold in range(count))
+    ]
+
+
+def left_out(data: Study, parts: Sequence[Part]) -> Array:
     """Return the log error of each row, predicted by constants that never saw its layout cluster."""
     errors = np.zeros(len(data.rows))
-    for out, values in _by_fold(known, data, start, count, fixed=fixed, iterations=iterations):
+    for out, values in parts:
         errors[out] = np.log(predicted_s(data.batch.take(out), values) / data.measured_s[out])
     return errors
 
 
-def unseen(known: Book, data: Study, start: Array) -> tuple[Array, Array]:
+def unseen(known: Book, data: Study, start: Array, parts: Sequence[Part]) -> tuple[Array, Array]:
     """Return the log error of each row, its whole family left out and priced as a stack that nobody measured.
 
     First with nothing known of the family, then on a machine that is known: the constants of its hosts and links are
@@ -98,7 +109,6 @@ def unseen(known: Book, data: Study, start: Array) -> tuple[Array, Array]:
     catalogue = load()
     strange = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models(), strangers=True)
     runs = {row.id: row.run for row in strange if row.run}
-    parts = list(_by_fold(known, data, start, FOLDS))
     machine = np.array([constant.machine for constant in known.constants.values()])
     for family in dict.fromkeys(families):
         out = families == family
@@ -110,16 +120,6 @@ def unseen(known: Book, data: Study, start: Array) -> tuple[Array, Array]:
             seen = np.where(machine, values, found.values)
             on_machine[out & part] = np.log(predicted_s(equipped.take(part[out]), seen) / data.measured_s[out & part])
     return errors, on_machine
-
-
-def _by_fold(
-    known: Book, data: Study, start: Array, count: int, *, fixed: Sequence[str] = (), iterations: int = REFITS
-) -> Iterator[tuple[npt.NDArray[np.bool_], Array]]:
-    """Return, for each part of the layout clusters, its rows and the constants that all other rows give."""
-    dealt = folds(data.rows, count)
-    for fold in range(count):
-        out = dealt == fold
-        yield out, _fit(known, data, ~out, start=start, fixed=fixed, iterations=iterations).values
 
 
 def _on_machine(known: Book, family: str) -> Book:
@@ -135,10 +135,10 @@ def _on_machine(known: Book, family: str) -> Book:
 def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
     """Return, for each constant, the points of left-out error that it saves beside its prior."""
     dense = np.array([not _experts(row) for row in data.rows])
-    base = left_out(known, data, start, GAIN_FOLDS, iterations=GAIN_REFITS)
+    base = left_out(data, by_fold(known, data, start, GAIN_FOLDS, iterations=GAIN_REFITS))
     found = {}
     for name in known.names:
-        errors = left_out(known, data, start, GAIN_FOLDS, fixed=[name], iterations=GAIN_REFITS)
+        errors = left_out(data, by_fold(known, data, start, GAIN_FOLDS, fixed=[name], iterations=GAIN_REFITS))
         rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606"} else ~dense
         touched = rows & data.trusted & _uses(known, data, name)
         found[name] = 100.0 * float(_share(errors[touched]).mean() - _share(base[touched]).mean())
@@ -181,8 +181,9 @@ def run(arguments: list[str]) -> Result:
     known = book()
     data = study(known)
     best = fit(known, data.batch, data.measured_s, data.weights)
-    out = left_out(known, data, best.values, FOLDS)
-    strange, on_machine = unseen(known, data, best.values)
+    parts = by_fold(known, data, best.values, FOLDS)
+    out = left_out(data, parts)
+    strange, on_machine = unseen(known, data, best.values, parts)
     saved = gains(known, data, best.values) if options.gains else {}
     rows = table(data, best.errors, out, strange, on_machine)
     sweeps = regrets(data, best.errors)

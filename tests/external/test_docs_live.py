@@ -166,8 +166,8 @@ def test_the_faults_of_the_documentation_strike_a_running_cluster(folder):
 # by benchmark: options with which it takes seconds and still goes through all that it does
 SMALLEST = {
     "algorithms": "--ranks 2 --sizes 4096 --seconds 0.01",
-    "collectives": "--ranks 2 --rounds 1 --only broadcast --max 4KiB",
-    "ddp": "--rounds 1",
+    "collectives": "--ranks 2 --launches 1 --rounds 1 --only broadcast --max 4KiB",
+    "ddp": "--launches 1 --rounds 1",
     "emulate_rates": "100Mbps",
     "filling": "--size 1MiB --blocks 1",
     "fits": "--tables p4de_2n",
