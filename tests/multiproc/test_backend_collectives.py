@@ -11,7 +11,7 @@ import torch.distributed as dist
 import meshwright  # noqa: F401  (registers the backend)
 import meshwright.backend.group as group_module
 from meshwright.backend import helper as helper_module
-from meshwright.backend import local_move
+from meshwright.backend import local, local_move, waiting
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [
@@ -159,11 +159,35 @@ def streamed_moves(rank, world_size, store):
 
 def every_call_tries_both_fillings(rank, world_size, store, function):
     """Run a function with all sizes, small as they are, treated as those where it matters how slots are filled."""
-    before, helper_module.FILLING_BYTES = helper_module.FILLING_BYTES, 0
+    before, helper_module.FILLING_BYTES = helper_module.FILLING_BYTES, 1
     try:
         return function(rank, world_size, store, "1")
     finally:
         helper_module.FILLING_BYTES = before
+
+
+def every_read_is_claimed_or_none(rank, world_size, store, function, claim_bytes):
+    """Run a function with slots claimed up to so many bytes, whatever the processor."""
+    before, local.claim_bytes = local.claim_bytes, lambda library: claim_bytes
+    try:
+        return function(rank, world_size, store, "mixed")
+    finally:
+        local.claim_bytes = before
+
+
+def every_wait_is_interrupted(rank, world_size, store, function):
+    """Run a function with the C helper coming back to Python from every wait in which the others are not there yet."""
+    impatient = {"HELPER_SPINS": 0, "HELPER_YIELD_S": 0.0, "CROWDED_YIELD_S": 0.0}
+    before = {name: getattr(waiting, name) for name in impatient}, local.CHECK_NS
+    for name, value in impatient.items():
+        setattr(waiting, name, value)
+    local.CHECK_NS = 0
+    try:
+        return function(rank, world_size, store, "1")
+    finally:
+        local.CHECK_NS = before[1]
+        for name, value in before[0].items():
+            setattr(waiting, name, value)
 
 
 def odd_tensors(rank, world_size, store):
@@ -283,6 +307,19 @@ def test_moves_past_the_caches_put_every_byte_in_its_place(rank_pool, world_size
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_slots_filled_past_the_caches_and_through_them_hold_the_same(rank_pool, world_size, function):
     assert rank_pool(world_size).run(every_call_tries_both_fillings, function) == [[]] * world_size
+
+
+@pytest.mark.parametrize("claim_bytes", [0, 2**20])
+@pytest.mark.parametrize("function", [reductions_of_every_type, moves_of_every_size])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_slots_whose_readers_write_to_them_hold_the_same(rank_pool, world_size, function, claim_bytes):
+    assert rank_pool(world_size).run(every_read_is_claimed_or_none, function, claim_bytes) == [[]] * world_size
+
+
+@pytest.mark.parametrize("function", [reductions_of_every_type, moves_of_every_size])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_collective_that_is_interrupted_at_every_wait_goes_on_where_it_was(rank_pool, world_size, function):
+    assert rank_pool(world_size).run(every_wait_is_interrupted, function) == [[]] * world_size
 
 
 def sums_of_random_numbers(rank, world_size, store, helper):

@@ -5,6 +5,7 @@ name made of everything that the result depends on.
 """
 
 import ctypes
+import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,24 +23,43 @@ if TYPE_CHECKING:
 SOURCE, BF16 = Path(__file__).with_name("helper.c"), Path(__file__).with_name("bf16.h")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
+COLLECTIVES = (
+    "mw_all_reduce_whole",
+    "mw_all_reduce_pieces",
+    "mw_all_gather",
+    "mw_reduce_scatter",
+    "mw_broadcast",
+    "mw_all_to_all",
+)
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
+CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
 
 
 class GroupState(ctypes.Structure):
     """The struct Group of helper.c."""
 
     _fields_ = (
+        ("sequence", ctypes.c_uint64),
+        ("turn", ctypes.c_int64),
+        ("free_at", ctypes.c_uint64 * 2),
+        ("seen", ctypes.c_uint64),
+        ("given", ctypes.c_int64 * 4),
+        ("chunk", ctypes.c_int64),
+        ("phase", ctypes.c_int64),
+        ("sources", ctypes.c_void_p),
+        ("targets", ctypes.c_void_p),
+        ("sent", ctypes.c_void_p),
+        ("received", ctypes.c_void_p),
         ("counters", ctypes.c_void_p),
         ("slots", ctypes.c_void_p),
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
+        ("claim_bytes", ctypes.c_int64),
         ("rank", ctypes.c_int64),
         ("size", ctypes.c_int64),
         ("spins", ctypes.c_int64),
         ("yield_ns", ctypes.c_int64),
         ("patience_ns", ctypes.c_int64),
-        ("chunk", ctypes.c_int64),
-        ("phase", ctypes.c_int64),
         ("awaited_rank", ctypes.c_uint64),
         ("awaited_number", ctypes.c_uint64),
         ("streams", ctypes.c_int64),
@@ -48,9 +68,19 @@ class GroupState(ctypes.Structure):
     )
 
 
+# Writing the start of that struct in one go costs a fifth of what ctypes takes to hand over as many arguments.
+_put = struct.Struct("9q").pack_into  # all before `chunk`
+_steps = struct.Struct("5q").unpack_from  # all before `given`
+
+
 def load_helper() -> ctypes.CDLL | None:
     """Return the helper, built if need be; None where it is switched off or cannot be built."""
     return load_compiled(SOURCE, FLAGS, (BF16,), _declare)
+
+
+def claim_bytes(library: ctypes.CDLL) -> int:
+    """Return up to how many bytes a lone reader of a slot claims what it has read, on this processor."""
+    return CLAIM_BYTES if library.mw_claims() else 0
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -61,14 +91,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.mw_sum.restype = None
     library.mw_stream.argtypes = (pointer, pointer, i64)
     library.mw_stream.restype = None
-    steps = (u64, i64, u64, u64, u64)  # sequence, turn, free_at of both slots, seen
-    for function in (library.mw_all_reduce_whole, library.mw_all_reduce_pieces):
-        function.argtypes = (pointer, pointer, i64, i64, *steps)
-    step = (u64, i64, u64, u64)  # number, turn, free_at, seen
-    library.mw_all_gather.argtypes = (pointer, pointer, pointer, pointer, i64, i64, *steps)
-    library.mw_broadcast.argtypes = (pointer, pointer, i64, i64, *step)
-    library.mw_all_to_all.argtypes = (pointer, pointer, pointer, pointer, pointer, i64, i64, *step)
-    library.mw_reduce_scatter.argtypes = (pointer, pointer, pointer, pointer, i64, i64, i64, *steps)
+    for name in COLLECTIVES:
+        getattr(library, name).argtypes = (pointer,)
 
 
 class Native:
@@ -82,27 +106,29 @@ class Native:
         self.pieces = library.mw_all_reduce_pieces
         self.stream = library.mw_stream
         self._fillings = Fillings()
-        self._addresses: Any = ctypes.c_void_p * state.size
-        self._sizes: Any = ctypes.c_int64 * state.size
+        self._sources, self._targets, self._sent, self._received = tables = [
+            (ctypes.c_int64 * state.size)() for _ in range(4)
+        ]
+        state.sources, state.targets, state.sent, state.received = map(ctypes.addressof, tables)
+        self._write = struct.Struct(f"{state.size}q").pack_into
 
     def all_reduce(self, group: "LocalGroup", address: int, count: int, kind: Reduction, *, pieces: bool) -> None:
         """Sum `count` elements at `address` over all ranks, in place, by the same steps as the Python code."""
         function = self.pieces if pieces else self.whole
-        chunks = -(-count // (group.slot_bytes // kind.item_bytes))
-        size_bytes = count * kind.item_bytes
-        self._take(group, function, (address, count, kind.native), size_bytes, chunks, 2 if pieces else 1)
+        self._call(group, function, count * kind.item_bytes, address, count, kind.native)
 
     def all_gather(
         self, group: "LocalGroup", source: int, targets: Sequence[int], sizes_bytes: Sequence[int], *, streams: bool
     ) -> None:
         """Copy from every rank to all; `streams`: past the caches."""
+        self._write(self._targets, 0, *targets)
+        self._write(self._received, 0, *sizes_bytes)
         most = max(sizes_bytes)
-        arguments = (source, self._addresses(*targets), self._sizes(*sizes_bytes), most, streams)
-        self._take(group, self._library.mw_all_gather, arguments, most, -(-most // group.slot_bytes))
+        self._call(group, self._library.mw_all_gather, most, source, most, streams)
 
-    def broadcast(self, group: "LocalGroup", address: int, size_bytes: int, root: int) -> None:
-        """Copy what fits into a slot from the root to all."""
-        self._step(group, self._library.mw_broadcast, (address, size_bytes, root))
+    def broadcast(self, group: "LocalGroup", address: int, size_bytes: int, root: int, *, streams: bool) -> None:
+        """Copy from the root to all; `streams`: past the caches."""
+        self._call(group, self._library.mw_broadcast, 0, address, size_bytes, root, streams)
 
     def all_to_all(
         self,
@@ -116,11 +142,12 @@ class Native:
         steps: int,
     ) -> int:
         """Do the first step of an all-to-all; return how many steps it takes."""
-        out = (self._addresses(*sources), self._sizes(*sent_bytes))
-        back = (self._addresses(*targets), self._sizes(*received_bytes))
-        group.seen = self._step(group, self._library.mw_all_to_all, (*out, *back, block_bytes, steps))
-        needed, self._state.chunk = self._state.chunk, 0
-        return int(needed)
+        self._write(self._sources, 0, *sources)
+        self._write(self._sent, 0, *sent_bytes)
+        self._write(self._targets, 0, *targets)
+        self._write(self._received, 0, *received_bytes)
+        self._call(group, self._library.mw_all_to_all, sum(sent_bytes), block_bytes, steps)
+        return int(self._state.given[2])
 
     def reduce_scatter(
         self,
@@ -133,56 +160,46 @@ class Native:
         block_bytes: int,
     ) -> None:
         """Sum block i of all ranks into rank i's target."""
+        self._write(self._sources, 0, *sources)
+        self._write(self._sent, 0, *counts)
         most = max(counts)
-        arguments = (self._addresses(*sources), target, self._sizes(*counts), most, kind.native, block_bytes)
-        chunks = -(-most // (block_bytes // kind.item_bytes))
-        self._take(group, self._library.mw_reduce_scatter, arguments, most * kind.item_bytes, chunks)
+        filled_bytes = most * kind.item_bytes
+        self._call(group, self._library.mw_reduce_scatter, filled_bytes, target, most, kind.native, block_bytes)
 
-    def _take(
+    def _call(
         self,
         group: "LocalGroup",
         function: Any,
-        arguments: tuple[Any, ...],
-        size_bytes: int,
-        chunks: int,
-        steps_each: int = 1,
+        filled_bytes: int,
+        first: int,
+        second: int,
+        third: int | None = 0,
+        fourth: int = 0,
     ) -> None:
-        """Do a whole collective in C: `chunks` slots full, in so many steps each."""
-        arguments += (group.sequence, group.turn, *group.free, group.seen)
-        if size_bytes < FILLING_BYTES:
-            if not function(self._pointer, *arguments):
-                self._insist(group, function, arguments)
-        else:
-            self._fill(group, function, arguments, size_bytes)
-        group.sequence = group.seen = group.sequence + chunks * steps_each
-        group.turn ^= chunks & 1
-        group.free[group.turn] = group.sequence + 1
-        if chunks > 1:
-            group.free[group.turn ^ 1] = group.sequence + 1 - steps_each
+        """Do a collective in C, from where the group's steps are; `filled_bytes` are what it fills slots with, if it
+        does that in one of two ways.
+        """
+        state, free = self._state, group.free
+        _put(state, 0, group.sequence, group.turn, free[0], free[1], group.seen, first, second, third, fourth)
+        if filled_bytes >= FILLING_BYTES:
+            self._fill(group, function, filled_bytes)
+        elif not function(self._pointer):
+            self._insist(group, function)
+        group.sequence, group.turn, free[0], free[1], group.seen = _steps(state)
 
-    def _fill(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...], size_bytes: int) -> None:
+    def _fill(self, group: "LocalGroup", function: Any, size_bytes: int) -> None:
         """Call a function in the way of filling slots that costs less, and note what it cost this thread."""
         state, filling = self._state, self._fillings.of(function.__name__, size_bytes)
         state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0
         start_ns = time.thread_time_ns()
         try:
-            if not function(self._pointer, *arguments):
-                self._insist(group, function, arguments)
+            if not function(self._pointer):
+                self._insist(group, function)
         finally:
             state.streams = state.clocked = 0
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)
 
-    def _step(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...]) -> int:
-        """Take one step in C and return its number."""
-        turn, number = group.turn ^ 1, group.sequence + 1
-        arguments += (number, turn, group.free[turn], group.seen)
-        if not function(self._pointer, *arguments):
-            self._insist(group, function, arguments)
-        group.turn, group.sequence = turn, number
-        group.free[turn] = number + 1
-        return number
-
-    def _insist(self, group: "LocalGroup", function: Any, arguments: tuple[Any, ...]) -> None:
+    def _insist(self, group: "LocalGroup", function: Any) -> None:
         """Go on with an interrupted call, with looks at the other ranks in between."""
         state, since = self._state, time.monotonic() - CHECK_S
         awaited = (state.awaited_rank, state.awaited_number)
@@ -193,7 +210,7 @@ class Native:
                 if (state.awaited_rank, state.awaited_number) != awaited:
                     awaited, since = (state.awaited_rank, state.awaited_number), now - CHECK_S
                 group.check(awaited[0] * LINE, awaited[1], now - since)
-                if function(self._pointer, *arguments):
+                if function(self._pointer):
                     return
         except BaseException:
             state.chunk = state.phase = 0

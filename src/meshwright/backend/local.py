@@ -16,7 +16,7 @@ import numpy as np
 
 from .failures import CollectiveError, RankFailure
 from .flight import FlightRecord, forget, remember, write_flights
-from .helper import MAX_RANKS, GroupState, Native, load_helper
+from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .hosts import KeyValueStore, Member
 from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
@@ -90,6 +90,7 @@ class LocalGroup:
                 slots=self.base + memory.common_bytes,
                 slot_bytes=self.slot_bytes,
                 own_bytes=memory.own_bytes,
+                claim_bytes=claim_bytes(helper),
                 rank=self.rank,
                 size=self.size,
                 spins=self.patience.helper_spins,

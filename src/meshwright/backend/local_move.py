@@ -21,10 +21,9 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
     The root is at most as many chunks ahead of the slowest reader as there are slots.
     """
     chunk = group.slot_bytes
-    if group.native is not None and 0 < size_bytes <= chunk:
-        group.native.broadcast(group, address, size_bytes, root)
+    if group.native is not None:
+        group.native.broadcast(group, address, size_bytes, root, streams=size_bytes >= STREAM_BYTES)
         return
-    copy = _copy_of(group, size_bytes)
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
@@ -35,7 +34,7 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
             turn = group.skip()
             number = group.post()
             group.wait(root, number)
-            copy(address + start, group.slot_address[root][turn], length)
+            memmove(address + start, group.slot_address[root][turn], length)
         group.free[turn] = number + 1
 
 
