@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> Result:
 def _blocks(rank: int, world_size: int, store: Any, size_bytes: int, blocks: int) -> list[tuple[float, list[float]]]:
     """Return of each block when it began and what its calls took, the ways in turns."""
     prepare_process(1)
-    filling.EVERY = 2  # every call is a trial
+    filling.EVERY, filling.EVERY_BYTES = 2, 0  # every call is a trial
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
     tensor = torch.zeros(size_bytes // 4)
     begun, found = time.perf_counter(), []

@@ -8,7 +8,8 @@ processors. So both ways are tried again and again, at the same calls on all ran
 
 from collections import deque
 
-EVERY = 24  # calls of a kind; the first two of them try either way
+EVERY = 24  # calls of a kind at least; the first two of them try either way
+EVERY_BYTES = 256 * 1024 * 1024  # of a kind at least, since processors move by the clock and not by calls
 FIRST = 6  # calls that only try
 KEPT = 3  # trials of each way that are remembered; the quickest of them counts, so that a disturbed one does not
 
@@ -16,27 +17,29 @@ KEPT = 3  # trials of each way that are remembered; the quickest of them counts,
 class Filling:
     """The two ways for one kind of call."""
 
-    def __init__(self, like: "Filling | None" = None) -> None:
-        """Start with trials, or with the way that another kind found better."""
+    def __init__(self, like: "Filling | None" = None, every: int = EVERY) -> None:
+        """Start with trials, or with the way that another kind found better; try again at every so many calls."""
+        self._every = every
         self.streams: bool = like is not None and like.streams  # the better way
         self._calls = 0 if like is None else FIRST
         self._costs: tuple[deque[float], deque[float]] = (deque(maxlen=KEPT), deque(maxlen=KEPT))
 
     def next(self) -> bool:
         """Return whether the next call is to fill slots past the caches."""
-        return bool(self._calls & 1) if self._tries else self.streams
+        return bool(self._calls & 1) if self.tries else self.streams
 
     def note(self, cost: float) -> None:
         """Note what the call cost, per byte; on all ranks after every call."""
-        if self._tries:
+        if self.tries:
             self._costs[self._calls & 1].append(cost)
             through, past = self._costs
             self.streams = bool(past) and min(past) < min(through)
         self._calls += 1
 
     @property
-    def _tries(self) -> bool:
-        return self._calls < FIRST or self._calls % EVERY < len(self._costs)
+    def tries(self) -> bool:
+        """Whether the next call finds out what its way costs."""
+        return self._calls < FIRST or self._calls % self._every < len(self._costs)
 
 
 class Fillings:
@@ -52,5 +55,6 @@ class Fillings:
         found = sizes.get(power)
         if found is None:
             nearest = min(sizes, key=lambda known: abs(known - power), default=None)
-            found = sizes[power] = Filling(None if nearest is None else sizes[nearest])
+            every = max(EVERY, EVERY_BYTES >> power)
+            found = sizes[power] = Filling(None if nearest is None else sizes[nearest], every)
         return found

@@ -190,13 +190,18 @@ class Native:
     def _fill(self, group: "LocalGroup", function: Any, size_bytes: int) -> None:
         """Call a function in the way of filling slots that costs less, and note what it cost this thread."""
         state, filling = self._state, self._fillings.of(function.__name__, size_bytes)
-        state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0
+        state.streams, state.clocked, state.waited_ns = filling.next(), filling.tries, 0
+        claim_bytes = state.claim_bytes
+        if state.streams:
+            state.claim_bytes = 0  # what is filled next does not come out of a cache
+        elif claim_bytes and filling.tries:
+            state.claim_bytes = group.slot_bytes  # so that going through the caches is never very slow
         start_ns = time.thread_time_ns()
         try:
             if not function(self._pointer):
                 self._insist(group, function)
         finally:
-            state.streams = state.clocked = 0
+            state.streams, state.clocked, state.claim_bytes = 0, 0, claim_bytes
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)
 
     def _insist(self, group: "LocalGroup", function: Any) -> None:

@@ -1,6 +1,6 @@
 """Slots are filled in the way that costs less, and every rank tries the other at the same calls."""
 
-from meshwright.backend.filling import EVERY, FIRST, Filling, Fillings
+from meshwright.backend.filling import EVERY, EVERY_BYTES, FIRST, Filling, Fillings
 
 THROUGH, PAST = False, True
 
@@ -50,6 +50,15 @@ def test_ranks_that_measured_otherwise_try_at_the_same_calls():
 
     for start in range(0, 3 * EVERY, EVERY):
         assert first[start : start + 2] == second[start : start + 2] == [THROUGH, PAST]
+
+
+def test_small_calls_are_tried_after_as_many_bytes_as_large_ones():
+    filling = Fillings().of("all_reduce", 2**20)
+    every = EVERY_BYTES // 2**21  # of the sizes up to twice as large
+
+    ways = calls(filling, 3 * every, lambda way: 1.0 + way)
+
+    assert [call for call, way in enumerate(ways) if way == PAST] == [1, 3, 5, every + 1, 2 * every + 1]
 
 
 def test_sizes_within_a_power_of_two_share_what_is_known():
