@@ -85,14 +85,14 @@ class SealedStore(_Store):  # type: ignore[misc]
         self._clones.append(other)
         return other
 
-    def close(self) -> None:
-        """Leave; ends the store where this process hosts it."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """Leave; where this process hosts the store, end it once the others have left, or after `patience_s`."""
         _OPEN.discard(self)
         for clone in self._clones:
             clone.close()
         self._break()
         if self.server is not None:
-            self.server.close()
+            self.server.close(patience_s)
 
     deleteKey, getNumKeys = delete_key, num_keys  # the names under which torch's C++ looks for them
 

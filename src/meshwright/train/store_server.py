@@ -10,6 +10,7 @@ the server answers with its seal. Then requests and replies, each 4 bytes of len
 import contextlib
 import hashlib
 import hmac
+import math
 import secrets
 import selectors
 import socket
@@ -108,6 +109,7 @@ class StoreServer:
         self._guests: dict[Guest, None] = {}
         self._strangers: dict[Guest, None] = {}  # the oldest first
         self._wake, self._woken = socket.socketpair()
+        self._end_s = math.inf  # of the monotonic clock: guests that are still there then are let go
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
@@ -115,17 +117,18 @@ class StoreServer:
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """End the store; who waits for it gets an error."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """End the store once its guests have left, or after `patience_s`: who waits for it then gets an error."""
+        self._end_s = time.monotonic() + patience_s
         self._wake.close()
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
+        while self._end_s == math.inf or (self._guests and time.monotonic() < self._end_s):
             for key, events in self._selector.select(self._patience_s()):
                 if key.fileobj is self._woken:
-                    return self._end()
-                if key.fileobj is self._listener:
+                    self._selector.unregister(self._woken)
+                elif key.fileobj is self._listener:
                     self._let_in()
                 else:
                     self._turn_to(key.data, events)
@@ -133,10 +136,11 @@ class StoreServer:
             for guest in [guest for guest in self._guests if guest.waits and guest.deadline_s <= now_s]:
                 guest.waits = None
                 self._reply(guest, Reply(late=True))
+        self._end()
 
     def _patience_s(self) -> float | None:
-        ends_s = [guest.deadline_s for guest in self._guests if guest.waits]
-        return max(min(ends_s) - time.monotonic(), 0.0) if ends_s else None
+        end_s = min([self._end_s, *(guest.deadline_s for guest in self._guests if guest.waits)])
+        return None if end_s == math.inf else max(end_s - time.monotonic(), 0.0)
 
     def _end(self) -> None:
         for guest in [*self._guests, *self._strangers]:

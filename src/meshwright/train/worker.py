@@ -54,6 +54,7 @@ WARM_UP_STEPS = 5  # of a run are not measured
 START_S = 60.0  # the least that ranks wait for each other to start
 SAVE_PATIENCE_S = 1.0  # for the checkpoint under way when another rank has died
 GRACE_S = 20.0  # for a rank to save after the launcher has died
+FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, who is to blame that it leaves
 
 
 class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,13 +104,14 @@ def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     prepare_process(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if here.world_size > 1:
-        _join(backend, config, folder, device, here)
+    store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
     try:
         yield Member(here, device)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+        if isinstance(store, SealedStore):
+            store.close(FAREWELL_S)
 
 
 def _bind(here: Place) -> None:
@@ -153,8 +155,11 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
     return asked
 
 
-def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.device, here: Place) -> None:
-    """Meet the other ranks; rank 0 hosts the store on the interface of MASTER_ADDR, unless torchrun's agent does."""
+def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.device, here: Place) -> dist.Store:
+    """Meet the other ranks and return the job's store.
+
+    Rank 0 hosts it on the interface of MASTER_ADDR, unless torchrun's agent does.
+    """
     timeout_s = config.launch.timeout_s
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0"))
     store: dist.Store
@@ -177,6 +182,7 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         group.set_timeout(timedelta(seconds=timeout_s))
     else:
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
+    return store
 
 
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:

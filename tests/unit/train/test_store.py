@@ -182,6 +182,32 @@ def test_who_waits_for_a_store_that_ends_is_told(store, another):
     assert "lost the job's store" in said[0]
 
 
+def test_a_store_that_ends_with_patience_answers_those_who_are_still_there_until_they_leave(store, another):
+    other = another(store)
+    store.set("key", "value")
+    ending = threading.Thread(target=store.close, args=(60.0,))
+    ending.start()
+
+    time.sleep(0.05)
+    late = another(store)
+    assert late.get("key") == other.get("key") == b"value"
+
+    assert ending.is_alive()
+    other.close()
+    late.close()
+    ending.join(5)
+    assert not ending.is_alive()
+
+
+def test_a_store_that_ends_does_not_wait_longer_than_it_has_patience_for_those_who_stay(store, another):
+    other = another(store)
+
+    store.close(0.2)
+
+    with pytest.raises(dist.DistNetworkError, match="lost"):
+        other.get("key")
+
+
 def test_a_value_larger_than_what_one_send_carries_arrives_whole(store, another):
     value = os.urandom(5_000_000)
 

@@ -1,0 +1,57 @@
+"""The ranks of a job that have met: whom they name when one of them dies, however late they hear of it."""
+
+import multiprocessing
+import os
+import socket
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from meshwright.backend.failures import RankFailure
+from meshwright.layout import Layout
+from meshwright.train.worker import joined
+from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+
+RANKS, DEAD, LATE_S = 3, 2, 1.5
+
+
+def meet_and_fail(rank, port, config, folder, pipe):
+    """Be a rank on a host of its own: the last one dies, rank 0 waits for that one, rank 1 later for rank 0."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MESHWRIGHT_HOST": f"host{rank}"}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    try:
+        with joined(config, folder):
+            dist.barrier()
+            if rank == DEAD:
+                os._exit(1)
+            time.sleep(LATE_S * rank)
+            dist.recv(torch.ones(10), DEAD if rank == 0 else 0)
+    except RankFailure as error:
+        pipe.send(error.rank)
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def test_a_rank_that_hears_late_of_a_death_does_not_blame_the_rank_that_hosted_the_store(tmp_path, port):
+    job = small_job(write_corpus(tmp_path))
+    folder = write_run(tmp_path / "run", job, Layout(dp=RANKS))
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = zip(*(context.Pipe(duplex=False) for _ in range(RANKS)), strict=True)
+    ranks = [
+        context.Process(target=meet_and_fail, args=(rank, port, job, folder, theirs[rank]), daemon=True)
+        for rank in range(RANKS)
+    ]
+    for process in ranks:
+        process.start()
+
+    named = [pipe.recv() if pipe.poll(40) else None for pipe in ours[:DEAD]]
+
+    assert named == [DEAD, DEAD]
+    for process in ranks:
+        process.join()
