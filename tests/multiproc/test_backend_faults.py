@@ -148,6 +148,27 @@ def test_a_rank_of_a_sub_group_is_named_as_the_job_counts_it_and_every_group_is_
     assert sorted(pair["arrivals"]) == ["2", "3"]
 
 
+def break_a_grid(rank, world_size, victim, what):
+    """Wait in rows and columns of a grid of 2 x 2: rank 2 for 3 in their row, 1 for 3 and 0 for 2 in their columns."""
+    groups = [dist.new_group(ranks, timeout=timedelta(seconds=3)) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    dist.barrier()
+    if rank == victim and what == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == victim:
+        signal.pause()
+    dist.all_reduce(torch.ones(1000), group=groups[{0: 2, 1: 3, 2: 1}[rank]])
+
+
+@pytest.mark.parametrize("per_host", [None, 2, 1])
+@pytest.mark.parametrize("what", ["dies", "stalls"])
+def test_who_waits_for_a_rank_that_gave_up_in_another_group_learns_because_of_whom(tmp_path, what, per_host):
+    answers = launch(break_a_grid, 4, tmp_path, 3, what, silent=3, per_host=per_host)
+
+    for kind, message, _ in answers[:3]:
+        assert kind == "RankFailure"
+        assert re.fullmatch(r"rank 3 \(host \w+, pid \d+\) [^()]*(\([^()]*\))?, in all_reduce #1 of 3.91 KiB", message)
+
+
 def test_a_rank_that_left_is_named(tmp_path):
     answers = launch(leave, 2, tmp_path, 1, silent=1)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from . import local_move, local_reduce
-from .failures import CollectiveError, RankFailure
+from .failures import CollectiveError, Culprit, RankFailure
 from .flight import FlightRecord
 from .hosts import KeyValueStore, Member
 from .lines import SharedLine
@@ -81,15 +81,8 @@ class Engine(Protocol):
 class LocalEngine:
     """All ranks on one host: everything goes through shared memory."""
 
-    def __init__(
-        self,
-        store: KeyValueStore,
-        members: Sequence[Member],
-        me: Member,
-        timeout_s: float,
-        everyone: Sequence[Member] | None = None,
-    ) -> None:
-        group = self.group = LocalGroup(store, members, me, timeout_s, everyone)
+    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+        group = self.group = LocalGroup(store, members, me, timeout_s)
         self.members = group.members
         self.flight = group.flight
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
@@ -134,8 +127,8 @@ class LocalEngine:
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""
-        me = self.group.members[self.group.rank]
-        self.group.give_up(CollectiveError(f"{me} {reason}"), me.rank, reason)
+        culprit = Culprit.of(self.group.members[self.group.rank], reason)
+        self.group.give_up(CollectiveError(str(culprit)), culprit)
 
     def close(self) -> None:
         """Leave the group."""

@@ -1,10 +1,29 @@
 """What a collective raises when a rank dies, stalls, leaves or disagrees: one family, always naming the rank."""
 
+from typing import NamedTuple
+
 from torch.distributed import DistBackendError
 
 from ..errors import MeshwrightError
 from ..units import format_bytes
 from .hosts import Member
+
+
+class Culprit(NamedTuple):
+    """The rank that is to blame, as the job counts, and what it did."""
+
+    rank: int
+    host: str
+    pid: int
+    deed: str
+
+    @classmethod
+    def of(cls, member: Member, deed: str) -> "Culprit":
+        """Return a member of a group as the one to blame."""
+        return cls(member.world_rank, member.host, member.pid, deed)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (host {self.host}, pid {self.pid}) {self.deed}"
 
 
 class CollectiveError(MeshwrightError, DistBackendError):
@@ -14,15 +33,14 @@ class CollectiveError(MeshwrightError, DistBackendError):
 class RankFailure(CollectiveError):
     """A rank died, left or did not arrive in time."""
 
-    def __init__(self, culprit: Member, what: str, *, operation: str, sequence: int, size_bytes: int) -> None:
+    def __init__(self, culprit: Culprit, *, operation: str, sequence: int, size_bytes: int) -> None:
         self.culprit = culprit
-        self.what = f"{culprit} {what}"
-        self.rank = culprit.world_rank
+        self.rank = culprit.rank
         self.host = culprit.host
         self.operation = operation
         self.sequence = sequence
         self.size_bytes = size_bytes
-        super().__init__(f"{self.what}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
+        super().__init__(f"{culprit}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
 
 
 class Mismatch(CollectiveError):

@@ -1,71 +1,30 @@
-"""Who is to blame where ranks of several hosts wait for each other: what each has left word of in the store.
+"""Who is to blame where ranks of several hosts wait for each other: what each has left word of in the group's store.
 
-A rank that waits in vain may wait for one that waits in vain itself. So each writes down for whom it waits, and follows
-what the others wrote: the one at the end, who wrote nothing, is to blame. The store may be beyond a cable that is out,
-and a request to it may never come back, so every request has a thread of its own and an end, and none follows one that
-is overdue.
+The store may be beyond a cable that is out, and a request to it may never come back, so every request has a thread of
+its own and an end, and none follows one that is overdue, whichever group asks.
 """
 
 import contextlib
-import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
-BLAME_KEY, WAITS_KEY = "blame", "waits"
+from .failures import Culprit
+from .hosts import Member
+from .words import OURS, Voice, Word, word_in
+
+BLAME_KEY, WORD_KEY = "blame", "word"
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
-WORD_S = 2.0  # for a rank to write for whom it waits itself: its patience began with its own last byte
-LOOK_S = 0.02
 
 
-class Hearsay:
-    """What the ranks of one group leave word of, as one of them reads it."""
+class Requests:
+    """The requests of one process to its store, each on a thread of its own."""
 
-    def __init__(self, store: Any, rank: int) -> None:
-        self._store = store
-        self._rank = rank
+    def __init__(self) -> None:
         self._overdue: threading.Thread | None = None  # with a request that has not come back in time
 
-    def culprit(self, suspect: int, what: str, *, lost: bool) -> tuple[int, str]:
-        """Return the rank that is to blame and what it did, where `suspect` is late, or its connection is `lost`."""
-        blamed = self._within(self._blamed)
-        if blamed is not None or lost:
-            return blamed or (suspect, what)
-        if self._within(lambda: self._store.set(f"{WAITS_KEY}/{self._rank}", str(suspect)) or True) is None:
-            return suspect, what  # the store is out of reach
-        return self._follow(suspect, what)
-
-    def tell(self, rank: int, what: str) -> None:
-        """Leave word of who is to blame, unless somebody has."""
-        self._within(lambda: self._blamed() or self._store.set(BLAME_KEY, json.dumps([rank, what])))
-
-    def _blamed(self) -> tuple[int, str] | None:
-        if not self._store.check([BLAME_KEY]):
-            return None
-        rank, what = json.loads(self._store.get(BLAME_KEY))
-        return int(rank), str(what)
-
-    def _follow(self, suspect: int, what: str) -> tuple[int, str]:
-        """Return the first rank of the chain of those who wait that does not wait itself; `suspect` in a circle."""
-        seen, rank, end = {self._rank}, suspect, time.monotonic() + WORD_S
-        while rank not in seen:
-            following = self._within(lambda rank=rank: self._waits_for(rank))  # type: ignore[misc]
-            if following is not None:
-                seen.add(rank)
-                rank, end = following, time.monotonic() + WORD_S
-            elif time.monotonic() > end:
-                break
-            else:
-                time.sleep(LOOK_S)
-        return self._within(self._blamed) or (suspect if rank in seen else rank, what)
-
-    def _waits_for(self, rank: int) -> int | None:
-        key = f"{WAITS_KEY}/{rank}"
-        return int(self._store.get(key)) if self._store.check([key]) else None
-
-    def _within(self, request: Callable[[], Any]) -> Any:
-        """Return what a request to the store returns, None where it fails, or where it or one before it is overdue."""
+    def within(self, request: Callable[[], Any]) -> Any:
+        """Return what a request returns, None where it fails, or where it or one before it is overdue."""
         if self._overdue is not None and self._overdue.is_alive():
             return None
         answers: list[Any] = []
@@ -80,3 +39,52 @@ class Hearsay:
         if asking.is_alive():
             self._overdue = asking
         return answers[0] if answers else None
+
+
+_REQUESTS = Requests()
+
+
+class Hearsay:
+    """What the ranks of one group leave word of, as one of them reads it; a board, on which it leaves its own."""
+
+    def __init__(self, store: Any, me: Member, voice: Voice = OURS, requests: Requests = _REQUESTS) -> None:
+        self._store = store
+        self._me = me
+        self._voice = voice
+        self._within = requests.within
+        self._is_final = False
+        self._writing = threading.Lock()
+        voice.join(self)
+
+    def culprit(self, rank: int, suspect: Culprit, *, lost: bool) -> Culprit:
+        """Return who is to blame where `suspect`, `rank` of this group, is late, or its connection is `lost`."""
+        if not lost:
+            return self._voice.follow(suspect, self._me.world_rank, lambda: self._word_of(rank))
+        word = self._word_of(rank)
+        return word.culprit if word is not None else suspect
+
+    def tell(self, culprit: Culprit) -> None:
+        """Leave word for the whole group of who is to blame, unless somebody has."""
+        line = Word(culprit, final=True).line()
+        self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
+
+    def leave_word(self, word: Word) -> None:
+        """Leave this rank's word, unless its final one is there."""
+        with self._writing:
+            if not self._is_final:
+                self._is_final = word.final
+                self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
+
+    def close(self) -> None:
+        """Leave no more words."""
+        self._voice.part(self)
+
+    def _word_of(self, rank: int) -> Word | None:
+        """Return the word of the whole group, or else that of a rank."""
+
+        def read() -> Word | None:
+            key = next((key for key in (BLAME_KEY, f"{WORD_KEY}/{rank}") if self._store.check([key])), None)
+            return word_in(self._store.get(key).decode()) if key is not None else None
+
+        found: Word | None = self._within(read)
+        return found

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .engine import LocalEngine
-from .failures import CollectiveError, RankFailure
+from .failures import CollectiveError, Culprit, RankFailure
 from .hosts import Member, hosts_of
 from .hosts_network import HostsNetwork, as_tensor
 from .lines import Line, SharedLine, SocketLine
@@ -54,7 +54,7 @@ class HostsEngine:
         self._hosts = hosts_of(members)
         mine = next(ranks for ranks in self._hosts if me.rank in ranks)
         self._place = mine.index(me.rank)
-        self._local = LocalEngine(store, [members[rank] for rank in mine], me, timeout_s, members)
+        self._local = LocalEngine(store, [members[rank] for rank in mine], me, timeout_s)
         self.flight = self._local.flight
         group = self._local.group
         self.network = HostsNetwork(
@@ -273,7 +273,7 @@ class HostsEngine:
             near, waited_s or 0.0, group.timeout_s, call, lambda place: arrived(group.members[place].rank)
         )
         if error is not None:
-            self.network.tell(error.culprit.rank, str(error))
+            self.network.tell(error.culprit)
         return error
 
     @property
@@ -284,12 +284,12 @@ class HostsEngine:
     def stopped(self, error: BaseException) -> None:
         """Tell the other hosts of an error that this host's shared memory told of."""
         if isinstance(error, RankFailure):
-            self.network.tell(error.culprit.rank, error.what)
+            self.network.tell(error.culprit)
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""
         self._local.give_up(reason)
-        self.network.tell(self._me.rank, reason)
+        self.network.tell(Culprit.of(self._me, reason))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..collectives import algorithms
 from .choice import Links, choose, price_s, still_serves
 from .executor import Executor
-from .failures import RankFailure
+from .failures import Culprit, RankFailure
 from .hearsay import Hearsay
 from .hosts import Member
 from .links import LinkCache, Watch, measure
@@ -66,7 +66,7 @@ class HostsNetwork:
         self.columns = min(len(ranks) for ranks in hosts)
         self._hosts, self._local = hosts, local
         self._me = local.members[local.rank]
-        self._hearsay = Hearsay(store, self._me.rank)
+        self._hearsay = Hearsay(store, self._me)
         place = local.rank
         self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
         self.transport = TcpTransport(
@@ -170,19 +170,20 @@ class HostsNetwork:
     def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> RankFailure:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
-        what = "died or left (its connection is closed)" if lost else "did not arrive in time"
-        rank, what = self._hearsay.culprit(peer.rank, what, lost=lost)
-        error = self._local.failure(self.members[rank], what, call)
-        self.tell(rank, what)
+        suspect = Culprit.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
+        culprit = self._hearsay.culprit(peer.rank, suspect, lost=lost)
+        error = self._local.failure(culprit, call)
+        self.tell(culprit)
         return error
 
-    def tell(self, rank: int, what: str) -> None:
+    def tell(self, culprit: Culprit) -> None:
         """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
-        self._hearsay.tell(rank, what)
+        self._hearsay.tell(culprit)
         self.transport.close()
 
     def close(self) -> None:
         """Close the connections."""
+        self._hearsay.close()
         self.transport.close()
 
 

@@ -7,14 +7,14 @@ A slot last read in step q is free for its owner when every counter has reached 
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
 """
 
-import struct
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .failures import CollectiveError, RankFailure
+from .failures import CollectiveError, Culprit, RankFailure
 from .flight import FlightRecord, forget, remember, write_flights
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .hosts import KeyValueStore, Member
@@ -22,11 +22,12 @@ from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
 from .segment import share_segment
 from .waiting import CHECK_NS, Lives, Patience, make_fence
+from .words import OURS, Word, word_in
 
 STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
+WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while it writes
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
-_TEXT = struct.Struct(f"q{TEXT_BYTES - 8}s")  # the rank that is to blame, and the message
 
 
 class LocalGroup:
@@ -35,16 +36,8 @@ class LocalGroup:
     `rank` and `size` count within the host; `members` are in that order.
     """
 
-    def __init__(
-        self,
-        store: KeyValueStore,
-        members: Sequence[Member],
-        me: Member,
-        timeout_s: float,
-        everyone: Sequence[Member] | None = None,
-    ) -> None:
+    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
         self.members = tuple(members)
-        self._everyone = tuple(everyone or members)  # members of other hosts too, who may be to blame
         self.size = len(members)
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
@@ -100,8 +93,10 @@ class LocalGroup:
             self.native = Native(helper, state)
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
         self._typed: dict[Reduction, list[list[Block]]] = {}
+        self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE
         remember(self)
+        OURS.join(self)
 
     # ---- the steps
 
@@ -190,40 +185,38 @@ class LocalGroup:
         counters = self.counters
         for peer in self.peers:
             if counters[peer * LINE + STATE] == BROKEN:
-                blamed, text = _TEXT.unpack_from(self.buffer, self.memory.text_at(peer))
-                return self.failure(self.member(blamed), text.rstrip(b"\0").decode(errors="replace"), call)
+                return self.failure(self._blamed(peer, "gave up"), call)
         for peer in late:
             if self._lives.ended(peer) and not arrived(peer):
-                return self.failure(self.members[peer], "died", call)
+                return self.failure(self._blamed(peer, "died"), call)
             if self.has_left(peer) and not arrived(peer):
-                return self.failure(self.members[peer], "has left the group", call)
+                return self.failure(self._blamed(peer, "has left the group"), call)
         if waited_s > limit_s and late:
             last = min(late, key=lambda peer: counters[peer * LINE])
-            return self.failure(self.members[last], f"did not arrive within {limit_s:g} s", call)
+            culprit = Culprit.of(self.members[last], f"did not arrive within {limit_s:g} s")
+            if OURS.has_several_boards:  # it may wait itself, for a rank that is not in this group
+                culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last))
+            return self.failure(culprit, call)
         return None
 
     def has_left(self, peer: int) -> bool:
         """Return whether a rank has left the group."""
         return bool(self.counters[peer * LINE + STATE] == LEFT)
 
-    def member(self, rank: int) -> Member:
-        """Return the member with a rank of the whole group, or this one."""
-        return next((member for member in self._everyone if member.rank == rank), self.members[self.rank])
-
-    def failure(self, culprit: Member, what: str, call: tuple[str, int, int]) -> RankFailure:
-        """Give up and return the error: what a rank did, and the name, number and bytes of the call that failed."""
+    def failure(self, culprit: Culprit, call: tuple[str, int, int]) -> RankFailure:
+        """Give up and return the error: who is to blame, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
-        error = RankFailure(culprit, what, operation=name, sequence=sequence, size_bytes=size_bytes)
-        self.give_up(error, culprit.rank, what)
+        error = RankFailure(culprit, operation=name, sequence=sequence, size_bytes=size_bytes)
+        self.give_up(error, culprit)
         return error
 
-    def give_up(self, error: CollectiveError, blamed: int, what: str) -> None:
-        """Mark this group as broken, here and for the ranks that wait for this one."""
+    def give_up(self, error: CollectiveError, culprit: Culprit) -> None:
+        """Mark this group as broken, here and for the ranks that wait for this one; leave word in all others."""
         self.broken = error
         if self.counters[self.mine + STATE] == ACTIVE:
-            text = what.encode()[: TEXT_BYTES - 8]
-            _TEXT.pack_into(self.buffer, self.memory.text_at(self.rank), blamed, text)
+            self.leave_word(Word(culprit, final=True))
             self.counters[self.mine + STATE] = BROKEN
+        OURS.say(culprit, final=True)
         self.flight.reason = str(error)
         write_flights()
 
@@ -232,9 +225,42 @@ class LocalGroup:
         return {member.world_rank: int(self.counters[i * LINE]) for i, member in enumerate(self.members)}
 
     def given_up(self) -> set[int]:
-        """Return the ranks of this host that have marked this group as broken."""
-        states = {member.world_rank: self.counters[i * LINE + STATE] for i, member in enumerate(self.members)}
-        return {rank for rank, state in states.items() if state == BROKEN}
+        """Return the ranks of this host that have given up, in this group or another."""
+        words = {member.world_rank: self._word_of(i) for i, member in enumerate(self.members)}
+        return {rank for rank, word in words.items() if word is not None and word.final}
+
+    def leave_word(self, word: Word) -> None:
+        """Leave this rank's word for the others of the group, unless its final one is there."""
+        with self._writing:
+            before = self._word_of(self.rank)
+            if before is not None and before.final:
+                return
+            start, line = self.memory.text_at(self.rank), word.line().encode()[:TEXT_BYTES]
+            self._count_words()
+            self.buffer[start : start + TEXT_BYTES] = line.ljust(TEXT_BYTES, b"\0")
+            self._count_words()
+
+    def _count_words(self) -> None:
+        """Say that this rank begins or ends to leave word: after all that it wrote before, before all that follows."""
+        if self.fence is not None:
+            self.fence()
+        self.counters[self.mine + WORDS] += 1
+        if self.fence is not None:
+            self.fence()
+
+    def _word_of(self, peer: int) -> Word | None:
+        """Return the word that a rank has left, None where there is none, or it is just being written."""
+        at, start = peer * LINE + WORDS, self.memory.text_at(peer)
+        times = self.counters[at]
+        line = bytes(self.buffer[start : start + TEXT_BYTES])
+        if not times or times % 2 or self.counters[at] != times:
+            return None
+        return word_in(line.rstrip(b"\0").decode(errors="replace"))
+
+    def _blamed(self, peer: int, deed: str) -> Culprit:
+        """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself."""
+        word = self._word_of(peer)
+        return word.culprit if word is not None else Culprit.of(self.members[peer], deed)
 
     def leave(self) -> None:
         """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""
@@ -242,3 +268,4 @@ class LocalGroup:
             self.counters[self.mine + STATE] = LEFT
         self._lives.close()
         forget(self)
+        OURS.part(self)
