@@ -329,17 +329,28 @@ class Mailbox:
         with self._lock:
             now = time.monotonic()
             for letter in self._open():
-                late = [letter.peer] if letter.peer is not None else list(self._lines)
-                staying = [peer for peer in late if not self._lines[peer].ended]
-                error = self._doubt(
-                    staying or late,
-                    now - letter.started_s if staying else None,
-                    (letter.name, letter.number, letter.parcel.size_bytes),
-                    lambda peer: self._progress(),
-                )
+                error = None if letter.done else self._why_in_vain(letter, now - letter.started_s)
                 if error is not None:
                     self._drop(error)
                     return
+
+    def _why_in_vain(self, letter: Letter, waited_s: float) -> CollectiveError | None:
+        """Return why a letter will never be done, if so; reads what the ranks that have gone left behind."""
+
+        def arrived(peer: int) -> bool:
+            self._progress()
+            return letter.done or peer not in self._awaited(letter)
+
+        awaited = self._awaited(letter)
+        gone = all(self._lines[peer].ended for peer in awaited)
+        call = (letter.name, letter.number, letter.parcel.size_bytes)
+        return self._doubt(awaited, None if gone else waited_s, call, arrived)
+
+    def _awaited(self, letter: Letter) -> list[int]:
+        """Return the ranks that a letter waits for: of any, those from which something may still come, if there are."""
+        if letter.peer is not None:
+            return [letter.peer]
+        return [peer for peer, line in self._lines.items() if not line.ended] or list(self._lines)
 
     def _open(self) -> list[Letter]:
         letters = [*self._waiting, *(letter for letters in self._sending.values() for letter in letters)]

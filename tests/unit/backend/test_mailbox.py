@@ -10,6 +10,7 @@ import pytest
 
 from meshwright.backend import mailbox as mailbox_module
 from meshwright.backend import waiting
+from meshwright.backend.failures import CollectiveError
 from meshwright.backend.helper import load_helper
 from meshwright.backend.hosts import Member
 from meshwright.backend.lines import HEAD, Early, SocketLine
@@ -81,6 +82,73 @@ def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
     assert mine.raw == b"abcd"
     assert wanted.source_rank() == 1
     assert not never.done
+    mailbox.close()
+
+
+class Leaving(ByHand):
+    """A line whose other end may leave, with messages still to be read."""
+
+    left = False
+
+    @property
+    def ended(self):
+        return self.left and not self.parts
+
+
+def from_two_ranks_that_may_leave():
+    """Return a mailbox that gives up where a rank that is waited for has left, and its lines."""
+    lines = {1: Leaving(), 2: Leaving()}
+
+    def doubt(late, waited_s, call, arrived):
+        left = [peer for peer in late if lines[peer].left and not arrived(peer)]
+        return CollectiveError(f"rank {left[0]} has left") if left else None
+
+    return Mailbox(MEMBERS[0], MEMBERS, lines, doubt), lines
+
+
+@pytest.mark.parametrize("peers", [(None, None), (1, 2)], ids=["any", "each"])
+def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, peers):
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    mailbox, lines = from_two_ranks_that_may_leave()
+    buffers = [ctypes.create_string_buffer(4) for _ in peers]
+    letters = [
+        Letter(mailbox, "recv", 1, peer, Parcel(8, ctypes.addressof(buffer), 4), [])
+        for peer, buffer in zip(peers, buffers, strict=True)
+    ]
+    mailbox.receive(letters[0])
+    if peers[1] is not None:
+        mailbox.receive(letters[1])
+    for peer, line in lines.items():
+        line.arrives(8, 4, b"abcd" if peer == 1 else b"efgh")
+        line.left = True
+
+    mailbox._look()
+    if peers[1] is None:
+        mailbox.receive(letters[1])
+
+    assert mailbox.broken is None
+    assert [buffer.raw for buffer in buffers] == [b"abcd", b"efgh"]
+    mailbox.close()
+
+
+def test_a_message_from_any_rank_may_still_come_when_another_leaves_while_it_is_looked_for(monkeypatch):
+    monkeypatch.setattr(Mailbox, "_run", lambda _: None)
+    mailbox, lines = from_two_ranks_that_may_leave()
+    doubt = mailbox._doubt
+
+    def leaves_before(*arguments):
+        lines[1].left = True
+        return doubt(*arguments)
+
+    mailbox._doubt = leaves_before
+    buffer = ctypes.create_string_buffer(4)
+    mailbox.receive(letter(mailbox, buffer, tag=8))
+    mailbox._look()
+    lines[2].arrives(8, 4, b"abcd")
+    mailbox.push()
+
+    assert mailbox.broken is None
+    assert buffer.raw == b"abcd"
     mailbox.close()
 
 
