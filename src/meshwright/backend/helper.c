@@ -22,6 +22,7 @@
 
 enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
+enum { SPREAD_WAITS = 64 }; /* how often a rank looks where the others run */
 
 typedef struct {
     /* Of every call: where the steps are, by the rules of local.py, and what it was given. Python writes both before, and
@@ -45,6 +46,8 @@ typedef struct {
     int64_t streams;   /* whether slots are filled past the caches */
     int64_t clocked;   /* whether to find out the next */
     int64_t waited_ns; /* of this thread's processor time, spent on waiting */
+    int64_t place;     /* where a rank says, in its line of counters, which processor it runs on; 0: it does not say */
+    int64_t waits;     /* that did not end at once, in a group that says */
 } Group;
 
 static inline void pause_cpu(void) {
@@ -106,9 +109,46 @@ int mw_wait_any(const uint64_t *const *counters, const uint64_t *targets, int64_
     }
 }
 
+/* Return how many ranks said last that they run on a processor. */
+static int64_t ranks_on(const Group *g, uint64_t processor) {
+    int64_t n = 0;
+    for (int64_t r = 0; r < g->size; r++)
+        n += __atomic_load_n(g->counters + r * LINE + g->place, __ATOMIC_RELAXED) == processor + 1;
+    return n;
+}
+
+/* Move this thread to the allowed processor with the fewest ranks, if `here` has at least two more. */
+static void move_from(const Group *g, uint64_t here) {
+    cpu_set_t allowed, there;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return; /* more processors than such a set holds */
+    int64_t fewest = ranks_on(g, here) - 1;
+    uint64_t to = here;
+    for (uint64_t i = 0; i < CPU_SETSIZE; i++) {
+        int64_t n = CPU_ISSET(i, &allowed) ? ranks_on(g, i) : fewest;
+        if (n < fewest) fewest = n, to = i;
+    }
+    if (to == here) return;
+    CPU_ZERO(&there);
+    CPU_SET(to, &there);
+    sched_setaffinity(0, sizeof there, &there);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+/* Say which processor this rank runs on, and now and then make sure that not too many run on the same: the kernel takes
+ * tasks that give way all the time for too short of rest to be moved (docs/backend.md). Of those on one, the last moves. */
+static void spread(Group *g) {
+    uint64_t *mine = g->counters + g->rank * LINE + g->place, here = (uint64_t)sched_getcpu();
+    if (*mine != here + 1) __atomic_store_n(mine, here + 1, __ATOMIC_RELAXED);
+    if (++g->waits % SPREAD_WAITS) return;
+    for (int64_t r = g->rank + 1; r < g->size; r++)
+        if (__atomic_load_n(g->counters + r * LINE + g->place, __ATOMIC_RELAXED) == here + 1) return;
+    move_from(g, here);
+}
+
 static int wait_rank(Group *g, int64_t rank, uint64_t target) {
     const uint64_t *counter = g->counters + rank * LINE;
     if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
+    if (g->place) spread(g);
     int64_t start = g->clocked ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     int reached = mw_wait(counter, target, g->spins, g->yield_ns, g->patience_ns);
     if (g->clocked) g->waited_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;

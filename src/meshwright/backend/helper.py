@@ -65,6 +65,8 @@ class GroupState(ctypes.Structure):
         ("streams", ctypes.c_int64),
         ("clocked", ctypes.c_int64),
         ("waited_ns", ctypes.c_int64),
+        ("place", ctypes.c_int64),
+        ("waits", ctypes.c_int64),
     )
 
 

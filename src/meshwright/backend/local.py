@@ -27,6 +27,7 @@ from .words import OURS, Word, word_in
 STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after the steps needed, one for each slot
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
 WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while it writes
+PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
 
 
@@ -89,6 +90,7 @@ class LocalGroup:
                 spins=self.patience.helper_spins,
                 yield_ns=self.patience.helper_yield_ns,
                 patience_ns=CHECK_NS,
+                place=PLACE if self.size > cores else 0,
             )
             self.native = Native(helper, state)
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})

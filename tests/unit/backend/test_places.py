@@ -1,0 +1,64 @@
+"""Where the ranks of a crowded group run, told by the C helper alone: its peers are numbers in memory."""
+
+import ctypes
+import os
+import threading
+
+import pytest
+
+from meshwright.backend.helper import GroupState, load_helper
+from meshwright.backend.local import PLACE
+from meshwright.backend.memory import LINE
+
+RANKS = 4
+WAITS = 64  # as many as there are between two looks, SPREAD_WAITS of helper.c
+needs_two = pytest.mark.skipif(
+    load_helper() is None or len(os.sched_getaffinity(0)) < 2, reason="needs the C helper and two processors"
+)
+
+
+def waits_on(first, places, *, allowed, rank=RANKS - 1):
+    """Return where a rank runs after waiting in vain for peers at `places`, starting on `first`; and its mask then."""
+    after = []
+
+    def wait():
+        counters = (ctypes.c_uint64 * (RANKS * LINE))()
+        for peer, place in places.items():
+            counters[peer * LINE + PLACE] = place + 1
+        data, slots = ctypes.c_float(1.0), (ctypes.c_char * (RANKS * 2 * 64))()
+        state = GroupState(counters=ctypes.addressof(counters), slots=ctypes.addressof(slots), slot_bytes=64)
+        state.own_bytes, state.rank, state.size, state.place = 128, rank, RANKS, PLACE
+        state.given[0], state.given[1] = ctypes.addressof(data), 1
+        all_reduce = load_helper().mw_all_reduce_whole
+        os.sched_setaffinity(0, {first})
+        for i in range(WAITS):
+            if i == WAITS - 1:
+                os.sched_setaffinity(0, allowed)
+            assert not all_reduce(ctypes.addressof(state))
+        assert counters[rank * LINE + PLACE] == first + 1
+        all_reduce(ctypes.addressof(state))
+        after.append((counters[rank * LINE + PLACE] - 1, os.sched_getaffinity(0)))
+
+    thread = threading.Thread(target=wait)  # it alone is moved
+    thread.start()
+    thread.join()
+    return after[0]
+
+
+@needs_two
+def test_the_last_of_three_ranks_on_one_processor_moves_to_the_other():
+    one, other, *_ = allowed = sorted(os.sched_getaffinity(0))
+    assert waits_on(one, {0: other, 1: one, 2: one}, allowed=allowed[:2]) == (other, {one, other})
+
+
+@needs_two
+def test_a_rank_keeps_to_the_processors_that_it_may_run_on():
+    one, other, *_ = sorted(os.sched_getaffinity(0))
+    assert waits_on(one, {0: other, 1: one, 2: one}, allowed=[one]) == (one, {one})
+
+
+@needs_two
+def test_nobody_moves_where_ranks_are_spread_as_evenly_as_can_be_or_another_is_to_move():
+    one, other, *_ = allowed = sorted(os.sched_getaffinity(0))
+    assert waits_on(one, {0: other, 1: other, 2: one}, allowed=allowed[:2]) == (one, {one, other})
+    assert waits_on(one, {0: other, 2: one, 3: one}, allowed=allowed[:2], rank=1) == (one, {one, other})
