@@ -165,20 +165,30 @@ def _mpi_call(name: str, size_bytes: int, ranks: int, comm: Any) -> Callable[[],
     return calls[name]
 
 
+def _repeats(call: Callable[[], object], group: Any) -> int:
+    """Return how many calls make a block; the first few are slower, and tell too little."""
+    import torch
+    import torch.distributed as dist
+
+    calls, slowest_s = 1, 0.0
+    while calls < 1000 and slowest_s < BLOCK_S / 2:
+        calls *= 4
+        dist.barrier(group=group)
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        took = torch.tensor([time.perf_counter() - start])
+        dist.all_reduce(took, dist.ReduceOp.MAX, group=group)
+        slowest_s = took.item()
+    return int(max(1, min(1000, calls * BLOCK_S / slowest_s)))
+
+
 def race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any) -> dict[str, float]:
     """Return the median seconds of one call for each contestant, of the slowest rank, over rounds in turns."""
     import torch
     import torch.distributed as dist
 
-    repeats = {}
-    for kind, call in contestants.items():
-        call()
-        dist.barrier(group=group)
-        start = time.perf_counter()
-        call()
-        took = torch.tensor([time.perf_counter() - start])
-        dist.all_reduce(took, dist.ReduceOp.MAX, group=group)
-        repeats[kind] = int(max(1, min(1000, BLOCK_S / took.item())))
+    repeats = {kind: _repeats(call, group) for kind, call in contestants.items()}
     samples: dict[str, list[float]] = {kind: [] for kind in contestants}
     for _ in range(rounds):
         for kind, call in contestants.items():

@@ -22,7 +22,7 @@
 
 enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
-enum { SPREAD_WAITS = 64 }; /* how often a rank looks where the others run */
+enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
 
 typedef struct {
     /* Of every call: where the steps are, by the rules of local.py, and what it was given. Python writes both before, and
@@ -109,27 +109,23 @@ int mw_wait_any(const uint64_t *const *counters, const uint64_t *targets, int64_
     }
 }
 
-/* Return how many ranks said last that they run on a processor. */
-static int64_t ranks_on(const Group *g, uint64_t processor) {
-    int64_t n = 0;
-    for (int64_t r = 0; r < g->size; r++)
-        n += __atomic_load_n(g->counters + r * LINE + g->place, __ATOMIC_RELAXED) == processor + 1;
-    return n;
+/* Return what a rank last said of where it runs. */
+static uint64_t place_of(const Group *g, int64_t rank) {
+    return __atomic_load_n(g->counters + rank * LINE + g->place, __ATOMIC_RELAXED);
 }
 
 /* Move this thread to the allowed processor with the fewest ranks, if `here` has at least two more. */
 static void move_from(const Group *g, uint64_t here) {
     cpu_set_t allowed, there;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return; /* more processors than such a set holds */
-    int64_t fewest = ranks_on(g, here) - 1;
+    uint16_t ranks[CPU_SETSIZE + 1] = {0};                      /* one further: at 0 those that do not say */
+    for (int64_t r = 0; r < g->size; r++) ranks[place_of(g, r)]++;
     uint64_t to = here;
-    for (uint64_t i = 0; i < CPU_SETSIZE; i++) {
-        int64_t n = CPU_ISSET(i, &allowed) ? ranks_on(g, i) : fewest;
-        if (n < fewest) fewest = n, to = i;
-    }
-    if (to == here) return;
+    for (uint64_t i = 1; i <= CPU_SETSIZE; i++)
+        if (CPU_ISSET(i - 1, &allowed) && ranks[i] < ranks[to]) to = i;
+    if (ranks[to] + 2 > ranks[here]) return;
     CPU_ZERO(&there);
-    CPU_SET(to, &there);
+    CPU_SET(to - 1, &there);
     sched_setaffinity(0, sizeof there, &there);
     sched_setaffinity(0, sizeof allowed, &allowed);
 }
@@ -137,11 +133,13 @@ static void move_from(const Group *g, uint64_t here) {
 /* Say which processor this rank runs on, and now and then make sure that not too many run on the same: the kernel takes
  * tasks that give way all the time for too short of rest to be moved (docs/backend.md). Of those on one, the last moves. */
 static void spread(Group *g) {
-    uint64_t *mine = g->counters + g->rank * LINE + g->place, here = (uint64_t)sched_getcpu();
-    if (*mine != here + 1) __atomic_store_n(mine, here + 1, __ATOMIC_RELAXED);
+    uint64_t here = (uint64_t)sched_getcpu() + 1;
+    if (here > CPU_SETSIZE) return;
+    if (here != place_of(g, g->rank))
+        __atomic_store_n(g->counters + g->rank * LINE + g->place, here, __ATOMIC_RELAXED);
     if (++g->waits % SPREAD_WAITS) return;
     for (int64_t r = g->rank + 1; r < g->size; r++)
-        if (__atomic_load_n(g->counters + r * LINE + g->place, __ATOMIC_RELAXED) == here + 1) return;
+        if (place_of(g, r) == here) return;
     move_from(g, here);
 }
 

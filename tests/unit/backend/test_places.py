@@ -11,7 +11,7 @@ from meshwright.backend.local import PLACE
 from meshwright.backend.memory import LINE
 
 RANKS = 4
-WAITS = 64  # as many as there are between two looks, SPREAD_WAITS of helper.c
+WAITS = 16  # as many as there are between two looks, SPREAD_WAITS of helper.c
 needs_two = pytest.mark.skipif(
     load_helper() is None or len(os.sched_getaffinity(0)) < 2, reason="needs the C helper and two processors"
 )
