@@ -10,7 +10,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 _log = logging.getLogger(__name__)
@@ -37,14 +40,17 @@ def load_compiled(
     return None if os.environ.get(HELPER_VARIABLE) == "0" else _load(source, flags, included, declare)
 
 
+def load_extension(source: Path, flags: tuple[str, ...], included: tuple[Path, ...] = ()) -> ModuleType | None:
+    """Return the extension module of a C file, named as the file, like `load_compiled`."""
+    return None if os.environ.get(HELPER_VARIABLE) == "0" else _load_extension(source, flags, included)
+
+
 @functools.cache
 def _load(
     source: Path, flags: tuple[str, ...], included: tuple[Path, ...], declare: Declare | None
 ) -> ctypes.CDLL | None:
-    try:
-        path = compiled(source, flags, cache_folder(), included)
-    except (OSError, subprocess.SubprocessError) as error:
-        _log.info("%s is not used: %s", source.name, error)
+    path = _built(source, flags, included)
+    if path is None:
         return None
     library = ctypes.CDLL(str(path), use_errno=True)
     if declare is not None:
@@ -52,10 +58,29 @@ def _load(
     return library
 
 
+@functools.cache
+def _load_extension(source: Path, flags: tuple[str, ...], included: tuple[Path, ...]) -> ModuleType | None:
+    path = _built(source, flags, included)
+    if path is None:
+        return None
+    loader = ExtensionFileLoader(source.stem, str(path))
+    module = module_from_spec(ModuleSpec(source.stem, loader, origin=str(path)))
+    loader.exec_module(module)
+    return module
+
+
+def _built(source: Path, flags: tuple[str, ...], included: tuple[Path, ...]) -> Path | None:
+    try:
+        return compiled(source, flags, cache_folder(), included)
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("%s is not used: %s", source.name, error)
+        return None
+
+
 def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequence[Path] = ()) -> Path:
     """Return the shared library of `source` for this machine in `folder`, compiling it if it is not there.
 
-    `included`: the files of this package that it includes.
+    `included`: the headers of this package that it includes, and further C files that are part of it.
     OSError without a compiler or a place to write, CalledProcessError where the compiler refuses.
     """
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
@@ -68,7 +93,8 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
         os.close(handle)
         try:
-            command = [compiler, *flags, "-o", temporary, str(source), "-lm"]
+            sources = [str(file) for file in (source, *included) if file.suffix == ".c"]
+            command = [compiler, *flags, "-o", temporary, *sources, "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
             os.replace(temporary, path)
         finally:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import meshwright  # noqa: F401  (registers the backend)
 import meshwright.backend.group as group_module
 from meshwright.backend import helper as helper_module
-from meshwright.backend import local, local_move, waiting
+from meshwright.backend import local, waiting
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [
@@ -150,11 +150,11 @@ def moves_of_every_size(rank, world_size, store, helper, per_host=None):
 
 def streamed_moves(rank, world_size, store):
     """Make the same moves with every result, small as it is, copied past the caches."""
-    before, local_move.STREAM_BYTES = local_move.STREAM_BYTES, 0
+    before, local.STREAM_BYTES = local.STREAM_BYTES, 0
     try:
         return moves_of_every_size(rank, world_size, store, "1")
     finally:
-        local_move.STREAM_BYTES = before
+        local.STREAM_BYTES = before
 
 
 def every_call_tries_both_fillings(rank, world_size, store, function):

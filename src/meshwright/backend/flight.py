@@ -4,7 +4,9 @@ Set `MESHWRIGHT_FLIGHT_DIR` to a folder and every rank that gives up writes `fli
 groups the last collectives, the one that it is in, and the last step that each rank of its host has entered.
 """
 
+import ctypes
 import os
+import struct
 import time
 import weakref
 from pathlib import Path
@@ -15,6 +17,8 @@ import msgspec
 from ..files import write_atomic
 
 CAPACITY = 512
+SEQUENCE, FINISHED, HEAD, ROW = 0, 1, 2, 4  # places in a record, what they take, and what a collective takes
+OPERATIONS = ["start"]  # names by their numbers, the same in all groups
 FLIGHT_VARIABLE = "MESHWRIGHT_FLIGHT_DIR"
 
 
@@ -48,50 +52,80 @@ class FlightFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlightRecord:
-    """The ring of one group on one rank; `begin` and `end` are on the path of every collective, so they do little."""
+    """The ring of one group on one rank; `begin` and `end` are on the path of every collective, so they do little.
+
+    It is a row of numbers, so that calls.c can do what they do: the last that began, the last that ended, and of each
+    collective its number, its operation (see `operation_number`), its bytes and when it began, in ns.
+    """
 
     def __init__(self, rank: int) -> None:
         """Start the record of `rank`, as the job counts."""
         self.rank = rank
         self.group = self.description = self.reason = ""
-        self.sequence = 0
-        self.finished = 0
-        self._ring: list[tuple[int, str, int, float, Any]] = [(0, "start", 0, 0.0, None)] * CAPACITY
+        self._memory = bytearray(8 * (HEAD + ROW * CAPACITY))
+        self._numbers = memoryview(self._memory).cast("q")
+        self.options: list[Any] = [None]  # of the last collective that began
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last collective that began."""
+        return self._numbers[SEQUENCE]
+
+    @property
+    def address(self) -> int:
+        """Where the numbers are."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def begin(self, operation: str, size_bytes: int, options: Any = None) -> None:
         """Note that a collective starts; `options` may hold a time limit of its own (`timeout`, a timedelta)."""
-        number = self.sequence = self.sequence + 1
-        self._ring[number % CAPACITY] = (number, operation, size_bytes, time.monotonic(), options)
+        number = self._numbers[SEQUENCE] + 1
+        place = 8 * (HEAD + ROW * (number % CAPACITY))
+        _put(self._memory, place, number, operation_number(operation), size_bytes, time.monotonic_ns())
+        self.options[0] = options
+        self._numbers[SEQUENCE] = number
 
     def end(self) -> None:
         """Note that the last collective that began has ended."""
-        self.finished = self.sequence
+        self._numbers[FINISHED] = self._numbers[SEQUENCE]
 
     def current(self) -> tuple[str, int, int]:
         """Return name, number and bytes of the last collective that began."""
-        number, operation, size_bytes, _, _ = self._ring[self.sequence % CAPACITY]
-        return operation, number, size_bytes
+        number, operation, size_bytes, _ = self._row(self.sequence)
+        return OPERATIONS[operation], number, size_bytes
 
     def time_limit_s(self, otherwise_s: float) -> float:
         """Return the time limit of the last collective that began: its own if it has one."""
-        options = self._ring[self.sequence % CAPACITY][4]
-        limit = getattr(options, "timeout", None)
+        limit = getattr(self.options[0], "timeout", None)
         seconds = limit.total_seconds() if limit is not None else -1.0
         return seconds if seconds > 0 else otherwise_s
 
     def flights(self) -> tuple[Flight, ...]:
         """Return the last collectives, oldest first."""
-        entries = sorted(entry[:4] for entry in self._ring if entry[0])
+        rows = sorted(row for row in map(self._row, range(CAPACITY)) if row[0])
         return tuple(
             Flight(
                 sequence=number,
-                operation=operation,
+                operation=OPERATIONS[operation],
                 size_bytes=size_bytes,
-                started_s=started_s,
-                ended=number <= self.finished,
+                started_s=started_ns / 1e9,
+                ended=number <= self._numbers[FINISHED],
             )
-            for number, operation, size_bytes, started_s in entries
+            for number, operation, size_bytes, started_ns in rows
         )
+
+    def _row(self, number: int) -> tuple[int, int, int, int]:
+        start = HEAD + ROW * (number % CAPACITY)
+        first, second, third, fourth = self._numbers[start : start + ROW]
+        return first, second, third, fourth
+
+
+def operation_number(name: str) -> int:
+    """Return the number of an operation, a new one for a new name."""
+    number = _operation_numbers.get(name)
+    if number is None:
+        number = _operation_numbers[name] = len(OPERATIONS)
+        OPERATIONS.append(name)
+    return number
 
 
 class Recorded(Protocol):
@@ -152,4 +186,6 @@ def write_flights(reason: str = "") -> Path | None:
     return path
 
 
+_put = struct.Struct("4q").pack_into
+_operation_numbers: dict[str, int] = {}
 _groups: weakref.WeakSet[Recorded] = weakref.WeakSet()

@@ -1,18 +1,18 @@
 """What every call of the process group "meshwright" shares: running it now or later, its name, its end."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
 from torch.autograd import profiler
 from torch.distributed import ProcessGroup, Work
 
 from .agreement import agree, describe
-from .engine import Engine
+from .calls import LongWay, short_way
+from .engine import Engine, LocalEngine
 from .failures import CollectiveError
 from .link_rates import LinkRates
 from .marks import mark_issue, marked
@@ -45,6 +45,9 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._description = ""
         self._letters = 0
         self._compares = get_debug_level() == DebugLevel.DETAIL
+        self._short: Any = LongWay()
+        if isinstance(engine, LocalEngine) and not self._compares:
+            self._short = short_way(engine.group, self._worker, self._lock, self._stopped)
 
     # ---- running
 
@@ -86,23 +89,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._engine.inline:
             work.patient(PATIENCE_S)
 
-    def _is_usual(self, options: Any, tensors: Iterable[Tensor]) -> bool:
-        """Return whether a call blocks and its tensors can be taken as they are: the case where microseconds count."""
-        if getattr(options, "asyncOp", True) or self._compares or not self._worker.idle:
-            return False
-        dtype = None
-        for tensor in tensors:
-            if not (tensor.is_cpu and tensor.layout == torch.strided and tensor.is_contiguous()):
-                return False
-            if dtype is None:
-                dtype = tensor.dtype
-                if dtype.is_complex:  # it may have its conjugation still to do
-                    return False
-            elif tensor.dtype != dtype:
-                return False
-        return True
-
-    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
+    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[[], object]) -> Work:
         """Run a call of the engine on this thread."""
         engine = self._engine
         if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
@@ -112,7 +99,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
             engine.flight.begin(name, moved_bytes, options)
             try:
-                call(*arguments)
+                call()
             except BaseException as error:
                 self._stopped(name, error)
                 raise

@@ -1,5 +1,4 @@
-/* The optional helper of the shared-memory engine: waiting, sums, the whole of the reductions that sum and of all-gather,
- * broadcast, and the first step of all-to-all.
+/* The optional helper of the shared-memory engine: waiting, sums, and the whole of the collectives that it knows.
  *
  * It follows the same steps as the Python code (see local.py and local_reduce.py), so that ranks with and without it
  * work together. Counters are published with release and read with acquire, which orders the slots' contents on weakly
@@ -11,7 +10,6 @@
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
 #if defined(__SSE2__)
@@ -19,36 +17,11 @@
 #endif
 
 #include "bf16.h"
+#include "helper.h"
 
-enum { LINE = 16, F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4, MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
+enum { MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
-
-typedef struct {
-    /* Of every call: where the steps are, by the rules of local.py, and what it was given. Python writes both before, and
-     * reads the first after. */
-    uint64_t sequence;   /* of the last step that this rank entered */
-    int64_t turn;        /* the slot of that step */
-    uint64_t free_at[2]; /* what every counter must reach before a slot may be filled again */
-    uint64_t seen;       /* every counter is known to be at least this */
-    int64_t given[4];
-    int64_t chunk, phase; /* where an interrupted collective goes on; both 0 between calls */
-    /* Of the group: tables for what a call gives for each rank, and what never changes. */
-    char **sources, **targets;
-    int64_t *sent, *received; /* bytes or elements */
-    uint64_t *counters;
-    char *slots;
-    int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
-    int64_t claim_bytes;           /* up to here a lone reader claims what it has read */
-    int64_t rank, size;
-    int64_t spins, yield_ns, patience_ns;
-    uint64_t awaited_rank, awaited_number;
-    int64_t streams;   /* whether slots are filled past the caches */
-    int64_t clocked;   /* whether to find out the next */
-    int64_t waited_ns; /* of this thread's processor time, spent on waiting */
-    int64_t place;     /* where a rank says, in its line of counters, which processor it runs on; 0: it does not say */
-    int64_t waits;     /* that did not end at once, in a group that says */
-} Group;
 
 static inline void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -162,26 +135,44 @@ static int wait_all(Group *g, uint64_t target) {
     return 1;
 }
 
+/* Return what all others have reached: where they have run ahead, more than what was waited for. */
+static uint64_t least_counter(const Group *g) {
+    uint64_t least = UINT64_MAX;
+    for (int64_t i = 1; i < g->size; i++) {
+        uint64_t there = __atomic_load_n(g->counters + (g->rank + i) % g->size * LINE, __ATOMIC_ACQUIRE);
+        if (there < least) least = there;
+    }
+    return least;
+}
+
 static inline char *slot(const Group *g, int64_t rank, int64_t turn) {
-    return g->slots + rank * g->own_bytes + turn * g->slot_bytes;
+    int64_t shorts = turn - LONG_SLOTS;
+    int64_t offset = shorts < 0 ? turn * g->slot_bytes : LONG_SLOTS * g->slot_bytes + shorts * SHORT_BYTES;
+    return g->slots + rank * g->own_bytes + offset;
+}
+
+/* The slot of the next step, a short one or a long one. */
+static inline int64_t next_turn(const Group *g, int is_short) {
+    return is_short ? LONG_SLOTS + g->shorts % SHORT_SLOTS : g->longs % LONG_SLOTS;
 }
 
 /* Return this rank's slot of the next step once it may be filled, NULL when patience is at an end. */
-static char *next_slot(Group *g) {
-    uint64_t free_at = g->free_at[g->turn ^ 1];
-    if (g->seen < free_at) {
-        if (!wait_all(g, free_at)) return NULL;
-        g->seen = free_at;
+static char *next_slot(Group *g, int is_short) {
+    int64_t turn = next_turn(g, is_short);
+    if (g->seen < g->free_at[turn]) {
+        if (!wait_all(g, g->free_at[turn])) return NULL;
+        g->seen = least_counter(g);
     }
-    return slot(g, g->rank, g->turn ^ 1);
+    return slot(g, g->rank, turn);
 }
 
 /* Say that this rank has entered the next step; the slot stays. */
 static void publish(Group *g) { __atomic_store_n(g->counters + g->rank * LINE, ++g->sequence, __ATOMIC_RELEASE); }
 
 /* Enter the next step with the next slot, and go on to phase 1. */
-static void enter(Group *g) {
-    g->turn ^= 1;
+static void enter(Group *g, int is_short) {
+    g->turn = next_turn(g, is_short);
+    *(is_short ? &g->shorts : &g->longs) += 1;
     publish(g);
     g->phase = 1;
 }
@@ -292,8 +283,8 @@ int mw_claims(void) {
 #endif
 }
 
-/* Every rank posts all it has, a slot at a time, and sums all of it. Given: data, count, kind. */
-int mw_all_reduce_whole(Group *g) {
+/* Every rank posts all it has, a slot at a time, and sums all of it. */
+static int all_reduce_whole(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->slot_bytes / item;
     void *in[MAX_RANKS];
@@ -301,10 +292,10 @@ int mw_all_reduce_whole(Group *g) {
         int64_t length = least(count - start, per_chunk);
         char *x = data + start * item;
         if (g->phase == 0) {
-            char *mine = next_slot(g);
+            char *mine = next_slot(g, 0);
             if (!mine) return 0;
             fill(g, mine, x, length * item);
-            enter(g);
+            enter(g, 0);
         }
         if (!wait_all(g, g->sequence)) return 0;
         for (int64_t r = 0; r < g->size; r++) in[r] = r == g->rank ? x : slot(g, r, g->turn);
@@ -314,8 +305,8 @@ int mw_all_reduce_whole(Group *g) {
     return done(g);
 }
 
-/* Each rank sums one piece of every chunk, and the others fetch it. Given: data, count, kind. */
-int mw_all_reduce_pieces(Group *g) {
+/* Each rank sums one piece of every chunk, and the others fetch it. */
+static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->slot_bytes / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
@@ -326,11 +317,11 @@ int mw_all_reduce_pieces(Group *g) {
         int64_t low = least(me * piece, length), high = least(low + piece, length);
         char *x = data + start * item;
         if (g->phase == 0) {
-            char *mine = next_slot(g);
+            char *mine = next_slot(g, 0);
             if (!mine) return 0;
             fill(g, mine, x, low * item);
             fill(g, mine + high * item, x + high * item, (length - high) * item);
-            enter(g);
+            enter(g, 0);
         }
         if (g->phase == 1) {
             char *mine = slot(g, me, g->turn);
@@ -354,60 +345,83 @@ int mw_all_reduce_pieces(Group *g) {
     return done(g);
 }
 
+/* Sum data of all ranks in place. Given: data, count, kind. */
+int mw_all_reduce(Group *g) {
+    int64_t bytes = g->given[1] * item_bytes(g->given[2]);
+    return g->size == 2 || bytes <= g->whole_bytes ? all_reduce_whole(g) : all_reduce_pieces(g);
+}
+
 /* What of `whole` lies in the chunk from `start` on. */
 static inline int64_t part(int64_t whole, int64_t start, int64_t chunk) {
     return whole > start ? least(whole - start, chunk) : 0;
 }
 
 /* The part of a slot that is for one reader; the owner itself has none. */
-static char *block(const Group *g, int64_t owner, int64_t reader, int64_t turn, int64_t block_bytes) {
-    return slot(g, owner, turn) + (reader - (reader > owner)) * block_bytes;
+static char *block(const Group *g, int64_t owner, int64_t reader, int64_t turn) {
+    return slot(g, owner, turn) + (reader - (reader > owner)) * g->block_bytes;
 }
 
-/* Copy the source of every rank to everyone's targets; `received` are the sizes of all. Given: the source, the largest
- * size, and whether results go past the caches. */
+static int64_t total(const int64_t *sizes, int64_t n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += sizes[i];
+    return sum;
+}
+
+static int64_t largest(const int64_t *sizes, int64_t n) {
+    int64_t most = sizes[0];
+    for (int64_t i = 1; i < n; i++)
+        if (sizes[i] > most) most = sizes[i];
+    return most;
+}
+
+/* Copy what others sent to where the caller wants it. */
+static inline void land(int streams, char *to, const char *from, int64_t length) {
+    if (streams) mw_stream(to, from, length);
+    else memcpy(to, from, (size_t)length);
+}
+
+/* Copy the source of every rank to everyone's targets; `received` are the sizes of all. Given: the source. */
 int mw_all_gather(Group *g) {
     const char *source = (const char *)g->given[0];
-    int64_t most = g->given[1], streams = g->given[2];
+    int64_t most = largest(g->received, g->size);
+    int streams = total(g->received, g->size) >= g->stream_bytes;
     for (int64_t start; (start = g->chunk * g->slot_bytes) < most; next_chunk(g)) {
         if (g->phase == 0) {
             int64_t length = part(g->received[g->rank], start, g->slot_bytes);
-            char *mine = next_slot(g), *own = g->targets[g->rank];
+            char *mine = next_slot(g, 0), *own = g->targets[g->rank];
             if (!mine) return 0;
             fill(g, mine, source + start, length);
-            enter(g);
+            enter(g, 0);
             if (own != source) memmove(own + start, source + start, (size_t)length);
         }
         for (; g->phase < g->size; g->phase++) {
             int64_t peer = (g->rank + g->phase) % g->size, length = part(g->received[peer], start, g->slot_bytes);
             if (!wait_rank(g, peer, g->sequence)) return 0;
-            if (streams) mw_stream(g->targets[peer] + start, slot(g, peer, g->turn), length);
-            else memcpy(g->targets[peer] + start, slot(g, peer, g->turn), (size_t)length);
+            land(streams, g->targets[peer] + start, slot(g, peer, g->turn), length);
             if (g->size == 2) claim_some(g, slot(g, peer, g->turn), length);
         }
     }
     return done(g);
 }
 
-/* Sum source j of every rank into the target of rank j; `sent` are the elements of each source. Given: the target, the
- * largest of those numbers, kind, and the bytes of a slot for one reader. */
+/* Sum source j of every rank into the target of rank j; `sent` are the elements of each source. Given: target, kind. */
 int mw_reduce_scatter(Group *g) {
     char *target = (char *)g->given[0];
-    int64_t most = g->given[1], kind = g->given[2], block_bytes = g->given[3];
-    int64_t item = item_bytes(kind), chunk = block_bytes / item;
+    int64_t kind = g->given[1], item = item_bytes(kind), chunk = g->block_bytes / item;
+    int64_t most = largest(g->sent, g->size);
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
         if (g->phase == 0) {
-            if (!next_slot(g)) return 0;
+            if (!next_slot(g, 0)) return 0;
             for (int64_t i = 1; i < g->size; i++) {
                 int64_t peer = (g->rank + i) % g->size, length = part(g->sent[peer], start, chunk) * item;
-                fill(g, block(g, g->rank, peer, g->turn ^ 1, block_bytes), g->sources[peer] + start * item, length);
+                fill(g, block(g, g->rank, peer, next_turn(g, 0)), g->sources[peer] + start * item, length);
             }
-            enter(g);
+            enter(g, 0);
         }
         if (!wait_all(g, g->sequence)) return 0;
         for (int64_t r = 0; r < g->size; r++)
-            in[r] = r == g->rank ? g->sources[r] + start * item : block(g, r, g->rank, g->turn, block_bytes);
+            in[r] = r == g->rank ? g->sources[r] + start * item : block(g, r, g->rank, g->turn);
         int64_t length = part(g->sent[g->rank], start, chunk);
         mw_sum(kind, target + start * item, in, g->size, length);
         for (int64_t r = 0; r < g->size; r++)
@@ -416,56 +430,83 @@ int mw_reduce_scatter(Group *g) {
     return done(g);
 }
 
-/* Copy data of the root to everyone's. Given: data, bytes, root, and whether results go past the caches. The root is
- * at most as many chunks ahead of the slowest reader as there are slots. */
+/* Copy data of the root to everyone's. Given: data, bytes, root. The root is at most as many chunks ahead of the slowest
+ * reader as there are slots: short ones, so that it seldom waits for others to read a small message, where that fits. */
 int mw_broadcast(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t size = g->given[1], root = g->given[2], streams = g->given[3];
-    for (int64_t start; (start = g->chunk * g->slot_bytes) < size; g->chunk++, leave(g)) {
-        int64_t length = least(size - start, g->slot_bytes);
+    int64_t size = g->given[1], root = g->given[2];
+    int is_short = size <= SHORT_BYTES, streams = size >= g->stream_bytes;
+    int64_t per_chunk = is_short ? SHORT_BYTES : g->slot_bytes;
+    for (int64_t start; (start = g->chunk * per_chunk) < size; g->chunk++, leave(g)) {
+        int64_t length = least(size - start, per_chunk);
         if (g->rank == root) {
-            char *mine = next_slot(g);
+            char *mine = next_slot(g, is_short);
             if (!mine) return 0;
             memcpy(mine, data + start, (size_t)length);
-            enter(g);
+            enter(g, is_short);
         } else {
-            if (g->phase == 0) enter(g);
+            if (g->phase == 0) enter(g, is_short);
             char *from = slot(g, root, g->turn);
             if (!wait_rank(g, root, g->sequence)) return 0;
-            if (streams) mw_stream(data + start, from, length);
-            else memcpy(data + start, from, (size_t)length);
+            land(streams, data + start, from, length);
             if (length * (g->size - 1) <= 4 * g->claim_bytes) claim(from, length); /* the last one wins */
         }
     }
     return done(g);
 }
 
-/* The first step of an all-to-all; all tables are of bytes. Given: the bytes of a slot for one reader, and the place
- * after each counter, one for each slot, of how many steps a rank needs; the largest of these is left there. */
+/* Return how many steps this rank needs for what it sends, and say so for the next step. */
+static int64_t say_needed(Group *g) {
+    int64_t needed = 1;
+    for (int64_t r = 0; r < g->size; r++) {
+        int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->block_bytes - 1) / g->block_bytes;
+        if (blocks > needed) needed = blocks;
+    }
+    g->counters[g->rank * LINE + g->steps + next_turn(g, 0)] = (uint64_t)needed;
+    return needed;
+}
+
+/* Copy source j of rank i to target i of rank j; all tables are of bytes. No rank knows all sizes, so each says how many
+ * steps it needs, and the largest number counts; it is kept in the place of the first of the given. */
 int mw_all_to_all(Group *g) {
-    int64_t block_bytes = g->given[0], steps = g->given[1];
-    if (g->phase == 0) {
-        if (!next_slot(g)) return 0;
-        g->counters[g->rank * LINE + steps + (g->turn ^ 1)] = 1;
-        for (int64_t i = 1; i < g->size; i++) {
-            int64_t peer = (g->rank + i) % g->size;
-            fill(g, block(g, g->rank, peer, g->turn ^ 1, block_bytes), g->sources[peer], g->sent[peer]);
+    int64_t me = g->rank, *needed = &g->given[0];
+    int streams = total(g->received, g->size) >= g->stream_bytes;
+    do {
+        int64_t start = g->chunk * g->block_bytes;
+        int is_first = g->chunk == 0;
+        if (g->phase == 0) {
+            if (!next_slot(g, 0)) return 0;
+            if (is_first) *needed = say_needed(g);
+            for (int64_t i = 1; i < g->size; i++) {
+                int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->block_bytes);
+                fill(g, block(g, me, peer, next_turn(g, 0)), g->sources[peer] + start, length);
+            }
+            enter(g, 0);
+            if (is_first && g->targets[me] != g->sources[me])
+                land(streams, g->targets[me], g->sources[me], g->sent[me]);
         }
-        enter(g);
-        memmove(g->targets[g->rank], g->sources[g->rank], (size_t)g->sent[g->rank]);
-        g->given[2] = 1;
+        for (; g->phase < g->size; g->phase++) {
+            int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, g->block_bytes);
+            if (!wait_rank(g, peer, g->sequence)) return 0;
+            int64_t theirs = (int64_t)g->counters[peer * LINE + g->steps + g->turn];
+            if (is_first && theirs > *needed) *needed = theirs;
+            char *from = block(g, peer, me, g->turn);
+            land(streams, g->targets[peer] + start, from, length);
+            claim_some(g, from, length);
+        }
+        next_chunk(g);
+    } while (g->chunk < *needed);
+    return done(g);
+}
+
+/* Return when every rank has come. */
+int mw_barrier(Group *g) {
+    if (g->phase == 0) {
+        publish(g);
+        g->phase = 1;
     }
-    for (; g->phase < g->size; g->phase++) {
-        int64_t peer = (g->rank + g->phase) % g->size;
-        if (!wait_rank(g, peer, g->sequence)) return 0;
-        int64_t needed = (int64_t)g->counters[peer * LINE + steps + g->turn];
-        if (needed > g->given[2]) g->given[2] = needed;
-        int64_t length = least(g->received[peer], block_bytes);
-        char *from = block(g, peer, g->rank, g->turn, block_bytes);
-        memcpy(g->targets[peer], from, (size_t)length);
-        claim_some(g, from, length);
-    }
+    if (!wait_all(g, g->sequence)) return 0;
     g->seen = g->sequence;
-    leave(g);
+    g->phase = 0;
     return 1;
 }

@@ -7,43 +7,44 @@ name made of everything that the result depends on.
 import ctypes
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..native import compiled, load_compiled
 from .filling import Fillings
-from .memory import LINE
+from .memory import LINE, SHORT_SLOTS, SLOTS
 from .reductions import Reduction
 from .waiting import CHECK_S
 
-if TYPE_CHECKING:
-    from .local import LocalGroup
-
-SOURCE, BF16 = Path(__file__).with_name("helper.c"), Path(__file__).with_name("bf16.h")
+SOURCE = Path(__file__).with_name("helper.c")
+BF16 = SOURCE.with_name("bf16.h")
+HEADERS = (SOURCE.with_name("helper.h"), BF16)
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
 COLLECTIVES = (
-    "mw_all_reduce_whole",
-    "mw_all_reduce_pieces",
+    "mw_all_reduce",
     "mw_all_gather",
     "mw_reduce_scatter",
     "mw_broadcast",
     "mw_all_to_all",
+    "mw_barrier",
 )
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
 CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
 
 
 class GroupState(ctypes.Structure):
-    """The struct Group of helper.c."""
+    """The struct Group of helper.h."""
 
     _fields_ = (
         ("sequence", ctypes.c_uint64),
-        ("turn", ctypes.c_int64),
-        ("free_at", ctypes.c_uint64 * 2),
         ("seen", ctypes.c_uint64),
-        ("given", ctypes.c_int64 * 4),
+        ("turn", ctypes.c_int64),
+        ("longs", ctypes.c_int64),
+        ("shorts", ctypes.c_int64),
+        ("free_at", ctypes.c_uint64 * (SLOTS + SHORT_SLOTS)),
+        ("given", ctypes.c_int64 * 3),
         ("chunk", ctypes.c_int64),
         ("phase", ctypes.c_int64),
         ("sources", ctypes.c_void_p),
@@ -54,7 +55,11 @@ class GroupState(ctypes.Structure):
         ("slots", ctypes.c_void_p),
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
+        ("block_bytes", ctypes.c_int64),
+        ("whole_bytes", ctypes.c_int64),
+        ("stream_bytes", ctypes.c_int64),
         ("claim_bytes", ctypes.c_int64),
+        ("steps", ctypes.c_int64),
         ("rank", ctypes.c_int64),
         ("size", ctypes.c_int64),
         ("spins", ctypes.c_int64),
@@ -70,14 +75,13 @@ class GroupState(ctypes.Structure):
     )
 
 
-# Writing the start of that struct in one go costs a fifth of what ctypes takes to hand over as many arguments.
-_put = struct.Struct("9q").pack_into  # all before `chunk`
-_steps = struct.Struct("5q").unpack_from  # all before `given`
+# Writing what is given in one go costs a fifth of what ctypes takes to hand over as many arguments.
+_put, _GIVEN = struct.Struct("3q").pack_into, GroupState.given.offset
 
 
 def load_helper() -> ctypes.CDLL | None:
     """Return the helper, built if need be; None where it is switched off or cannot be built."""
-    return load_compiled(SOURCE, FLAGS, (BF16,), _declare)
+    return load_compiled(SOURCE, FLAGS, HEADERS, _declare)
 
 
 def claim_bytes(library: ctypes.CDLL) -> int:
@@ -100,12 +104,12 @@ def _declare(library: ctypes.CDLL) -> None:
 class Native:
     """The helper's collectives and sums for one group. Addresses and sizes are given in the order of the ranks."""
 
-    def __init__(self, library: ctypes.CDLL, state: GroupState) -> None:
+    def __init__(self, library: ctypes.CDLL, state: GroupState, check: Callable[[int, int, float], None]) -> None:
+        """`check(index, target, waited_s)` raises if waiting for a counter is in vain."""
         self._library = library
+        self._check = check
         self._state = state
-        self._pointer = ctypes.addressof(state)
-        self.whole = library.mw_all_reduce_whole
-        self.pieces = library.mw_all_reduce_pieces
+        self.address = ctypes.addressof(state)
         self.stream = library.mw_stream
         self._fillings = Fillings()
         self._sources, self._targets, self._sent, self._received = tables = [
@@ -114,82 +118,52 @@ class Native:
         state.sources, state.targets, state.sent, state.received = map(ctypes.addressof, tables)
         self._write = struct.Struct(f"{state.size}q").pack_into
 
-    def all_reduce(self, group: "LocalGroup", address: int, count: int, kind: Reduction, *, pieces: bool) -> None:
+    def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
         """Sum `count` elements at `address` over all ranks, in place, by the same steps as the Python code."""
-        function = self.pieces if pieces else self.whole
-        self._call(group, function, count * kind.item_bytes, address, count, kind.native)
+        self._call("mw_all_reduce", count * kind.item_bytes, address, count, kind.native)
 
-    def all_gather(
-        self, group: "LocalGroup", source: int, targets: Sequence[int], sizes_bytes: Sequence[int], *, streams: bool
-    ) -> None:
-        """Copy from every rank to all; `streams`: past the caches."""
+    def all_gather(self, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
+        """Copy from every rank to all."""
         self._write(self._targets, 0, *targets)
         self._write(self._received, 0, *sizes_bytes)
-        most = max(sizes_bytes)
-        self._call(group, self._library.mw_all_gather, most, source, most, streams)
+        self._call("mw_all_gather", max(sizes_bytes), source)
 
-    def broadcast(self, group: "LocalGroup", address: int, size_bytes: int, root: int, *, streams: bool) -> None:
-        """Copy from the root to all; `streams`: past the caches."""
-        self._call(group, self._library.mw_broadcast, 0, address, size_bytes, root, streams)
+    def broadcast(self, address: int, size_bytes: int, root: int) -> None:
+        """Copy from the root to all."""
+        self._call("mw_broadcast", 0, address, size_bytes, root)
 
     def all_to_all(
-        self,
-        group: "LocalGroup",
-        sources: Sequence[int],
-        sent_bytes: Sequence[int],
-        targets: Sequence[int],
-        received_bytes: Sequence[int],
-        *,
-        block_bytes: int,
-        steps: int,
-    ) -> int:
-        """Do the first step of an all-to-all; return how many steps it takes."""
+        self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]
+    ) -> None:
+        """Copy from every rank to every rank."""
         self._write(self._sources, 0, *sources)
         self._write(self._sent, 0, *sent_bytes)
         self._write(self._targets, 0, *targets)
         self._write(self._received, 0, *received_bytes)
-        self._call(group, self._library.mw_all_to_all, sum(sent_bytes), block_bytes, steps)
-        return int(self._state.given[2])
+        self._call("mw_all_to_all", sum(sent_bytes))
 
-    def reduce_scatter(
-        self,
-        group: "LocalGroup",
-        sources: Sequence[int],
-        target: int,
-        counts: Sequence[int],
-        kind: Reduction,
-        *,
-        block_bytes: int,
-    ) -> None:
+    def reduce_scatter(self, sources: Sequence[int], target: int, counts: Sequence[int], kind: Reduction) -> None:
         """Sum block i of all ranks into rank i's target."""
         self._write(self._sources, 0, *sources)
         self._write(self._sent, 0, *counts)
-        most = max(counts)
-        filled_bytes = most * kind.item_bytes
-        self._call(group, self._library.mw_reduce_scatter, filled_bytes, target, most, kind.native, block_bytes)
+        self._call("mw_reduce_scatter", max(counts) * kind.item_bytes, target, kind.native)
 
     def _call(
-        self,
-        group: "LocalGroup",
-        function: Any,
-        filled_bytes: int,
-        first: int,
-        second: int,
-        third: int | None = 0,
-        fourth: int = 0,
+        self, name: str, filled_bytes: int, first: int = 0, second: int | None = 0, third: int | None = 0
     ) -> None:
-        """Do a collective in C, from where the group's steps are; `filled_bytes` are what it fills slots with, if it
-        does that in one of two ways.
-        """
-        state, free = self._state, group.free
-        _put(state, 0, group.sequence, group.turn, free[0], free[1], group.seen, first, second, third, fourth)
-        if filled_bytes >= FILLING_BYTES:
-            self._fill(group, function, filled_bytes)
-        elif not function(self._pointer):
-            self._insist(group, function)
-        group.sequence, group.turn, free[0], free[1], group.seen = _steps(state)
+        """Do a collective on what is given; `filled_bytes` are what it fills slots with, if in one of two ways."""
+        _put(self._state, _GIVEN, first, second, third)
+        self.run(name, filled_bytes)
 
-    def _fill(self, group: "LocalGroup", function: Any, size_bytes: int) -> None:
+    def run(self, name: str, filled_bytes: int) -> None:
+        """Do a collective, a function of the library, on what the state says that it was given, or go on with it."""
+        function = getattr(self._library, name)
+        if filled_bytes >= FILLING_BYTES:
+            self._fill(function, filled_bytes)
+        elif not function(self.address):
+            self._insist(function)
+
+    def _fill(self, function: Any, size_bytes: int) -> None:
         """Call a function in the way of filling slots that costs less, and note what it cost this thread."""
         state, filling = self._state, self._fillings.of(function.__name__, size_bytes)
         state.streams, state.clocked, state.waited_ns = filling.next(), filling.tries, 0
@@ -197,16 +171,16 @@ class Native:
         if state.streams:
             state.claim_bytes = 0  # what is filled next does not come out of a cache
         elif claim_bytes and filling.tries:
-            state.claim_bytes = group.slot_bytes  # so that going through the caches is never very slow
+            state.claim_bytes = state.slot_bytes  # so that going through the caches is never very slow
         start_ns = time.thread_time_ns()
         try:
-            if not function(self._pointer):
-                self._insist(group, function)
+            if not function(self.address):
+                self._insist(function)
         finally:
             state.streams, state.clocked, state.claim_bytes = 0, 0, claim_bytes
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)
 
-    def _insist(self, group: "LocalGroup", function: Any) -> None:
+    def _insist(self, function: Any) -> None:
         """Go on with an interrupted call, with looks at the other ranks in between."""
         state, since = self._state, time.monotonic() - CHECK_S
         awaited = (state.awaited_rank, state.awaited_number)
@@ -216,8 +190,8 @@ class Native:
                 now = time.monotonic()
                 if (state.awaited_rank, state.awaited_number) != awaited:
                     awaited, since = (state.awaited_rank, state.awaited_number), now - CHECK_S
-                group.check(awaited[0] * LINE, awaited[1], now - since)
-                if function(self._pointer):
+                self._check(awaited[0] * LINE, awaited[1], now - since)
+                if function(self.address):
                     return
         except BaseException:
             state.chunk = state.phase = 0
@@ -228,4 +202,4 @@ class Native:
 
 def build(folder: Path) -> Path:
     """Return the shared library for this machine in `folder`, compiling it if it is not there."""
-    return compiled(SOURCE, FLAGS, folder, [BF16])
+    return compiled(SOURCE, FLAGS, folder, HEADERS)

@@ -7,6 +7,7 @@ A slot last read in step q is free for its owner when every counter has reached 
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
 """
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from .failures import CollectiveError, Culprit, RankFailure
 from .flight import FlightRecord, forget, remember, write_flights
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .hosts import KeyValueStore, Member
-from .memory import LINE, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
+from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
 from .reductions import Block, Reduction
 from .segment import share_segment
 from .waiting import CHECK_NS, Lives, Patience, make_fence
@@ -28,7 +29,12 @@ STATE, STEPS = 1, 2  # places in a line; at 0 is the step, at STEPS and after th
 HERE = STEPS + SLOTS  # the step that the next collective begins with, once this rank has come to it
 WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while it writes
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
+WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
+WHOLE_BYTES_OTHERWISE = 128 * 1024
+STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
+LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
+SEQUENCE, SEEN, TURN, LONGS, SHORTS, FREE = range(6)  # places in the state of the steps, the first of struct Group
 
 
 class LocalGroup:
@@ -43,6 +49,9 @@ class LocalGroup:
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
+        self.block_bytes = self.slot_bytes // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES  # of it, for one reader
+        self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes)
+        self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
         self.timeout_s = timeout_s
         segment = share_segment(
@@ -61,15 +70,14 @@ class LocalGroup:
         self.buffer = segment.buffer
         self.counters = memoryview(self.buffer)[: memory.counters_bytes].cast("Q")
         self.base = np.frombuffer(self.buffer, np.uint8).ctypes.data
-        self.slot_offset = [[memory.slot_at(r, turn) for turn in range(SLOTS)] for r in range(self.size)]
+        self.slot_offset = [[memory.slot_at(r, turn) for turn in range(SLOTS + SHORT_SLOTS)] for r in range(self.size)]
         self.slot_address = [[self.base + offset for offset in offsets] for offsets in self.slot_offset]
         self.mine = self.rank * LINE
         self.peers = [(self.rank + i) % self.size for i in range(1, self.size)]
         self.peer_indices = [peer * LINE for peer in self.peers]
-        self.sequence = 0  # of the last step that this rank entered
-        self.seen = 0  # every counter is known to be at least this
-        self.free = [0] * SLOTS  # what every counter must reach before the slot may be filled again
-        self.turn = 0
+        storage = bytearray(ctypes.sizeof(GroupState))
+        self.steps = memoryview(storage)[: GroupState.given.offset].cast("Q")  # the C helper works on them too
+        self.free = self.steps[FREE:]  # what every counter must reach before the slot may be filled again
         self.plans: dict[tuple[int, Reduction], Any] = {}
         self.broken: CollectiveError | None = None
         cores = len({core for member in members for core in member.cores})
@@ -79,20 +87,16 @@ class LocalGroup:
         self.patience = Patience(self.counters, self.base, crowded=self.size > cores, helper=helper)
         self.native: Native | None = None
         if helper is not None and self.size <= MAX_RANKS:
-            state = GroupState(
-                counters=self.base,
-                slots=self.base + memory.common_bytes,
-                slot_bytes=self.slot_bytes,
-                own_bytes=memory.own_bytes,
-                claim_bytes=claim_bytes(helper),
-                rank=self.rank,
-                size=self.size,
-                spins=self.patience.helper_spins,
-                yield_ns=self.patience.helper_yield_ns,
-                patience_ns=CHECK_NS,
-                place=PLACE if self.size > cores else 0,
-            )
-            self.native = Native(helper, state)
+            state = GroupState.from_buffer(storage)
+            state.counters, state.slots = self.base, self.base + memory.common_bytes
+            state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
+            state.whole_bytes, state.stream_bytes = self.whole_bytes, self.stream_bytes
+            state.claim_bytes, state.steps = claim_bytes(helper), STEPS
+            state.rank, state.size = self.rank, self.size
+            state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
+            state.patience_ns = CHECK_NS
+            state.place = PLACE if self.size > cores else 0
+            self.native = Native(helper, state, self.check)
         self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
@@ -102,23 +106,44 @@ class LocalGroup:
 
     # ---- the steps
 
-    def fill(self) -> int:
-        """Return the slot of the next step, free to be filled by this rank."""
-        turn = self.turn = self.turn ^ 1
+    @property
+    def sequence(self) -> int:
+        """The last step that this rank entered."""
+        return self.steps[SEQUENCE]
+
+    @property
+    def seen(self) -> int:
+        """What every counter is known to be at least."""
+        return self.steps[SEEN]
+
+    @seen.setter
+    def seen(self, number: int) -> None:
+        self.steps[SEEN] = number
+
+    def fill(self, *, short: bool = False) -> int:
+        """Return the slot of the next step, a short one or a long one, free to be filled by this rank."""
+        turn = self.skip(short=short)
         if self.seen < self.free[turn]:
             self.wait_all(self.free[turn])
         return turn
 
-    def skip(self) -> int:
+    def skip(self, *, short: bool = False) -> int:
         """Return the slot of the next step for a rank that does not fill its own."""
-        turn = self.turn = self.turn ^ 1
+        steps = self.steps
+        if short:
+            turn = SLOTS + steps[SHORTS] % SHORT_SLOTS
+            steps[SHORTS] += 1
+        else:
+            turn = steps[LONGS] % SLOTS
+            steps[LONGS] += 1
+        steps[TURN] = turn
         return turn
 
     def post(self) -> int:
         """Enter the next step, with the slot filled, and return its number."""
         if self.fence is not None:
             self.fence()
-        number = self.sequence = self.sequence + 1
+        number = self.steps[SEQUENCE] = self.steps[SEQUENCE] + 1
         self.counters[self.mine] = number
         return number
 
@@ -152,11 +177,13 @@ class LocalGroup:
         return True
 
     def typed(self, kind: Reduction) -> list[list[Block]]:
-        """Return the slots as blocks of one element type: [rank][slot]."""
+        """Return the long slots as blocks of one element type: [rank][slot]."""
         blocks = self._typed.get(kind)
         if blocks is None:
             count = self.slot_bytes // kind.item_bytes
-            blocks = [[kind.view(self.buffer, offset, count) for offset in offsets] for offsets in self.slot_offset]
+            blocks = [
+                [kind.view(self.buffer, offset, count) for offset in offsets[:SLOTS]] for offsets in self.slot_offset
+            ]
             self._typed[kind] = blocks
         return blocks
 

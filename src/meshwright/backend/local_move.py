@@ -4,10 +4,7 @@ from collections.abc import Callable, Sequence
 from ctypes import memmove
 
 from .local import STEPS, LocalGroup
-from .memory import LINE
-
-ALIGN_BYTES = 64
-STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
+from .memory import LINE, SHORT_BYTES
 
 
 def barrier(group: LocalGroup) -> None:
@@ -18,20 +15,22 @@ def barrier(group: LocalGroup) -> None:
 def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> None:
     """Copy the bytes at `address` on `root` to `address` on every rank. Blocks; all ranks.
 
-    The root is at most as many chunks ahead of the slowest reader as there are slots.
+    The root is at most as many chunks ahead of the slowest reader as there are slots: short ones, so that it seldom
+    waits for others to read a small message, where that fits into one.
     """
-    chunk = group.slot_bytes
+    short = size_bytes <= SHORT_BYTES
+    chunk = SHORT_BYTES if short else group.slot_bytes
     if group.native is not None:
-        group.native.broadcast(group, address, size_bytes, root, streams=size_bytes >= STREAM_BYTES)
+        group.native.broadcast(address, size_bytes, root)
         return
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
-            turn = group.fill()
+            turn = group.fill(short=short)
             memmove(group.slot_address[root][turn], address + start, length)
             number = group.post()
         else:
-            turn = group.skip()
+            turn = group.skip(short=short)
             number = group.post()
             group.wait(root, number)
             memmove(address + start, group.slot_address[root][turn], length)
@@ -43,7 +42,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
     rank, chunk = group.rank, group.slot_bytes
     own = sizes_bytes[rank]
     if group.native is not None and any(sizes_bytes):
-        group.native.all_gather(group, source, targets, sizes_bytes, streams=sum(sizes_bytes) >= STREAM_BYTES)
+        group.native.all_gather(source, targets, sizes_bytes)
         return
     for start in range(0, max(sizes_bytes), chunk):
         turn = group.fill()
@@ -85,20 +84,20 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
 
 def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
     """Copy the bytes at `sources[i]` on `root` to `target` on rank i. Blocks; all ranks."""
-    block, copy = _block_bytes(group), _copy_of(group, size_bytes)
+    block, copy = group.block_bytes, _copy_of(group, size_bytes)
     for start in range(0, size_bytes, block):
         length = min(block, size_bytes - start)
         if group.rank == root:
             turn = group.fill()
             for peer in group.peers:
-                memmove(_block(group, root, turn, peer, block), sources[peer] + start, length)
+                memmove(_block(group, root, turn, peer), sources[peer] + start, length)
             number = group.post()
             copy(target + start, sources[root] + start, length)
         else:
             turn = group.skip()
             number = group.post()
             group.wait(root, number)
-            copy(target + start, _block(group, root, turn, group.rank, block), length)
+            copy(target + start, _block(group, root, turn, group.rank), length)
         group.free[turn] = number + 1
 
 
@@ -113,15 +112,12 @@ def all_to_all(
 
     No rank knows all sizes, so each says beside its counter how many steps it needs; the largest number counts.
     """
-    rank, block = group.rank, _block_bytes(group)
+    rank, block = group.rank, group.block_bytes
+    if group.native is not None:
+        group.native.all_to_all(sources, sent_bytes, targets, received_bytes)
+        return
     needed = max([1, *(-(-sent_bytes[peer] // block) for peer in group.peers)])
     step = 0
-    if group.native is not None and needed == 1:
-        needed = group.native.all_to_all(
-            group, sources, sent_bytes, targets, received_bytes, block_bytes=block, steps=STEPS
-        )
-        step = 1
-    copy = _copy_of(group, sum(received_bytes))
     while step < needed:
         start = step * block
         turn = group.fill()
@@ -130,10 +126,10 @@ def all_to_all(
         for peer in group.peers:
             length = min(block, sent_bytes[peer] - start)
             if length > 0:
-                memmove(_block(group, rank, turn, peer, block), sources[peer] + start, length)
+                memmove(_block(group, rank, turn, peer), sources[peer] + start, length)
         number = group.post()
         if step == 0:
-            copy(targets[rank], sources[rank], sent_bytes[rank])
+            memmove(targets[rank], sources[rank], sent_bytes[rank])
         for peer in group.peers:
             if group.counters[peer * LINE] < number:
                 group.wait(peer, number)
@@ -141,7 +137,7 @@ def all_to_all(
                 needed = max(needed, group.counters[peer * LINE + STEPS + turn])
             length = min(block, received_bytes[peer] - start)
             if length > 0:
-                copy(targets[peer] + start, _block(group, peer, turn, rank, block), length)
+                memmove(targets[peer] + start, _block(group, peer, turn, rank), length)
         group.seen = number
         group.free[turn] = number + 1
         step += 1
@@ -149,14 +145,9 @@ def all_to_all(
 
 def _copy_of(group: LocalGroup, received_bytes: int) -> Callable[[int, int, int], object]:
     """Return what copies results of this size to where the caller wants them: (target, source, bytes)."""
-    return group.native.stream if group.native is not None and received_bytes >= STREAM_BYTES else memmove
+    return group.native.stream if group.native is not None and received_bytes >= group.stream_bytes else memmove
 
 
-def _block_bytes(group: LocalGroup) -> int:
-    """Return the bytes of the part of a slot that is for one reader."""
-    return group.slot_bytes // max(1, group.size - 1) // ALIGN_BYTES * ALIGN_BYTES
-
-
-def _block(group: LocalGroup, owner: int, turn: int, reader: int, block_bytes: int) -> int:
+def _block(group: LocalGroup, owner: int, turn: int, reader: int) -> int:
     """Return the address of the part of the owner's slot that is for `reader`; the owner itself has none."""
-    return group.slot_address[owner][turn] + (reader - (reader > owner)) * block_bytes
+    return group.slot_address[owner][turn] + (reader - (reader > owner)) * group.block_bytes

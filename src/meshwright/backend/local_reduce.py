@@ -9,28 +9,19 @@ from ctypes import memmove
 
 import numpy as np
 
-from .local import LocalGroup
-from .memory import LINE
+from .local import LINE_BYTES, LocalGroup
+from .memory import LINE, SLOTS
 from .reductions import Block, Reduction
-
-SMALL_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that all others have
-SMALL_BYTES_OTHERWISE = 128 * 1024
-ALIGN_BYTES = 64
 
 
 def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> None:
     """Reduce `count` elements at `address` over all ranks, in place. Blocks; all ranks."""
-    if group.size == 1:
+    if group.size == 1 or count == 0:
         return
-    size_bytes = count * kind.item_bytes
-    small = SMALL_BYTES.get(group.size, SMALL_BYTES_OTHERWISE)
-    if count == 0:
-        return
-    whole = size_bytes <= small and size_bytes <= group.slot_bytes
     if group.native is not None and kind.native is not None:
-        group.native.all_reduce(group, address, count, kind, pieces=not whole and group.size > 2)
-    elif whole:
-        _one_shot(group, address, count, size_bytes, kind)
+        group.native.all_reduce(address, count, kind)
+    elif count * kind.item_bytes <= group.whole_bytes:
+        _one_shot(group, address, count, count * kind.item_bytes, kind)
     elif group.size == 2:
         _exchange(group, address, count, kind)
     else:
@@ -48,18 +39,10 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     plan = group.plans.get((count, kind))
     if plan is None:
         plan = _one_shot_plan(group, count, kind)
-    turn = group.turn = group.turn ^ 1
-    if group.seen < group.free[turn]:
-        group.wait_all(group.free[turn])
+    turn = group.fill()
     memmove(group.slot_address[group.rank][turn], address, size_bytes)
-    if group.fence is not None:
-        group.fence()
-    number = group.sequence = group.sequence + 1
-    counters = group.counters
-    counters[group.mine] = number
-    for index in group.peer_indices:
-        if counters[index] < number:
-            group.patience.wait(index, number, group.check)
+    number = group.post()
+    group.wait_all(number)
     first, second, others, result, result_address = plan[turn]
     if kind.wide is None:
         kind.combine(first, second, result)
@@ -70,7 +53,6 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     else:
         kind.reduce([first, second, *others], result, group.size)
     memmove(address, result_address, size_bytes)
-    group.seen = number
     group.free[turn] = number + 1
 
 
@@ -82,7 +64,7 @@ def _one_shot_plan(
     scratch = np.empty(count * kind.item_bytes, np.uint8)
     result = kind.view(scratch, 0, count)
     plan = []
-    for turn in range(len(group.free)):
+    for turn in range(SLOTS):
         first, second, *others = [kind.view(group.buffer, offsets[turn], count) for offsets in group.slot_offset]
         plan.append((first, second, others, result, scratch.ctypes.data))
     group.plans[count, kind] = plan
@@ -149,7 +131,7 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
 
 def piece_bounds(count: int, pieces: int, item_bytes: int) -> list[int]:
     """Cut `count` elements into pieces on cache lines and return the bounds, `pieces` + 1 numbers."""
-    line = max(1, ALIGN_BYTES // item_bytes)
+    line = max(1, LINE_BYTES // item_bytes)
     piece = -(-count // (pieces * line)) * line
     return [min(i * piece, count) for i in range(pieces + 1)]
 
@@ -162,11 +144,10 @@ def reduce_scatter(
     if size == 1:
         memmove(target, sources[0], counts[0] * item)
         return
-    block_bytes = group.slot_bytes // (size - 1) // ALIGN_BYTES * ALIGN_BYTES
-    block = block_bytes // item
     if group.native is not None and kind.native is not None and any(counts):
-        group.native.reduce_scatter(group, sources, target, counts, kind, block_bytes=block_bytes)
+        group.native.reduce_scatter(sources, target, counts, kind)
         return
+    block = group.block_bytes // item
     slots = group.typed(kind)
     own = kind.at(sources[rank], counts[rank]) if counts[rank] else None
     out = kind.at(target, counts[rank]) if counts[rank] else None
@@ -177,7 +158,7 @@ def reduce_scatter(
         for peer in group.peers:
             length = min(block, counts[peer] - start)
             if length > 0:
-                place = slot + (peer - (peer > rank)) * block_bytes
+                place = slot + (peer - (peer > rank)) * group.block_bytes
                 memmove(place, sources[peer] + start * item, length * item)
         number = group.post()
         group.wait_all(number)

@@ -3,7 +3,8 @@
 counters   one line a rank: its step, its state, ...
 mail       two lines for each ordered pair of ranks: messages written, messages read
 texts      one a rank: why it gave up
-slots      `SLOTS` a rank, of `slot_bytes`, then `MAIL_SLOTS` of `mail_bytes` for each message line into that rank
+slots      of each rank: `SLOTS` long ones of `slot_bytes`, `SHORT_SLOTS` of `SHORT_BYTES`, then `MAIL_SLOTS` of
+           `mail_bytes` for each message line into that rank
 """
 
 import os
@@ -14,6 +15,7 @@ from ..errors import InputError
 from .segment import PAGE
 
 SLOTS = 2
+SHORT_SLOTS, SHORT_BYTES = 16, 8192  # for a small broadcast, whose root need not wait for the others; as in helper.h
 LINE = 16  # counters of 8 bytes in a line: two cache lines, so that a neighbour is not fetched along
 TEXT_BYTES = 512
 MAIL_SLOTS = 4
@@ -56,19 +58,24 @@ class Memory:
     @property
     def own_bytes(self) -> int:
         """Size of the part that one rank owns: its slots, and its letter box."""
-        return up(SLOTS * self.slot_bytes + (self.ranks - 1) * MAIL_SLOTS * self.mail_bytes)
+        return up(self._slots_bytes + (self.ranks - 1) * MAIL_SLOTS * self.mail_bytes)
+
+    @property
+    def _slots_bytes(self) -> int:
+        return SLOTS * self.slot_bytes + SHORT_SLOTS * SHORT_BYTES
 
     def own_at(self, rank: int) -> int:
         """Return the offset of the part that `rank` owns."""
         return self.common_bytes + rank * self.own_bytes
 
     def slot_at(self, rank: int, turn: int) -> int:
-        """Return the offset of a slot."""
-        return self.own_at(rank) + turn * self.slot_bytes
+        """Return the offset of a slot; the short ones come after the long ones."""
+        shorts = max(0, turn - SLOTS)
+        return self.own_at(rank) + (turn - shorts) * self.slot_bytes + shorts * SHORT_BYTES
 
     def mail_at(self, source: int, target: int, turn: int) -> int:
         """Return the offset of a slot of the message line from `source` to `target`."""
-        box = self.own_at(target) + SLOTS * self.slot_bytes
+        box = self.own_at(target) + self._slots_bytes
         return box + ((source - (source > target)) * MAIL_SLOTS + turn) * self.mail_bytes
 
     @property

@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.autograd import profiler
-from torch.distributed import AllreduceOptions, ReduceOp, Work
+from torch.distributed import ReduceOp, Work
 
 from ..errors import InputError
-from .group import GroupBase
+from .group import DONE, GroupBase
 from .lines import Parcel
 from .mailbox import Letter
 from .marks import mark_until_done
@@ -71,14 +71,8 @@ class MeshwrightGroup(GroupBase):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Work:
         """Reduce a tensor over all ranks, in place."""
-        if type(opts) is AllreduceOptions and not opts.asyncOp and not self._compares and self._worker.idle:
-            (tensor,) = tensors  # the usual case, where microseconds count
-            kind = self._kinds.get((hash(opts.reduceOp), tensor.dtype))
-            if kind is not None and tensor.is_cpu and not tensor.is_sparse and tensor.is_contiguous():
-                count, address = tensor.numel(), tensor.data_ptr()
-                return self._now(
-                    "all_reduce", count * kind.item_bytes, opts, self._engine.all_reduce, address, count, kind
-                )
+        if self._short.all_reduce(tensors, opts):
+            return DONE
         options = _options(opts)
         tensor = _one(tensors)
         if tensor.is_sparse:
@@ -141,15 +135,8 @@ class MeshwrightGroup(GroupBase):
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
-        if self._is_usual(opts, (output, input)) and input.numel() == self._size * output.numel():
-            kind = self._kinds.get((hash(opts.reduceOp), output.dtype))
-            if kind is not None:
-                count, target, source = output.numel(), output.data_ptr(), input.data_ptr()
-                sources = [source + i * count * kind.item_bytes for i in range(self._size)]
-                call = self._engine.reduce_scatter
-                return self._now(
-                    "reduce_scatter_single", input.nbytes, opts, call, sources, target, [count] * self._size, kind
-                )
+        if self._short.reduce_scatter_single(output, input, opts):
+            return DONE
         return self._reduce_scatter("reduce_scatter_single", [output], [input], _options(opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -194,10 +181,8 @@ class MeshwrightGroup(GroupBase):
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Work:
         """Copy the root's tensor to all ranks."""
-        if self._is_usual(opts, tensors):
-            (tensor,) = tensors
-            size, send = tensor.nbytes, self._engine.broadcast
-            return self._now("broadcast", size, opts, send, tensor.data_ptr(), size, opts.rootRank)
+        if self._short.broadcast(tensors, opts):
+            return DONE
         options = _options(opts)
         tensor, root, engine = _one(tensors), options.rootRank, self._engine
         check_tensors([tensor], "broadcast")
@@ -212,12 +197,8 @@ class MeshwrightGroup(GroupBase):
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """Copy every rank's tensor to all ranks; sizes may differ between ranks."""
-        if self._is_usual(opts, input_tensors) and len(output_tensors) == 1 and len(output_tensors[0]) == self._size:
-            (source,), (targets,) = input_tensors, output_tensors
-            if self._is_usual(opts, (source, *targets)):
-                sizes, addresses = [target.nbytes for target in targets], [target.data_ptr() for target in targets]
-                call = self._engine.all_gather
-                return self._now("all_gather", sum(sizes), opts, call, source.data_ptr(), addresses, sizes)
+        if self._short.all_gather(output_tensors, input_tensors, opts):
+            return DONE
         outputs = output_tensors[0] if len(output_tensors) == 1 and not isinstance(output_tensors[0], Tensor) else None
         return self._all_gather(
             "all_gather", [output_tensors if outputs is None else outputs], [_one(input_tensors)], _options(opts)
@@ -225,12 +206,8 @@ class MeshwrightGroup(GroupBase):
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Copy every rank's tensor into its block of one tensor on all ranks."""
-        if self._is_usual(opts, (output, input)) and output.numel() == self._size * input.numel():
-            size, target, call = input.nbytes, output.data_ptr(), self._engine.all_gather
-            targets = [target + i * size for i in range(self._size)]
-            return self._now(
-                "all_gather_single", output.nbytes, opts, call, input.data_ptr(), targets, [size] * self._size
-            )
+        if self._short.all_gather_single(output, input, opts):
+            return DONE
         return self._all_gather("all_gather_single", [output], [input], _options(opts))
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -303,13 +280,8 @@ class MeshwrightGroup(GroupBase):
         self, output: Tensor, input: Tensor, output_splits: Any = (), input_splits: Any = (), opts: Any = None
     ) -> Work:
         """Send the i-th block of rows to rank i; blocks may differ in size."""
-        if not (output_splits or input_splits) and self._is_usual(opts, (output, input)):
-            ranks, size = self._size, input.nbytes // self._size
-            if input.dim() and output.dim() and output.nbytes == input.nbytes and not input.size(0) % ranks:
-                first, second, sizes = input.data_ptr(), output.data_ptr(), [size] * ranks
-                sources, targets = [first + i * size for i in range(ranks)], [second + i * size for i in range(ranks)]
-                exchange = self._engine.all_to_all
-                return self._now("all_to_all_single", input.nbytes, opts, exchange, sources, sizes, targets, sizes)
+        if not (output_splits or input_splits) and self._short.all_to_all_single(output, input, opts):
+            return DONE
         name, engine, landing, source = "all_to_all_single", self._engine, Outputs([output]), dense(input)
         check_tensors([output, input], name)
         sent = splits_bytes(source, input_splits, self._size, f"{name} input")
@@ -339,6 +311,8 @@ class MeshwrightGroup(GroupBase):
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all ranks."""
+        if self._short.barrier(opts):
+            return DONE
         return self._start("barrier", 0, self._engine.barrier, [], _options(opts))
 
     # ---- messages

@@ -1,5 +1,6 @@
 """What a collective returns, and the thread on which asynchronous ones run in the order in which they were issued."""
 
+import ctypes
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -145,13 +146,13 @@ class Worker:
         self._name = name
         self._queue: queue.SimpleQueue[PendingWork | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._issued = 0
-        self._finished = 0
+        self._counts = (ctypes.c_int64 * 2)()  # issued and finished; calls.c looks at them too
+        self.counts_address = ctypes.addressof(self._counts)
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
-        return self._issued == self._finished
+        return self._counts[0] == self._counts[1]
 
     @property
     def is_current(self) -> bool:
@@ -163,7 +164,7 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._issued += 1
+        self._counts[0] += 1
         self._queue.put(work)
 
     def close(self, timeout_s: float) -> None:
@@ -181,4 +182,4 @@ class Worker:
                 return
             work.run()
             del work
-            self._finished += 1
+            self._counts[1] += 1

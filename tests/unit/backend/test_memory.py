@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.backend.memory import LINE, MAIL_SLOTS, SLOTS, Memory, default_slot_bytes
+from meshwright.backend.memory import LINE, MAIL_SLOTS, SHORT_BYTES, SHORT_SLOTS, SLOTS, Memory, default_slot_bytes
 from meshwright.backend.segment import PAGE
 from meshwright.errors import InputError
 
@@ -17,6 +17,8 @@ def test_no_two_parts_overlap(ranks, pages):
     parts = [(0, memory.counters_bytes), (memory.text_at(0), memory.text_at(ranks))]
     for rank in range(ranks):
         parts += [(memory.slot_at(rank, t), memory.slot_at(rank, t) + memory.slot_bytes) for t in range(SLOTS)]
+        shorts = [memory.slot_at(rank, SLOTS + t) for t in range(SHORT_SLOTS)]
+        parts += [(place, place + SHORT_BYTES) for place in shorts]
         for source in range(ranks):
             if source != rank:
                 places = [memory.mail_at(source, rank, turn) for turn in range(MAIL_SLOTS)]

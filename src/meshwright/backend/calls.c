@@ -1,0 +1,432 @@
+/* The optional short way into the helper's collectives: the usual blocking calls of torch.distributed, from Python's
+ * objects to helper.c without an interpreter in between.
+ *
+ * Each method returns True once it has done a call, and False, with nothing done, for one that it leaves to Python:
+ * asynchronous, profiled, after others that have not ended, or with tensors or operators that the helper does not know.
+ * Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct DLPackExchangeAPI), so that no header of
+ * torch is needed. Python goes on with a call that waits for long, and with one for which slots are filled in the cheaper
+ * of two ways.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "helper.h"
+
+/* ---- DLPack, version 1: what of it is used */
+
+enum { DL_CPU = 1, DL_INT = 0, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5 };
+
+typedef struct {
+    char *data;
+    int32_t device_type, device_id;
+    int32_t dims;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides; /* of elements; the tensor's own */
+    uint64_t offset_bytes;
+} DLTensor;
+
+typedef struct {
+    uint32_t major, minor;
+    void *previous;
+    int (*allocate)(void);
+    int (*managed_from_object)(void *, void **);
+    int (*managed_to_object)(void *, void **);
+    int (*from_object)(void *object, DLTensor *out);
+    int (*current_stream)(int32_t, int32_t, void **);
+} DLExchange;
+
+/* ---- the object */
+
+/* The numbers of a FlightRecord; a row: number of the collective, operation, bytes, when it began in ns. */
+typedef struct {
+    int64_t sequence, finished, rows[][4];
+} Record;
+
+enum { BRIEF_BYTES = 65536 };
+enum { ALL_REDUCE, BROADCAST, ALL_GATHER, ALL_GATHER_SINGLE, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, OPERATIONS };
+
+typedef struct {
+    PyObject_HEAD
+    Group *state;
+    Record *record;
+    const int64_t *issued; /* how many asynchronous calls have begun; and the next, how many have ended */
+    const DLExchange *exchange;
+    long long operations[OPERATIONS], capacity, filling_bytes, sum;
+    PyObject *options, *lock, *finish, *profiler, *tensor_type, *parameter_type;
+} Calls;
+
+/* A dense tensor on the CPU, its elements one after the other. */
+typedef struct {
+    char *data;
+    int64_t count, bytes, rows;
+    uint32_t type; /* one number for each element type */
+} Memory;
+
+static PyObject *s_acquire, *s_async, *s_is_neg, *s_locked, *s_operator, *s_profiled, *s_release, *s_root;
+
+typedef int (*Collective)(Group *);
+
+/* Return whether Python says yes to an attribute; -1 with an error. */
+static int is_true(PyObject *object, PyObject *name) {
+    PyObject *value = PyObject_GetAttr(object, name);
+    if (!value) return -1;
+    int answer = value == Py_True;
+    Py_DECREF(value);
+    return answer;
+}
+
+/* Fill `m` with what a tensor is; return 0 where it is none that can be taken as it is. */
+static int read_tensor(const Calls *c, PyObject *tensor, Memory *m) {
+    if ((PyObject *)Py_TYPE(tensor) != c->tensor_type && (PyObject *)Py_TYPE(tensor) != c->parameter_type) return 0;
+    DLTensor t;
+    if (c->exchange->from_object(tensor, &t)) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (t.device_type != DL_CPU || t.code == DL_COMPLEX || t.lanes != 1 || t.bits % 8) return 0;
+    m->count = 1;
+    for (int32_t i = t.dims - 1; i >= 0; i--) {
+        if (t.shape[i] != 1 && t.strides[i] != m->count) return 0;
+        m->count *= t.shape[i];
+    }
+    if (!m->count) return 0;
+    m->data = t.data + t.offset_bytes;
+    m->bytes = m->count * (t.bits / 8);
+    m->rows = t.dims ? t.shape[0] : 0;
+    m->type = (uint32_t)t.code << 8 | t.bits;
+    if (m->count > 1) return 1;
+    PyObject *negative = PyObject_CallMethodNoArgs(tensor, s_is_neg); /* the imaginary part of a conjugate, say */
+    int usable = negative == Py_False;
+    if (!negative) PyErr_Clear();
+    Py_XDECREF(negative);
+    return usable;
+}
+
+/* The only tensor of a list or tuple of one. */
+static int read_only_tensor(const Calls *c, PyObject *tensors, Memory *m) {
+    return (PyList_CheckExact(tensors) || PyTuple_CheckExact(tensors)) && PySequence_Fast_GET_SIZE(tensors) == 1 &&
+           read_tensor(c, PySequence_Fast_GET_ITEM(tensors, 0), m);
+}
+
+/* Return the number of an element type in the helper's sums, if these options ask for one; -1 if not, -2 with an error. */
+static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
+    int64_t kind;
+    switch (m->type) {
+    case DL_FLOAT << 8 | 32: kind = F32; break;
+    case DL_FLOAT << 8 | 64: kind = F64; break;
+    case DL_INT << 8 | 32: kind = I32; break;
+    case DL_INT << 8 | 64: kind = I64; break;
+    case DL_BFLOAT << 8 | 16: kind = BF16; break;
+    default: return -1;
+    }
+    PyObject *operator= PyObject_GetAttr(options, s_operator);
+    if (!operator) return -2;
+    Py_hash_t number = PyObject_Hash(operator); /* the hash of a ReduceOp is its number */
+    Py_DECREF(operator);
+    return number == c->sum ? kind : PyErr_Occurred() ? -2 : -1;
+}
+
+/* Return 1 if a call may run at once, 0 if Python must see to it, -1 with an error. */
+static int begin_now(Calls *c, PyObject *options) {
+    if (options == Py_None || c->issued[0] != c->issued[1]) return 0;
+    int is_async = is_true(options, s_async);
+    if (is_async) return is_async < 0 ? -1 : 0;
+    int is_profiled = is_true(c->profiler, s_profiled);
+    if (is_profiled) return is_profiled < 0 ? -1 : 0;
+    if (c->state->counters[c->state->rank * LINE + STATE] != ACTIVE) return 0; /* broken */
+    PyObject *locked = PyObject_CallMethodNoArgs(c->lock, s_locked); /* by another thread; none comes before we let it */
+    Py_XDECREF(locked);
+    return locked ? locked == Py_False : -1;
+}
+
+/* Write the beginning of a call into the flight record, as FlightRecord.begin does. */
+static int note(Calls *c, int operation, int64_t moved_bytes, PyObject *options) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t number = c->record->sequence + 1, *row = c->record->rows[number % c->capacity];
+    row[0] = number;
+    row[1] = c->operations[operation];
+    row[2] = moved_bytes;
+    row[3] = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    c->record->sequence = number;
+    return PyList_SetItem(c->options, 0, Py_NewRef(options));
+}
+
+/* Go on with a collective while other threads run, with the group's lock held; return 1, or -1 with an error. */
+static int go_on(Calls *c, int operation, Collective collective, const char *function, int64_t filled_bytes) {
+    PyObject *answer = PyObject_CallMethodNoArgs(c->lock, s_acquire);
+    if (!answer) return -1;
+    Py_DECREF(answer);
+    int done = 0;
+    if (filled_bytes < c->filling_bytes) {
+        Py_BEGIN_ALLOW_THREADS
+        done = collective(c->state);
+        Py_END_ALLOW_THREADS
+    }
+    if (!done) {
+        long long number = c->operations[operation], filled = filled_bytes;
+        answer = PyObject_CallFunction(c->finish, "LsL", number, function, filled);
+        done = answer ? 1 : -1;
+        Py_XDECREF(answer);
+    }
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    answer = PyObject_CallMethodNoArgs(c->lock, s_release);
+    if (type) PyErr_Restore(type, value, trace);
+    else if (!answer) done = -1;
+    Py_XDECREF(answer);
+    return done;
+}
+
+/* Do a collective on what the group was given. A small one that ends at once is not worth to let other threads run, which
+ * takes as long: they wait no longer than for the looks of a rank that has a processor of its own. */
+static PyObject *run(Calls *c, int operation, Collective collective, const char *function, int64_t moved_bytes,
+                     int64_t filled_bytes, PyObject *options) {
+    Group *g = c->state;
+    int done = note(c, operation, moved_bytes, options);
+    if (!done && g->spins && moved_bytes <= BRIEF_BYTES) {
+        int64_t yield_ns = g->yield_ns, patience_ns = g->patience_ns;
+        g->yield_ns = g->patience_ns = 0;
+        done = collective(g);
+        g->yield_ns = yield_ns, g->patience_ns = patience_ns;
+    }
+    if (!done) done = go_on(c, operation, collective, function, filled_bytes);
+    if (done < 0) return NULL;
+    c->record->finished = c->record->sequence;
+    return Py_NewRef(Py_True);
+}
+
+static void give(Calls *c, int64_t first, int64_t second, int64_t third) {
+    c->state->given[0] = first, c->state->given[1] = second, c->state->given[2] = third;
+}
+
+/* What a call that is left to Python returns, or one that has failed. */
+static PyObject *left(int answer) { return answer < 0 ? NULL : Py_NewRef(Py_False); }
+
+#define EXPECT(n, what)                                                      \
+    if (count != (n)) {                                                      \
+        PyErr_SetString(PyExc_TypeError, "expected " what);                  \
+        return NULL;                                                         \
+    }
+
+static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(2, "tensors, options")
+    PyObject *options = arguments[1];
+    Memory m;
+    if (options == Py_None || !read_only_tensor(c, arguments[0], &m)) return left(0);
+    int64_t kind = summed_type(c, &m, options);
+    if (kind < 0) return left(kind == -2 ? -1 : 0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    give(c, (int64_t)m.data, m.count, kind);
+    return run(c, ALL_REDUCE, mw_all_reduce, "mw_all_reduce", m.bytes, m.bytes, options);
+}
+
+static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(2, "tensors, options")
+    PyObject *options = arguments[1];
+    Memory m;
+    if (options == Py_None || !read_only_tensor(c, arguments[0], &m)) return left(0);
+    PyObject *root = PyObject_GetAttr(options, s_root);
+    long number = root ? PyLong_AsLong(root) : -1;
+    Py_XDECREF(root);
+    if (number < 0 || number >= c->state->size) return left(PyErr_Occurred() ? -1 : 0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    give(c, (int64_t)m.data, m.bytes, number);
+    return run(c, BROADCAST, mw_broadcast, "mw_broadcast", m.bytes, 0, options);
+}
+
+/* Do an all-gather into targets of which the group's tables hold address and size. */
+static PyObject *gather_into(Calls *c, int operation, const char *source, PyObject *options) {
+    int64_t most = 0, all = 0;
+    for (int64_t r = 0; r < c->state->size; r++) {
+        all += c->state->received[r];
+        if (c->state->received[r] > most) most = c->state->received[r];
+    }
+    give(c, (int64_t)source, 0, 0);
+    return run(c, operation, mw_all_gather, "mw_all_gather", all, most, options);
+}
+
+static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(3, "output, input, options")
+    PyObject *options = arguments[2];
+    Memory out, in;
+    Group *g = c->state;
+    if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
+        out.count != in.count * g->size)
+        return left(0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
+    return gather_into(c, ALL_GATHER_SINGLE, in.data, options);
+}
+
+static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(3, "lists of outputs, inputs, options")
+    PyObject *options = arguments[2], *lists = arguments[0];
+    Memory out, in;
+    Group *g = c->state;
+    if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1) return left(0);
+    PyObject *outputs = PyList_GET_ITEM(lists, 0);
+    if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) return left(0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    for (int64_t r = 0; r < g->size; r++) {
+        if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
+            (r == g->rank && out.count != in.count))
+            return left(0);
+        g->targets[r] = out.data, g->received[r] = out.bytes;
+    }
+    return gather_into(c, ALL_GATHER, in.data, options);
+}
+
+static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(3, "output, input, options")
+    PyObject *options = arguments[2];
+    Memory out, in;
+    Group *g = c->state;
+    if (options == Py_None || !read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) ||
+        in.type != out.type || in.count != out.count * g->size)
+        return left(0);
+    int64_t kind = summed_type(c, &in, options);
+    if (kind < 0) return left(kind == -2 ? -1 : 0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
+    give(c, (int64_t)out.data, kind, 0);
+    return run(c, REDUCE_SCATTER, mw_reduce_scatter, "mw_reduce_scatter", in.bytes, out.bytes, options);
+}
+
+static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(3, "output, input, options")
+    PyObject *options = arguments[2];
+    Memory out, in;
+    Group *g = c->state;
+    if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
+        in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size)
+        return left(0);
+    int now = begin_now(c, options);
+    if (now < 1) return left(now);
+    int64_t size = in.bytes / g->size;
+    for (int64_t r = 0; r < g->size; r++) {
+        g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
+        g->sent[r] = g->received[r] = size;
+    }
+    return run(c, ALL_TO_ALL, mw_all_to_all, "mw_all_to_all", in.bytes, in.bytes, options);
+}
+
+static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
+    EXPECT(1, "options")
+    int now = begin_now(c, arguments[0]);
+    return now < 1 ? left(now) : run(c, BARRIER, mw_barrier, "mw_barrier", 0, 0, arguments[0]);
+}
+
+/* ---- the type and the module */
+
+#define EVERY_OBJECT(c, do)    \
+    do((c)->options);          \
+    do((c)->lock);             \
+    do((c)->finish);           \
+    do((c)->profiler);         \
+    do((c)->tensor_type);      \
+    do((c)->parameter_type);
+
+static int visit_all(Calls *c, visitproc visit, void *arg) {
+    EVERY_OBJECT(c, Py_VISIT)
+    return 0;
+}
+
+static int clear(Calls *c) {
+    EVERY_OBJECT(c, Py_CLEAR)
+    return 0;
+}
+
+static void deallocate(Calls *c) {
+    PyTypeObject *type = Py_TYPE(c);
+    PyObject_GC_UnTrack(c);
+    clear(c);
+    type->tp_free(c);
+    Py_DECREF(type);
+}
+
+static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
+    static char *names[] = {"state", "issued", "record", "capacity", "operations", "filling_bytes", "sum", "exchange",
+                            "options", "lock", "finish", "profiler", "tensor_type", "parameter_type", NULL};
+    unsigned long long state, issued, record;
+    long long *o = c->operations;
+    PyObject *exchange, *options, *lock, *finish, *profiler, *tensor_type, *parameter_type;
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOOO", names, &state, &issued, &record,
+                                     &c->capacity, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &c->filling_bytes,
+                                     &c->sum, &exchange, &PyList_Type, &options, &lock, &finish, &profiler,
+                                     &tensor_type, &parameter_type))
+        return -1;
+    const DLExchange *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+    if (!api) return -1;
+    if (api->major != 1) {
+        PyErr_Format(PyExc_ImportError, "DLPack %u: expected version 1", api->major);
+        return -1;
+    }
+    clear(c);
+    c->state = (Group *)(uintptr_t)state;
+    c->issued = (const int64_t *)(uintptr_t)issued;
+    c->record = (Record *)(uintptr_t)record;
+    c->exchange = api;
+    c->options = options;
+    c->lock = lock;
+    c->finish = finish;
+    c->profiler = profiler;
+    c->tensor_type = tensor_type;
+    c->parameter_type = parameter_type;
+    EVERY_OBJECT(c, Py_INCREF)
+    return 0;
+}
+
+#define METHOD(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+
+static PyMethodDef methods[] = {
+    METHOD(all_reduce), METHOD(broadcast), METHOD(all_gather), METHOD(all_gather_single), METHOD(reduce_scatter_single),
+    METHOD(all_to_all_single), METHOD(barrier), {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "The usual calls of one group."},
+    {Py_tp_init, initialise},
+    {Py_tp_dealloc, deallocate},
+    {Py_tp_traverse, visit_all},
+    {Py_tp_clear, clear},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+static PyType_Spec specification = {
+    .name = "calls.Calls",
+    .basicsize = sizeof(Calls),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = slots,
+};
+
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "calls", .m_size = -1};
+
+PyMODINIT_FUNC PyInit_calls(void) {
+    struct {
+        PyObject **at;
+        const char *text;
+    } names[] = {
+        {&s_acquire, "acquire"},
+        {&s_async, "asyncOp"},
+        {&s_is_neg, "is_neg"},
+        {&s_locked, "locked"},
+        {&s_operator, "reduceOp"},
+        {&s_profiled, "_is_profiler_enabled"},
+        {&s_release, "release"},
+        {&s_root, "rootRank"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(*names[i].at = PyUnicode_InternFromString(names[i].text))) return NULL;
+    PyObject *module = PyModule_Create(&definition), *type = module ? PyType_FromSpec(&specification) : NULL;
+    if (!type || PyModule_AddObjectRef(module, "Calls", type)) Py_CLEAR(module);
+    Py_XDECREF(type);
+    return module;
+}

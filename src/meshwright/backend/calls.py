@@ -1,0 +1,80 @@
+"""The optional short way of a group's usual blocking calls: from torch to the C helper, without Python in between.
+
+It is an extension module, built once like the helper where Python's headers are too, and needs DLPack's C interface to
+tensors (torch 2.10 and later). `MESHWRIGHT_HELPER=0` goes without it.
+"""
+
+import sysconfig
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.autograd import profiler
+from torch.distributed import ReduceOp
+
+from ..native import load_extension
+from . import helper
+from .flight import CAPACITY, OPERATIONS, operation_number
+from .local import LocalGroup
+from .work import Worker
+
+SOURCE = helper.SOURCE.with_name("calls.c")
+EXCHANGE = "__dlpack_c_exchange_api__"
+CALLS = (  # in the order of the enumeration in calls.c
+    *("all_reduce", "broadcast", "all_gather", "all_gather_single"),
+    *("reduce_scatter_single", "all_to_all_single", "barrier"),
+)
+
+
+class LongWay:
+    """Leaves every call to Python, where there is no short way."""
+
+    def _leave(self, *_: object) -> bool:
+        return False
+
+    all_reduce = broadcast = all_gather = all_gather_single = _leave
+    reduce_scatter_single = all_to_all_single = barrier = _leave
+
+
+def load_calls() -> ModuleType | None:
+    """Return the extension module, built if need be; None where it is switched off or cannot be had."""
+    if not hasattr(torch.Tensor, EXCHANGE):
+        return None
+    abi = sysconfig.get_config_var("SOABI")
+    flags = (*helper.FLAGS, f"-DABI={abi}", f"-I{sysconfig.get_path('include')}")
+    return load_extension(SOURCE, flags, (helper.SOURCE, *helper.HEADERS))
+
+
+def short_way(group: LocalGroup, worker: Worker, lock: Any, stopped: Callable[[str, BaseException], None]) -> Any:
+    """Return what does the usual calls of a group on one host: methods that return whether they have done a call.
+
+    It calls only while `worker` is idle, and holds `lock` meanwhile; `stopped` hears of the error that ends a call.
+    """
+    module, native = load_calls(), group.native
+    if module is None or native is None or group.size == 1:
+        return LongWay()
+
+    def finish(operation: int, function: str, filled_bytes: int) -> None:
+        try:
+            native.run(function, filled_bytes)
+        except BaseException as error:
+            stopped(OPERATIONS[operation], error)
+            raise
+
+    return module.Calls(
+        state=native.address,
+        issued=worker.counts_address,
+        exchange=getattr(torch.Tensor, EXCHANGE),
+        record=group.flight.address,
+        capacity=CAPACITY,
+        operations=tuple(map(operation_number, CALLS)),
+        options=group.flight.options,
+        lock=lock,
+        finish=finish,
+        profiler=profiler,
+        tensor_type=torch.Tensor,
+        parameter_type=torch.nn.Parameter,
+        filling_bytes=helper.FILLING_BYTES,
+        sum=hash(ReduceOp.SUM),
+    )

@@ -1,0 +1,46 @@
+/* What helper.c and calls.c share: the state of one rank in a group, and the collectives that go by it. */
+#include <stdint.h>
+
+enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 8192 }; /* those of memory.py */
+enum { LINE = 16, STATE = 1, ACTIVE = 1 };                    /* of memory.py and local.py */
+enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };        /* the element types of sums */
+
+typedef struct {
+    /* Where the steps are, by the rules of local.py; Python works on these too. */
+    uint64_t sequence;      /* of the last step that this rank entered */
+    uint64_t seen;          /* every counter is known to be at least this */
+    int64_t turn;           /* the slot of the last step */
+    int64_t longs, shorts;  /* how many steps have taken a long slot, and a short one */
+    uint64_t free_at[LONG_SLOTS + SHORT_SLOTS]; /* what every counter must reach before a slot may be filled again */
+    /* Of every call: what it was given, and where an interrupted one goes on; both 0 between calls. */
+    int64_t given[3];
+    int64_t chunk, phase;
+    /* Of the group: tables for what a call gives for each rank, and what never changes. */
+    char **sources, **targets;
+    int64_t *sent, *received; /* bytes or elements */
+    uint64_t *counters;
+    char *slots;
+    int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
+    int64_t block_bytes;           /* of the part of a slot that is for one reader */
+    int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
+    int64_t stream_bytes;          /* results from here on leave the caches to others */
+    int64_t claim_bytes;           /* up to here a lone reader claims what it has read */
+    int64_t steps;                 /* where a rank says, for each long slot, how many steps it needs */
+    int64_t rank, size;
+    int64_t spins, yield_ns, patience_ns;
+    uint64_t awaited_rank, awaited_number;
+    int64_t streams;   /* whether slots are filled past the caches */
+    int64_t clocked;   /* whether to find out the next */
+    int64_t waited_ns; /* of this thread's processor time, spent on waiting */
+    int64_t place;     /* where a rank says, in its line of counters, which processor it runs on; 0: it does not say */
+    int64_t waits;     /* that did not end at once, in a group that says */
+} Group;
+
+/* Each does a collective on what the group was given, and returns 1 once it is done, 0 when patience is at an end: then
+ * it goes on where it was when it is called again. Blocks; all ranks. */
+int mw_all_reduce(Group *g);
+int mw_all_gather(Group *g);
+int mw_reduce_scatter(Group *g);
+int mw_broadcast(Group *g);
+int mw_all_to_all(Group *g);
+int mw_barrier(Group *g);
