@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
 import meshwright.backend.group as group_module
+from meshwright.backend import calls, local, waiting
 from meshwright.backend import helper as helper_module
-from meshwright.backend import local, waiting
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [
@@ -23,12 +23,17 @@ SIZES = [1, 2, 7, 63, 1000, 2049, 5003]  # slots of 4096 bytes: up to ten slots 
 
 @contextlib.contextmanager
 def group(rank, world_size, store, slot_bytes=None, helper="1", per_host=None):
-    """Make the default group; `helper` "mixed" uses the C helper on odd ranks only; `per_host` pretends hosts."""
+    """Make the default group; `helper` "mixed" uses the C helper on odd ranks only, "ctypes" not the short way into it;
+    `per_host` pretends hosts.
+    """
     if per_host:
         os.environ[HOST] = f"host{rank // per_host}"
     if slot_bytes:
         os.environ[SLOT] = str(slot_bytes)
-    os.environ[HELPER] = str(rank % 2) if helper == "mixed" else helper
+    os.environ[HELPER] = {"mixed": str(rank % 2), "ctypes": "1"}.get(helper, helper)
+    load_calls = calls.load_calls
+    if helper == "ctypes":
+        calls.load_calls = lambda: None
     try:
         dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
         yield
@@ -36,6 +41,7 @@ def group(rank, world_size, store, slot_bytes=None, helper="1", per_host=None):
         os.environ.pop(SLOT, None)
         os.environ.pop(HELPER, None)
         os.environ.pop(HOST, None)
+        calls.load_calls = load_calls
 
 
 def values(rank, count, dtype, seed=0):
@@ -210,6 +216,9 @@ def odd_tensors(rank, world_size, store):
         turning = torch.full((500,), complex(rank, 1), dtype=torch.complex64)
         dist.all_reduce(turning)
         assert torch.equal(turning, torch.full((500,), complex(sum(range(world_size)), world_size)))
+        negative = torch.tensor([complex(0, rank + 1)]).conj().imag  # of one element, so that it is contiguous
+        dist.all_reduce(negative)
+        assert negative.item() == -sum(range(world_size + 1))
         halves = torch.full((9,), float(rank + 1))
         dist.all_reduce(halves, dist._make_nccl_premul_sum(0.5))
         assert torch.equal(halves, torch.full((9,), world_size * (world_size + 1) / 4))
@@ -286,13 +295,13 @@ def group_of_all():
     return dist.distributed_c10d._get_default_group()
 
 
-@pytest.mark.parametrize("helper", ["0", "1", "mixed"])
+@pytest.mark.parametrize("helper", ["0", "1", "ctypes", "mixed"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
 def test_reductions_equal_a_plain_one_for_every_type_and_operator(rank_pool, world_size, helper):
     assert rank_pool(world_size).run(reductions_of_every_type, helper) == [[]] * world_size
 
 
-@pytest.mark.parametrize("helper", ["0", "1"])
+@pytest.mark.parametrize("helper", ["0", "1", "ctypes", "mixed"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_moves_put_every_byte_in_its_place(rank_pool, world_size, helper):
     assert rank_pool(world_size).run(moves_of_every_size, helper) == [[]] * world_size

@@ -63,7 +63,7 @@ typedef struct {
     uint32_t type; /* one number for each element type */
 } Memory;
 
-static PyObject *s_acquire, *s_async, *s_is_neg, *s_locked, *s_operator, *s_profiled, *s_release, *s_root;
+static PyObject *s_acquire, *s_async, *s_is_neg, *s_operator, *s_profiled, *s_release, *s_root;
 
 typedef int (*Collective)(Group *);
 
@@ -127,7 +127,7 @@ static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
     return number == c->sum ? kind : PyErr_Occurred() ? -2 : -1;
 }
 
-/* Return 1 if a call may run at once, 0 if Python must see to it, -1 with an error. */
+/* Return 1, holding the group's lock, if a call may run at once; 0 if Python must see to it; -1 with an error. */
 static int begin_now(Calls *c, PyObject *options) {
     if (options == Py_None || c->issued[0] != c->issued[1]) return 0;
     int is_async = is_true(options, s_async);
@@ -135,9 +135,20 @@ static int begin_now(Calls *c, PyObject *options) {
     int is_profiled = is_true(c->profiler, s_profiled);
     if (is_profiled) return is_profiled < 0 ? -1 : 0;
     if (c->state->counters[c->state->rank * LINE + STATE] != ACTIVE) return 0; /* broken */
-    PyObject *locked = PyObject_CallMethodNoArgs(c->lock, s_locked); /* by another thread; none comes before we let it */
+    PyObject *locked = PyObject_CallMethodOneArg(c->lock, s_acquire, Py_False);
     Py_XDECREF(locked);
-    return locked ? locked == Py_False : -1;
+    return locked ? locked == Py_True : -1;
+}
+
+/* Let go of the lock, at the end of a call with this answer: 1 if it is done, 0 if it is left to Python, -1 with an error. */
+static PyObject *end(Calls *c, int answer) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *released = PyObject_CallMethodNoArgs(c->lock, s_release);
+    if (type) PyErr_Restore(type, value, trace);
+    else if (!released) answer = -1;
+    Py_XDECREF(released);
+    return answer < 0 ? NULL : PyBool_FromLong(answer);
 }
 
 /* Write the beginning of a call into the flight record, as FlightRecord.begin does. */
@@ -153,33 +164,22 @@ static int note(Calls *c, int operation, int64_t moved_bytes, PyObject *options)
     return PyList_SetItem(c->options, 0, Py_NewRef(options));
 }
 
-/* Go on with a collective while other threads run, with the group's lock held; return 1, or -1 with an error. */
+/* Go on with a collective while other threads run; return 1, or -1 with an error. */
 static int go_on(Calls *c, int operation, Collective collective, const char *function, int64_t filled_bytes) {
-    PyObject *answer = PyObject_CallMethodNoArgs(c->lock, s_acquire);
-    if (!answer) return -1;
-    Py_DECREF(answer);
     int done = 0;
     if (filled_bytes < c->filling_bytes) {
         Py_BEGIN_ALLOW_THREADS
         done = collective(c->state);
         Py_END_ALLOW_THREADS
     }
-    if (!done) {
-        long long number = c->operations[operation], filled = filled_bytes;
-        answer = PyObject_CallFunction(c->finish, "LsL", number, function, filled);
-        done = answer ? 1 : -1;
-        Py_XDECREF(answer);
-    }
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    answer = PyObject_CallMethodNoArgs(c->lock, s_release);
-    if (type) PyErr_Restore(type, value, trace);
-    else if (!answer) done = -1;
+    if (done) return 1;
+    long long number = c->operations[operation], filled = filled_bytes;
+    PyObject *answer = PyObject_CallFunction(c->finish, "LsL", number, function, filled);
     Py_XDECREF(answer);
-    return done;
+    return answer ? 1 : -1;
 }
 
-/* Do a collective on what the group was given. A small one that ends at once is not worth to let other threads run, which
+/* Do a collective on what the group was given, with the lock held, and let go of it. A small one that ends at once is not worth to let other threads run, which
  * takes as long: they wait no longer than for the looks of a rank that has a processor of its own. */
 static PyObject *run(Calls *c, int operation, Collective collective, const char *function, int64_t moved_bytes,
                      int64_t filled_bytes, PyObject *options) {
@@ -192,9 +192,8 @@ static PyObject *run(Calls *c, int operation, Collective collective, const char 
         g->yield_ns = yield_ns, g->patience_ns = patience_ns;
     }
     if (!done) done = go_on(c, operation, collective, function, filled_bytes);
-    if (done < 0) return NULL;
-    c->record->finished = c->record->sequence;
-    return Py_NewRef(Py_True);
+    if (done == 1) c->record->finished = c->record->sequence;
+    return end(c, done);
 }
 
 static void give(Calls *c, int64_t first, int64_t second, int64_t third) {
@@ -276,7 +275,7 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     for (int64_t r = 0; r < g->size; r++) {
         if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
             (r == g->rank && out.count != in.count))
-            return left(0);
+            return end(c, 0);
         g->targets[r] = out.data, g->received[r] = out.bytes;
     }
     return gather_into(c, ALL_GATHER, in.data, options);
@@ -417,7 +416,6 @@ PyMODINIT_FUNC PyInit_calls(void) {
         {&s_acquire, "acquire"},
         {&s_async, "asyncOp"},
         {&s_is_neg, "is_neg"},
-        {&s_locked, "locked"},
         {&s_operator, "reduceOp"},
         {&s_profiled, "_is_profiler_enabled"},
         {&s_release, "release"},
