@@ -18,7 +18,7 @@ DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool),
 ]
-SIZES = [1, 2, 7, 63, 1000, 2049, 5003]  # slots of 4096 bytes: up to ten slots and odd pieces
+SIZES = [1, 2, 7, 63, 1000, 2049, 5003, 20_011]  # slots of 4096 bytes: many slots, odd pieces, broadcasts in long ones
 
 
 @contextlib.contextmanager

@@ -286,7 +286,7 @@ int mw_claims(void) {
 /* Every rank posts all it has, a slot at a time, and sums all of it. */
 static int all_reduce_whole(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->slot_bytes / item;
+    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->chunk_bytes / item;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
         int64_t length = least(count - start, per_chunk);
@@ -308,7 +308,7 @@ static int all_reduce_whole(Group *g) {
 /* Each rank sums one piece of every chunk, and the others fetch it. */
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->slot_bytes / item;
+    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->chunk_bytes / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {

@@ -1,7 +1,7 @@
 /* What helper.c and calls.c share: the state of one rank in a group, and the collectives that go by it. */
 #include <stdint.h>
 
-enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 8192 }; /* those of memory.py */
+enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memory.py */
 enum { LINE = 16, STATE = 1, ACTIVE = 1 };                    /* of memory.py and local.py */
 enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };        /* the element types of sums */
 
@@ -22,6 +22,7 @@ typedef struct {
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
     int64_t block_bytes;           /* of the part of a slot that is for one reader */
+    int64_t chunk_bytes;           /* of a slot that a chunk of an all-reduce takes */
     int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
     int64_t stream_bytes;          /* results from here on leave the caches to others */
     int64_t claim_bytes;           /* up to here a lone reader claims what it has read */

@@ -56,6 +56,7 @@ class GroupState(ctypes.Structure):
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
         ("block_bytes", ctypes.c_int64),
+        ("chunk_bytes", ctypes.c_int64),
         ("whole_bytes", ctypes.c_int64),
         ("stream_bytes", ctypes.c_int64),
         ("claim_bytes", ctypes.c_int64),

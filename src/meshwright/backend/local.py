@@ -50,7 +50,8 @@ class LocalGroup:
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
         self.block_bytes = self.slot_bytes // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES  # of it, for one reader
-        self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes)
+        self.chunk_bytes = self.slot_bytes // 2  # of it, for a chunk that is reduced: what is posted is read once more
+        self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.chunk_bytes)
         self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
         self.timeout_s = timeout_s
@@ -90,8 +91,9 @@ class LocalGroup:
             state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
             state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
-            state.whole_bytes, state.stream_bytes = self.whole_bytes, self.stream_bytes
-            state.claim_bytes, state.steps = claim_bytes(helper), STEPS
+            state.chunk_bytes, state.whole_bytes = self.chunk_bytes, self.whole_bytes
+            state.stream_bytes, state.claim_bytes = self.stream_bytes, claim_bytes(helper)
+            state.steps = STEPS
             state.rank, state.size = self.rank, self.size
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
             state.patience_ns = CHECK_NS

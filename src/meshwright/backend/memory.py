@@ -15,7 +15,7 @@ from ..errors import InputError
 from .segment import PAGE
 
 SLOTS = 2
-SHORT_SLOTS, SHORT_BYTES = 16, 8192  # for a small broadcast, whose root need not wait for the others; as in helper.h
+SHORT_SLOTS, SHORT_BYTES = 16, 64 * 1024  # for a small broadcast, whose root need not wait for others; as in helper.h
 LINE = 16  # counters of 8 bytes in a line: two cache lines, so that a neighbour is not fetched along
 TEXT_BYTES = 512
 MAIL_SLOTS = 4
