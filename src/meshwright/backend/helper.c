@@ -20,6 +20,7 @@
 #include "helper.h"
 
 enum { MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
+enum { LEAST_CHUNK_BYTES = 131072 };
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
 
@@ -283,10 +284,18 @@ int mw_claims(void) {
 #endif
 }
 
-/* Every rank posts all it has, a slot at a time, and sums all of it. */
+/* The bytes of a chunk of an all-reduce, as LocalGroup.chunk_bytes has them. */
+static int64_t chunk_bytes(const Group *g, int64_t bytes) {
+    if (g->size > 2) return g->slot_bytes / 4;
+    int64_t eighth = bytes / 8 / ALIGN * ALIGN;
+    return least(eighth > LEAST_CHUNK_BYTES ? eighth : LEAST_CHUNK_BYTES, g->slot_bytes / 2);
+}
+
+/* Every rank posts all it has, a chunk at a time, and sums all of it. */
 static int all_reduce_whole(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->chunk_bytes / item;
+    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
+    int64_t per_chunk = chunk_bytes(g, count * item) / item;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
         int64_t length = least(count - start, per_chunk);
@@ -300,7 +309,7 @@ static int all_reduce_whole(Group *g) {
         if (!wait_all(g, g->sequence)) return 0;
         for (int64_t r = 0; r < g->size; r++) in[r] = r == g->rank ? x : slot(g, r, g->turn);
         mw_sum(kind, x, in, g->size, length);
-        if (g->size == 2) claim_some(g, in[1 - g->rank], length * item);
+        if (g->size == 2 && count * item <= g->claim_bytes) claim(in[1 - g->rank], length * item);
     }
     return done(g);
 }
@@ -308,7 +317,8 @@ static int all_reduce_whole(Group *g) {
 /* Each rank sums one piece of every chunk, and the others fetch it. */
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind), per_chunk = g->chunk_bytes / item;
+    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
+    int64_t per_chunk = chunk_bytes(g, count * item) / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {

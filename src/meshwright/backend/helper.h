@@ -22,7 +22,6 @@ typedef struct {
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
     int64_t block_bytes;           /* of the part of a slot that is for one reader */
-    int64_t chunk_bytes;           /* of a slot that a chunk of an all-reduce takes */
     int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
     int64_t stream_bytes;          /* results from here on leave the caches to others */
     int64_t claim_bytes;           /* up to here a lone reader claims what it has read */

@@ -31,6 +31,7 @@ COLLECTIVES = (
     "mw_barrier",
 )
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
+EVERYTHING_BYTES = 2**60
 CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
 
 
@@ -56,7 +57,6 @@ class GroupState(ctypes.Structure):
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
         ("block_bytes", ctypes.c_int64),
-        ("chunk_bytes", ctypes.c_int64),
         ("whole_bytes", ctypes.c_int64),
         ("stream_bytes", ctypes.c_int64),
         ("claim_bytes", ctypes.c_int64),
@@ -172,7 +172,7 @@ class Native:
         if state.streams:
             state.claim_bytes = 0  # what is filled next does not come out of a cache
         elif claim_bytes and filling.tries:
-            state.claim_bytes = state.slot_bytes  # so that going through the caches is never very slow
+            state.claim_bytes = EVERYTHING_BYTES  # so that going through the caches is never very slow
         start_ns = time.thread_time_ns()
         try:
             if not function(self.address):

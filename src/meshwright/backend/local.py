@@ -31,6 +31,7 @@ WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while 
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
+LEAST_CHUNK_BYTES = 128 * 1024
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
@@ -50,8 +51,7 @@ class LocalGroup:
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
         self.block_bytes = self.slot_bytes // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES  # of it, for one reader
-        self.chunk_bytes = self.slot_bytes // 2  # of it, for a chunk that is reduced: what is posted is read once more
-        self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.chunk_bytes)
+        self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes // 4)
         self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
         self.timeout_s = timeout_s
@@ -91,9 +91,8 @@ class LocalGroup:
             state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
             state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
-            state.chunk_bytes, state.whole_bytes = self.chunk_bytes, self.whole_bytes
-            state.stream_bytes, state.claim_bytes = self.stream_bytes, claim_bytes(helper)
-            state.steps = STEPS
+            state.whole_bytes, state.stream_bytes = self.whole_bytes, self.stream_bytes
+            state.claim_bytes, state.steps = claim_bytes(helper), STEPS
             state.rank, state.size = self.rank, self.size
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
             state.patience_ns = CHECK_NS
@@ -105,6 +104,16 @@ class LocalGroup:
         self.counters[self.mine + STATE] = ACTIVE
         remember(self)
         OURS.join(self)
+
+    def chunk_bytes(self, size_bytes: int) -> int:
+        """Return the bytes of a chunk of an all-reduce of so many.
+
+        What is posted should still be in the second-level cache when it is summed. Of a chunk between two ranks the
+        first can be summed before all is posted; each costs a wait.
+        """
+        if self.size > 2:
+            return self.slot_bytes // 4
+        return min(max(size_bytes // 8 // LINE_BYTES * LINE_BYTES, LEAST_CHUNK_BYTES), self.slot_bytes // 2)
 
     # ---- the steps
 

@@ -76,7 +76,7 @@ def _exchange(group: LocalGroup, address: int, count: int, kind: Reduction) -> N
     tensor = kind.at(address, count)
     slots = group.typed(kind)
     peer = 1 - group.rank
-    per_chunk = group.chunk_bytes // kind.item_bytes
+    per_chunk = group.chunk_bytes(count * kind.item_bytes) // kind.item_bytes
     for start in range(0, count, per_chunk):
         stop = min(start + per_chunk, count)
         turn = group.fill()
@@ -101,7 +101,7 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
     item, size, rank = kind.item_bytes, group.size, group.rank
     tensor = kind.at(address, count) if count else None
     slots = group.typed(kind)
-    per_chunk = group.chunk_bytes // item
+    per_chunk = group.chunk_bytes(count * item) // item
     for start in range(0, count, per_chunk):
         length = min(per_chunk, count - start)
         bounds = piece_bounds(length, size, item)

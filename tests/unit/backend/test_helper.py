@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from meshwright.backend import helper
+from meshwright.backend import calls, helper
 from meshwright.native import cache_folder
 
 TYPES = {0: np.float32, 1: np.float64, 2: np.int32, 3: np.int64}
@@ -35,6 +35,15 @@ def test_without_a_compiler_or_with_a_broken_one_it_is_left_out(tmp_path, monkey
     with pytest.raises((subprocess.CalledProcessError, OSError)):
         helper.build(tmp_path)
     assert not list(tmp_path.glob("*.so"))
+
+
+def test_without_headers_of_python_or_an_interface_to_tensors_there_is_no_short_way(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calls.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert calls.load_calls() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(calls, "EXCHANGE", "__no_such_interface__")
+    assert calls.load_calls() is None
 
 
 def test_a_folder_that_others_can_write_is_refused(tmp_path, monkeypatch):

@@ -25,10 +25,10 @@ def waits_on(first, places, *, allowed, rank=RANKS - 1):
         counters = (ctypes.c_uint64 * (RANKS * LINE))()
         for peer, place in places.items():
             counters[peer * LINE + PLACE] = place + 1
-        data, slots = ctypes.c_float(1.0), (ctypes.c_char * (RANKS * 2 * 64))()
-        state = GroupState(counters=ctypes.addressof(counters), slots=ctypes.addressof(slots), slot_bytes=64)
-        state.chunk_bytes = state.whole_bytes = 64
-        state.own_bytes, state.rank, state.size, state.place = 128, rank, RANKS, PLACE
+        data, slots = ctypes.c_float(1.0), (ctypes.c_char * (RANKS * 2 * 256))()
+        state = GroupState(counters=ctypes.addressof(counters), slots=ctypes.addressof(slots), slot_bytes=256)
+        state.whole_bytes = 64
+        state.own_bytes, state.rank, state.size, state.place = 512, rank, RANKS, PLACE
         state.given[0], state.given[1] = ctypes.addressof(data), 1
         all_reduce = load_helper().mw_all_reduce
         os.sched_setaffinity(0, {first})
