@@ -38,13 +38,13 @@ def run(arguments: list[str]) -> Result:
     options = _options(arguments)
     rows = []
     for ranks in options.ranks:
-        launches = [_launch(ranks, arguments) for _ in range(options.launches)]
+        launches = [launch("collectives", ranks, arguments) for _ in range(options.launches)]
         rows += [_row(*same) for same in zip(*launches, strict=True)]
     notes = [
         "times are medians in microseconds over rounds in which the contestants take turns; the slowest rank counts",
         f"and medians over {options.launches} launches of all processes",
     ]
-    if not _has_mpi():
+    if not has_mpi():
         notes.append("MPI did not take part: pip install 'meshwright[mpi]'")
     if options.plot:
         pictures = _plots(rows)
@@ -65,7 +65,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _has_mpi() -> bool:
+def has_mpi() -> bool:
+    """Return whether MPI can take part."""
     return importlib.util.find_spec("mpi4py") is not None and _mpiexec() is not None
 
 
@@ -73,13 +74,13 @@ def _mpiexec() -> str | None:
     return shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
-def _launch(ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
-    """Start the ranks, under mpiexec where there is MPI, and return what they measured."""
+def launch(module: str, ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
+    """Start the ranks of a module of this package, under mpiexec where there is MPI, and return what they measured."""
     with tempfile.TemporaryDirectory() as folder:
         output = str(Path(folder) / "rows.json")
-        command = [sys.executable, "-m", "benchmarks.collectives", *arguments, "--output", output, "--folder", folder]
+        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--output", output, "--folder", folder]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks), "CUDA_VISIBLE_DEVICES": ""}
-        mpiexec = _mpiexec() if _has_mpi() else None
+        mpiexec = _mpiexec() if has_mpi() else None
         if mpiexec is not None:
             subprocess.run([mpiexec, "-n", str(ranks), *command], env=environment, check=True)
         else:
@@ -94,12 +95,10 @@ def _launch(ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
 # ---- on a rank
 
 
-def _rank_main() -> None:
-    options = _options(sys.argv[1:])
+def join(folder: str) -> tuple[int, int, Any]:
+    """Make the default group, over Gloo; return this rank, the number of ranks, and MPI's communicator or None."""
     import torch
     import torch.distributed as dist
-
-    import meshwright  # noqa: F401  (registers the backend)
 
     torch.set_num_threads(1)
     comm = None
@@ -109,16 +108,26 @@ def _rank_main() -> None:
         comm = MPI.COMM_WORLD
     rank = comm.Get_rank() if comm is not None else int(os.environ["RANK"])
     size = int(os.environ["WORLD_SIZE"])
-    store = dist.FileStore(f"{options.folder}/store", size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", size), rank=rank, world_size=size)
+    return rank, size, comm
+
+
+def _rank_main() -> None:
+    options = _options(sys.argv[1:])
+    import torch
+    import torch.distributed as dist
+
+    import meshwright  # noqa: F401  (registers the backend)
+
+    rank, size, comm = join(options.folder)
     groups = {"meshwright": dist.new_group(backend="meshwright"), "gloo": dist.group.WORLD}
     rows = []
     for name in options.only:
         for size_bytes in ALL_REDUCE_SIZES if name == "all_reduce" else OTHER_SIZES:
             if size_bytes <= options.max:
-                contestants = {kind: _torch_call(name, size_bytes, size, group) for kind, group in groups.items()}
+                contestants = {kind: torch_call(name, size_bytes, size, group) for kind, group in groups.items()}
                 if comm is not None:
-                    contestants["mpi"] = _mpi_call(name, size_bytes, size, comm)
+                    contestants["mpi"] = mpi_call(name, size_bytes, size, comm)
                 if name == "all_reduce":
                     a, b = torch.zeros(size_bytes // 4), torch.ones(size_bytes // 4)
                     contestants["copy"] = lambda a=a, b=b: a.copy_(b)
@@ -130,7 +139,7 @@ def _rank_main() -> None:
     dist.destroy_process_group()
 
 
-def _torch_call(name: str, size_bytes: int, ranks: int, group: Any) -> Callable[[], object]:
+def torch_call(name: str, size_bytes: int, ranks: int, group: Any) -> Callable[[], object]:
     """Return the collective on tensors of its own; `size_bytes` is the payload of all-reduce and broadcast, and the
     larger of input and output of the others.
     """
@@ -149,7 +158,8 @@ def _torch_call(name: str, size_bytes: int, ranks: int, group: Any) -> Callable[
     return calls[name]
 
 
-def _mpi_call(name: str, size_bytes: int, ranks: int, comm: Any) -> Callable[[], object]:
+def mpi_call(name: str, size_bytes: int, ranks: int, comm: Any) -> Callable[[], object]:
+    """Return the same collective of MPI."""
     import numpy as np
     from mpi4py import MPI
 

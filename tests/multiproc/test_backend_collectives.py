@@ -216,9 +216,9 @@ def odd_tensors(rank, world_size, store):
         turning = torch.full((500,), complex(rank, 1), dtype=torch.complex64)
         dist.all_reduce(turning)
         assert torch.equal(turning, torch.full((500,), complex(sum(range(world_size)), world_size)))
-        negative = torch.tensor([complex(0, rank + 1)]).conj().imag  # of one element, so that it is contiguous
-        dist.all_reduce(negative)
-        assert negative.item() == -sum(range(world_size + 1))
+        negative = torch.tensor([complex(0, 5)]).conj().imag  # of one element, so that it is contiguous
+        dist.all_reduce(negative if rank == 0 else torch.tensor([2.0]))
+        assert rank > 0 or negative.item() == 2 * (world_size - 1) - 5
         halves = torch.full((9,), float(rank + 1))
         dist.all_reduce(halves, dist._make_nccl_premul_sum(0.5))
         assert torch.equal(halves, torch.full((9,), world_size * (world_size + 1) / 4))

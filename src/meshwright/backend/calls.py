@@ -1,4 +1,4 @@
-"""The optional short way of a group's usual blocking calls: from torch to the C helper, without Python in between.
+"""The optional short way of a group's usual calls in C: from torch to the C helper, without Python in between.
 
 It is an extension module, built once like the helper where Python's headers are too, and needs DLPack's C interface to
 tensors (torch 2.10 and later). `MESHWRIGHT_HELPER=0` goes without it.
@@ -27,16 +27,6 @@ CALLS = (  # in the order of the enumeration in calls.c
 )
 
 
-class LongWay:
-    """Leaves every call to Python, where there is no short way."""
-
-    def _leave(self, *_: object) -> bool:
-        return False
-
-    all_reduce = broadcast = all_gather = all_gather_single = _leave
-    reduce_scatter_single = all_to_all_single = barrier = _leave
-
-
 def load_calls() -> ModuleType | None:
     """Return the extension module, built if need be; None where it is switched off or cannot be had."""
     if not hasattr(torch.Tensor, EXCHANGE):
@@ -46,14 +36,14 @@ def load_calls() -> ModuleType | None:
     return load_extension(SOURCE, flags, (helper.SOURCE, *helper.HEADERS))
 
 
-def short_way(group: LocalGroup, worker: Worker, lock: Any, stopped: Callable[[str, BaseException], None]) -> Any:
-    """Return what does the usual calls of a group on one host: methods that return whether they have done a call.
+def c_way(group: LocalGroup, worker: Worker, lock: Any, stopped: Callable[[str, BaseException], None]) -> Any:
+    """Return what does the usual calls of a group on one host, like `PythonWay`; None where it cannot be had.
 
     It calls only while `worker` is idle, and holds `lock` meanwhile; `stopped` hears of the error that ends a call.
     """
     module, native = load_calls(), group.native
     if module is None or native is None or group.size == 1:
-        return LongWay()
+        return None
 
     def finish(operation: int, function: str, filled_bytes: int) -> None:
         try:

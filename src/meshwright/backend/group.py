@@ -11,13 +11,14 @@ from torch.autograd import profiler
 from torch.distributed import ProcessGroup, Work
 
 from .agreement import agree, describe
-from .calls import LongWay, short_way
+from .calls import c_way
 from .engine import Engine, LocalEngine
 from .failures import CollectiveError
 from .link_rates import LinkRates
 from .marks import mark_issue, marked
 from .reductions import Reduction, reduction
 from .tensors import operator_of
+from .usual import LongWay, PythonWay
 from .work import DoneWork, PendingWork, Tensors, Worker
 
 NAME = "meshwright"
@@ -45,9 +46,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._description = ""
         self._letters = 0
         self._compares = get_debug_level() == DebugLevel.DETAIL
-        self._short: Any = LongWay()
-        if isinstance(engine, LocalEngine) and not self._compares:
-            self._short = short_way(engine.group, self._worker, self._lock, self._stopped)
+        self._usual = self._way_of_usual_calls()
+
+    def _way_of_usual_calls(self) -> Any:
+        if self._compares:
+            return LongWay()
+        way = None
+        if isinstance(self._engine, LocalEngine):
+            way = c_way(self._engine.group, self._worker, self._lock, self._stopped)
+        return way or PythonWay(self._engine, self._worker, self._kinds, self._now)
 
     # ---- running
 
@@ -89,7 +96,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._engine.inline:
             work.patient(PATIENCE_S)
 
-    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[[], object]) -> Work:
+    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
         """Run a call of the engine on this thread."""
         engine = self._engine
         if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
@@ -99,7 +106,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
             engine.flight.begin(name, moved_bytes, options)
             try:
-                call()
+                call(*arguments)
             except BaseException as error:
                 self._stopped(name, error)
                 raise

@@ -71,7 +71,7 @@ class MeshwrightGroup(GroupBase):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Work:
         """Reduce a tensor over all ranks, in place."""
-        if self._short.all_reduce(tensors, opts):
+        if self._usual.all_reduce(tensors, opts):
             return DONE
         options = _options(opts)
         tensor = _one(tensors)
@@ -135,7 +135,7 @@ class MeshwrightGroup(GroupBase):
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
-        if self._short.reduce_scatter_single(output, input, opts):
+        if self._usual.reduce_scatter_single(output, input, opts):
             return DONE
         return self._reduce_scatter("reduce_scatter_single", [output], [input], _options(opts))
 
@@ -181,7 +181,7 @@ class MeshwrightGroup(GroupBase):
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Work:
         """Copy the root's tensor to all ranks."""
-        if self._short.broadcast(tensors, opts):
+        if self._usual.broadcast(tensors, opts):
             return DONE
         options = _options(opts)
         tensor, root, engine = _one(tensors), options.rootRank, self._engine
@@ -197,7 +197,7 @@ class MeshwrightGroup(GroupBase):
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """Copy every rank's tensor to all ranks; sizes may differ between ranks."""
-        if self._short.all_gather(output_tensors, input_tensors, opts):
+        if self._usual.all_gather(output_tensors, input_tensors, opts):
             return DONE
         outputs = output_tensors[0] if len(output_tensors) == 1 and not isinstance(output_tensors[0], Tensor) else None
         return self._all_gather(
@@ -206,7 +206,7 @@ class MeshwrightGroup(GroupBase):
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Copy every rank's tensor into its block of one tensor on all ranks."""
-        if self._short.all_gather_single(output, input, opts):
+        if self._usual.all_gather_single(output, input, opts):
             return DONE
         return self._all_gather("all_gather_single", [output], [input], _options(opts))
 
@@ -280,7 +280,7 @@ class MeshwrightGroup(GroupBase):
         self, output: Tensor, input: Tensor, output_splits: Any = (), input_splits: Any = (), opts: Any = None
     ) -> Work:
         """Send the i-th block of rows to rank i; blocks may differ in size."""
-        if not (output_splits or input_splits) and self._short.all_to_all_single(output, input, opts):
+        if not (output_splits or input_splits) and self._usual.all_to_all_single(output, input, opts):
             return DONE
         name, engine, landing, source = "all_to_all_single", self._engine, Outputs([output]), dense(input)
         check_tensors([output, input], name)
@@ -311,7 +311,7 @@ class MeshwrightGroup(GroupBase):
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all ranks."""
-        if self._short.barrier(opts):
+        if self._usual.barrier(opts):
             return DONE
         return self._start("barrier", 0, self._engine.barrier, [], _options(opts))
 

@@ -32,9 +32,9 @@ def operator_of(code: Any) -> str:
 
 def dense(tensor: Tensor) -> Tensor:
     """Return `tensor`, or a contiguous copy if its elements do not lie one after the other."""
-    if tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj()):
+    if tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj()) and not tensor.is_neg():
         return tensor
-    return tensor.detach().resolve_conj().contiguous()
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 class Outputs:
