@@ -59,6 +59,8 @@ def unusual_calls(ranks):
     rows = torch.ones(2 * ranks, 3)
     return {
         "asynchronous": lambda: dist.all_reduce(torch.ones(3), async_op=True).wait(),
+        "no options": lambda: group_of_all().broadcast([torch.ones(3)]).wait(),
+        "an operator in place of options": lambda: group_of_all().allreduce([torch.ones(3)], dist.ReduceOp.SUM).wait(),
         "another operator": lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX),
         "an average": lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.AVG),
         "another type": lambda: dist.all_reduce(torch.ones(3, dtype=torch.int8)),

@@ -67,13 +67,12 @@ static PyObject *s_acquire, *s_async, *s_is_neg, *s_operator, *s_profiled, *s_re
 
 typedef int (*Collective)(Group *);
 
-/* Return whether Python says yes to an attribute; -1 with an error. */
-static int is_true(PyObject *object, PyObject *name) {
-    PyObject *value = PyObject_GetAttr(object, name);
-    if (!value) return -1;
-    int answer = value == Py_True;
-    Py_DECREF(value);
-    return answer;
+/* Return whether an attribute is there and is `value`. */
+static int is_there(PyObject *object, PyObject *name, PyObject *value) {
+    PyObject *found = PyObject_GetAttr(object, name);
+    if (!found) PyErr_Clear();
+    Py_XDECREF(found);
+    return found == value;
 }
 
 /* Fill `m` with what a tensor is; return 0 where it is none that can be taken as it is. */
@@ -109,7 +108,7 @@ static int read_only_tensor(const Calls *c, PyObject *tensors, Memory *m) {
            read_tensor(c, PySequence_Fast_GET_ITEM(tensors, 0), m);
 }
 
-/* Return the number of an element type in the helper's sums, if these options ask for one; -1 if not, -2 with an error. */
+/* Return the number of an element type in the helper's sums, if these options ask for one; -1 if not. */
 static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
     int64_t kind;
     switch (m->type) {
@@ -121,23 +120,21 @@ static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
     default: return -1;
     }
     PyObject *operator= PyObject_GetAttr(options, s_operator);
-    if (!operator) return -2;
-    Py_hash_t number = PyObject_Hash(operator); /* the hash of a ReduceOp is its number */
-    Py_DECREF(operator);
-    return number == c->sum ? kind : PyErr_Occurred() ? -2 : -1;
+    Py_hash_t number = operator ? PyObject_Hash(operator) : -1; /* the hash of a ReduceOp is its number */
+    Py_XDECREF(operator);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return number == c->sum ? kind : -1;
 }
 
-/* Return 1, holding the group's lock, if a call may run at once; 0 if Python must see to it; -1 with an error. */
-static int begin_now(Calls *c, PyObject *options) {
-    if (options == Py_None || c->issued[0] != c->issued[1]) return 0;
-    int is_async = is_true(options, s_async);
-    if (is_async) return is_async < 0 ? -1 : 0;
-    int is_profiled = is_true(c->profiler, s_profiled);
-    if (is_profiled) return is_profiled < 0 ? -1 : 0;
-    if (c->state->counters[c->state->rank * LINE + STATE] != ACTIVE) return 0; /* broken */
+/* Return whether a call may run at once, and then hold the group's lock; if not, Python must see to it. */
+static int may_begin(Calls *c, PyObject *options) {
+    Group *g = c->state;
+    if (c->issued[0] != c->issued[1] || g->counters[g->rank * LINE + STATE] != ACTIVE) return 0;
+    if (!is_there(options, s_async, Py_False) || !is_there(c->profiler, s_profiled, Py_False)) return 0;
     PyObject *locked = PyObject_CallMethodOneArg(c->lock, s_acquire, Py_False);
+    if (!locked) PyErr_Clear();
     Py_XDECREF(locked);
-    return locked ? locked == Py_True : -1;
+    return locked == Py_True;
 }
 
 /* Let go of the lock, at the end of a call with this answer: 1 if it is done, 0 if it is left to Python, -1 with an error. */
@@ -179,8 +176,9 @@ static int go_on(Calls *c, int operation, Collective collective, const char *fun
     return answer ? 1 : -1;
 }
 
-/* Do a collective on what the group was given, with the lock held, and let go of it. A small one that ends at once is not worth to let other threads run, which
- * takes as long: they wait no longer than for the looks of a rank that has a processor of its own. */
+/* Do a collective on what the group was given, with the lock held, and let go of it. To let other threads run meanwhile
+ * takes as long as a small one that ends at once; otherwise they wait for the looks of a rank that need not share its
+ * processor, and no longer. */
 static PyObject *run(Calls *c, int operation, Collective collective, const char *function, int64_t moved_bytes,
                      int64_t filled_bytes, PyObject *options) {
     Group *g = c->state;
@@ -200,9 +198,6 @@ static void give(Calls *c, int64_t first, int64_t second, int64_t third) {
     c->state->given[0] = first, c->state->given[1] = second, c->state->given[2] = third;
 }
 
-/* What a call that is left to Python returns, or one that has failed. */
-static PyObject *left(int answer) { return answer < 0 ? NULL : Py_NewRef(Py_False); }
-
 #define EXPECT(n, what)                                                      \
     if (count != (n)) {                                                      \
         PyErr_SetString(PyExc_TypeError, "expected " what);                  \
@@ -213,11 +208,10 @@ static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     EXPECT(2, "tensors, options")
     PyObject *options = arguments[1];
     Memory m;
-    if (options == Py_None || !read_only_tensor(c, arguments[0], &m)) return left(0);
+    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_FALSE;
     int64_t kind = summed_type(c, &m, options);
-    if (kind < 0) return left(kind == -2 ? -1 : 0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+    if (kind < 0) Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     give(c, (int64_t)m.data, m.count, kind);
     return run(c, ALL_REDUCE, mw_all_reduce, "mw_all_reduce", m.bytes, m.bytes, options);
 }
@@ -226,13 +220,13 @@ static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t coun
     EXPECT(2, "tensors, options")
     PyObject *options = arguments[1];
     Memory m;
-    if (options == Py_None || !read_only_tensor(c, arguments[0], &m)) return left(0);
+    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_FALSE;
     PyObject *root = PyObject_GetAttr(options, s_root);
     long number = root ? PyLong_AsLong(root) : -1;
     Py_XDECREF(root);
-    if (number < 0 || number >= c->state->size) return left(PyErr_Occurred() ? -1 : 0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (number < 0 || number >= c->state->size) Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     give(c, (int64_t)m.data, m.bytes, number);
     return run(c, BROADCAST, mw_broadcast, "mw_broadcast", m.bytes, 0, options);
 }
@@ -255,9 +249,8 @@ static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         out.count != in.count * g->size)
-        return left(0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+        Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
     return gather_into(c, ALL_GATHER_SINGLE, in.data, options);
 }
@@ -267,11 +260,10 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     PyObject *options = arguments[2], *lists = arguments[0];
     Memory out, in;
     Group *g = c->state;
-    if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1) return left(0);
+    if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1) Py_RETURN_FALSE;
     PyObject *outputs = PyList_GET_ITEM(lists, 0);
-    if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) return left(0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+    if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     for (int64_t r = 0; r < g->size; r++) {
         if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
             (r == g->rank && out.count != in.count))
@@ -286,13 +278,12 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
     PyObject *options = arguments[2];
     Memory out, in;
     Group *g = c->state;
-    if (options == Py_None || !read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) ||
+    if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) ||
         in.type != out.type || in.count != out.count * g->size)
-        return left(0);
+        Py_RETURN_FALSE;
     int64_t kind = summed_type(c, &in, options);
-    if (kind < 0) return left(kind == -2 ? -1 : 0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+    if (kind < 0) Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
     give(c, (int64_t)out.data, kind, 0);
     return run(c, REDUCE_SCATTER, mw_reduce_scatter, "mw_reduce_scatter", in.bytes, out.bytes, options);
@@ -305,9 +296,8 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size)
-        return left(0);
-    int now = begin_now(c, options);
-    if (now < 1) return left(now);
+        Py_RETURN_FALSE;
+    if (!may_begin(c, options)) Py_RETURN_FALSE;
     int64_t size = in.bytes / g->size;
     for (int64_t r = 0; r < g->size; r++) {
         g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
@@ -318,8 +308,8 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
 
 static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(1, "options")
-    int now = begin_now(c, arguments[0]);
-    return now < 1 ? left(now) : run(c, BARRIER, mw_barrier, "mw_barrier", 0, 0, arguments[0]);
+    if (!may_begin(c, arguments[0])) Py_RETURN_FALSE;
+    return run(c, BARRIER, mw_barrier, "mw_barrier", 0, 0, arguments[0]);
 }
 
 /* ---- the type and the module */
