@@ -50,7 +50,7 @@ class Coefficients(NamedTuple):
     link: Number  # share of a GPU link's rate that a ring reaches
     direct_links: Number  # exponent of (k-1)/(G-1), the share of it that a group of k of a node's G GPUs reaches
     in_switch: Number  # all-reduce in the switch beside a ring: 1 where the switch does not add up
-    network: Number  # share of the NICs' rate
+    network: Number  # share of the NICs' rate that a ring across nodes reaches
     start_s: Number  # least time of an all-reduce over eight ranks of a node
     small_s: Number  # of 1 MiB, with a protocol for small messages
     small_power: Number  # exponent of size / 1 MiB beside it
@@ -81,7 +81,8 @@ class Coefficients(NamedTuple):
     flash: Number  # fact: 1 with a fused attention kernel
     selective_comm: Number  # likewise of the collectives of the forward: gathers whose result is not kept
     selective_attention: Number  # likewise of the attention between the projections
-    gradient_bytes: Number  # fact: of one gradient that travels
+    gradient_bytes: Number  # fact: of one gradient that travels, and of its sum over micro-batches
+    summed_apart: Number  # fact: 1 where kernels of their own add gradients to that sum, 0 where the products do
     scatter: Number  # fact: pipeline sends are cut over tp
 
 

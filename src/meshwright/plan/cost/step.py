@@ -66,7 +66,8 @@ def step_s(
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
-    sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp
+    held = parameters_of_rank(model, grid, most)
+    sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
     # the last stage carries the head; where layers do not divide, it is the one that has fewer
     last = np.where(grid.pp > 1, model.layers - most * (grid.pp - 1.0), most)
     last = np.where(last > 0, last, per_stage)
@@ -74,7 +75,6 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    held = parameters_of_rank(model, grid, most)
     data = _data_parallel(machine, c, grid, held, layer, most, micro, work, shard)
     update = UPDATE_BYTES * c.optimizer * held / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     update_s = update / (machine.memory_rate * c.memory)
@@ -120,6 +120,18 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency
+
+
+def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
+    """Return seconds of adding one micro-batch's gradients to their sum, where kernels of their own do it.
+
+    A gradient is read in half precision, its sum read and written: 2 + 2g bytes a parameter. Megatron-LM adds in the
+    epilogue of the products since 2022. Where ZeRO-2 or -3 shards gradients, a rank adds its own share.
+    """
+    sharded = np.logical_and(grid.zero >= 2, grid.pp <= 1)
+    own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own
+    return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
 
 def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:

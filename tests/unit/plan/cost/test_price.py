@@ -16,6 +16,7 @@ from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.memory import in_flight
 from meshwright.plan.cost.price import machine_of
 from meshwright.plan.cost.quantities import stride
+from meshwright.plan.cost.step import _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model
 
@@ -119,6 +120,18 @@ def test_one_layout_costs_the_same_alone_and_among_many():
 
     for index, layout in enumerate(layouts):
         assert priced(setting(), layout).terms(0) == pytest.approx(together.terms(index))
+
+
+@pytest.mark.parametrize(("layout", "share"), [(Layout(dp=8), 1), (Layout(dp=8, zero=2), 8)], ids=["whole", "sharded"])
+def test_kernels_that_sum_gradients_read_two_bytes_and_read_and_write_four(layout, share):
+    given = setting(stack="sc21t1")
+    c, machine, grid = coefficients(book(), "sc21t1", "a100-80g", "bf16"), machine_of(given), Grid.of([layout])
+    held = float(TWO_BILLION.parameters)
+
+    once, often = (float(_summed_s(machine, c, grid, held, micro, 8.0)[0]) for micro in (1.0, 8.0))
+    assert once == 0.0  # the only micro-batch's gradients are the sum
+    assert often == pytest.approx((2 + 4 + 4) * held / share / (machine.memory_rate * c.memory))
+    assert _summed_s(machine, c._replace(summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
 
 
 def test_zero_3_moves_half_as_much_again_as_plain_data_parallelism():
