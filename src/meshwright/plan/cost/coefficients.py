@@ -51,6 +51,7 @@ class Coefficients(NamedTuple):
     direct_links: Number  # exponent of (k-1)/(G-1), the share of it that a group of k of a node's G GPUs reaches
     in_switch: Number  # all-reduce in the switch beside a ring: 1 where the switch does not add up
     network: Number  # share of the NICs' rate that a ring across nodes reaches
+    sends: Number  # likewise a send to another node
     start_s: Number  # least time of an all-reduce over eight ranks of a node
     small_s: Number  # of 1 MiB, with a protocol for small messages
     small_power: Number  # exponent of size / 1 MiB beside it

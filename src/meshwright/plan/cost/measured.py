@@ -32,7 +32,8 @@ def on_measured_links(
         c = c._replace(link=reduced / machine.link_rate / c.in_switch)
     between = _rate((fit for fit in large if fit.ranks > machine.domain), "all_reduce")
     if network and between is not None and between < BOUND_BY_LINKS * machine.link_rate * c.link * c.in_switch:
-        c = c._replace(network=c.network * between / (IDLE_SHARE * machine.node_rate))
+        share = between / (IDLE_SHARE * machine.node_rate)
+        c = c._replace(network=c.network * share, sends=c.sends * share)
     return c
 
 

@@ -116,7 +116,7 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     leaf = machine.nodes_per_leaf * machine.gpus_per_node
     climbing = np.where(step * grid.pp > leaf, np.minimum(1.0, step / leaf), 0.0)  # share of a leaf's sends
     up = np.maximum(1.0, machine.oversubscription * climbing)
-    rate = np.where(crosses, machine.node_rate * c.network / machine.gpus_per_node / up, machine.link_rate * c.link)
+    rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.link_rate * c.link)
     cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
     return HALF_BYTES * tokens * model.hidden / cut / rate + latency

@@ -70,6 +70,13 @@ def test_a_network_at_half_the_rate_of_others_takes_twice_as_long():
     assert quarter == pytest.approx(2 * half, rel=0.05)
 
 
+def test_sends_between_stages_are_as_much_slower_as_rings_on_a_slow_network():
+    slow, plain = (coefficients_of(given) for given in (setting(sweep(16, 0.5 * 0.93 * 200e9)), setting()))
+
+    assert slow.sends / plain.sends == pytest.approx(0.5, rel=0.05)
+    assert slow.sends / plain.sends == pytest.approx(slow.network / plain.network)
+
+
 def test_a_plan_on_slower_links_takes_longer():
     layout = Grid.of([Layout(tp=8, dp=2)])
     slow, plain = (price(given, layout).step_time_s[0] for given in (setting(sweep(8, 50e9)), setting()))

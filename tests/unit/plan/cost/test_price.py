@@ -15,8 +15,8 @@ from meshwright.plan.cost.collective import span
 from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.memory import in_flight
 from meshwright.plan.cost.price import machine_of
-from meshwright.plan.cost.quantities import stride
-from meshwright.plan.cost.step import _summed_s
+from meshwright.plan.cost.quantities import Model, stride
+from meshwright.plan.cost.step import _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model
 
@@ -132,6 +132,16 @@ def test_kernels_that_sum_gradients_read_two_bytes_and_read_and_write_four(layou
     assert once == 0.0  # the only micro-batch's gradients are the sum
     assert often == pytest.approx((2 + 4 + 4) * held / share / (machine.memory_rate * c.memory))
     assert _summed_s(machine, c._replace(summed_apart=0.0), grid, held, 8.0, 8.0)[0] == 0.0
+
+
+def test_sends_between_nodes_reach_more_of_the_nics_than_rings():
+    c = coefficients(book(), "", "a100-80g", "bf16")
+    given = setting(gpus=16, inter_bytes_per_s=8e9)
+    tokens, size = 2048.0, 2.0 * 2048 * 2560
+
+    time_s = float(_send_s(machine_of(given), c, Model.of(TWO_BILLION), Grid.of([Layout(dp=8, pp=2)]), tokens)[0])
+    assert c.network < c.sends < 1
+    assert time_s == pytest.approx(size / (1e9 * c.sends), rel=0.01)  # each of eight GPUs an eighth of the NICs
 
 
 def test_zero_3_moves_half_as_much_again_as_plain_data_parallelism():
