@@ -101,7 +101,7 @@ def _why(family: str, experts: bool) -> str:
         return "experts: CUDA graphs, offload and dropped tokens differ between releases and are not stated"
     return {
         "vtrains": "small model on one node: thresholds of NCCL's protocols between 4 and 32 MiB are smoothed over",
-        "vtrainm": "TP = 4 with few micro-batches: slower than the sweep's other degrees, unexplained",
+        "vtrainm": "TP = 2 or 4: from one micro-batch size to the next up to a third slower, in no order, unexplained",
         "bloom": "single snapshot at the second iteration; software changed between the days of the sweep",
         "bridge": "recomputation, graphs and offload are not stated",
     }.get(family, "unexplained")
