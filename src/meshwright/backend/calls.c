@@ -108,7 +108,7 @@ static int read_only_tensor(const Calls *c, PyObject *tensors, Memory *m) {
            read_tensor(c, PySequence_Fast_GET_ITEM(tensors, 0), m);
 }
 
-/* Return the number of an element type in the helper's sums, if these options ask for one; -1 if not. */
+/* Return the number of an element type in the helper's sums, if these options ask for a sum; -1 if not. */
 static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
     int64_t kind;
     switch (m->type) {
@@ -137,7 +137,7 @@ static int may_begin(Calls *c, PyObject *options) {
     return locked == Py_True;
 }
 
-/* Let go of the lock, at the end of a call with this answer: 1 if it is done, 0 if it is left to Python, -1 with an error. */
+/* Let go of the lock at the end of a call, and return its answer: 1 it is done, 0 left to Python, -1 with an error. */
 static PyObject *end(Calls *c, int answer) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -260,7 +260,8 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     PyObject *options = arguments[2], *lists = arguments[0];
     Memory out, in;
     Group *g = c->state;
-    if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1) Py_RETURN_FALSE;
+    if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1)
+        Py_RETURN_FALSE;
     PyObject *outputs = PyList_GET_ITEM(lists, 0);
     if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) Py_RETURN_FALSE;
     if (!may_begin(c, options)) Py_RETURN_FALSE;
@@ -278,8 +279,8 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
     PyObject *options = arguments[2];
     Memory out, in;
     Group *g = c->state;
-    if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) ||
-        in.type != out.type || in.count != out.count * g->size)
+    if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
+        in.count != out.count * g->size)
         Py_RETURN_FALSE;
     int64_t kind = summed_type(c, &in, options);
     if (kind < 0) Py_RETURN_FALSE;
