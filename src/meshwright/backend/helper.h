@@ -2,8 +2,8 @@
 #include <stdint.h>
 
 enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memory.py */
-enum { LINE = 16, STATE = 1, ACTIVE = 1 };                    /* of memory.py and local.py */
-enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };        /* the element types of sums */
+enum { LINE = 16, STATE = 1, ACTIVE = 1 };                      /* of memory.py and local.py */
+enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };          /* the element types of sums */
 
 typedef struct {
     /* Where the steps are, by the rules of local.py; Python works on these too. */

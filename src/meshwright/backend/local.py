@@ -108,8 +108,8 @@ class LocalGroup:
     def chunk_bytes(self, size_bytes: int) -> int:
         """Return the bytes of a chunk of an all-reduce of so many.
 
-        What is posted should still be in the second-level cache when it is summed. Of a chunk between two ranks the
-        first can be summed before all is posted; each costs a wait.
+        What is posted should still be in the second-level cache when it is summed. Between two ranks a tensor makes
+        eight chunks, so that the first are summed before the last are posted; each costs a wait.
         """
         if self.size > 2:
             return self.slot_bytes // 4
