@@ -3,9 +3,9 @@
  *
  * Each method returns True once it has done a call, and False, with nothing done, for one that it leaves to Python:
  * asynchronous, profiled, after others that have not ended, or with tensors or operators that the helper does not know.
- * Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct DLPackExchangeAPI), so that no header of
- * torch is needed. Python goes on with a call that waits for long, and with one for which slots are filled in the cheaper
- * of two ways.
+ * Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct DLPackExchangeAPI), so that no header
+ * of torch is needed. Python goes on with a call that waits for long, and with one that finds out which way of filling
+ * slots is the cheaper.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -44,7 +44,9 @@ typedef struct {
 } Record;
 
 enum { BRIEF_BYTES = 65536 };
-enum { ALL_REDUCE, BROADCAST, ALL_GATHER, ALL_GATHER_SINGLE, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, OPERATIONS };
+/* What torch calls them, in the order of CALLS in calls.py. */
+enum { OF_ALL_REDUCE, OF_BROADCAST, OF_ALL_GATHER, OF_ALL_GATHER_SINGLE, OF_REDUCE_SCATTER, OF_ALL_TO_ALL, OF_BARRIER,
+       OPERATIONS };
 
 typedef struct {
     PyObject_HEAD
@@ -53,7 +55,8 @@ typedef struct {
     const int64_t *issued; /* how many asynchronous calls have begun; and the next, how many have ended */
     const DLExchange *exchange;
     long long operations[OPERATIONS], capacity, filling_bytes, sum;
-    PyObject *options, *lock, *finish, *profiler, *tensor_type, *parameter_type;
+    PyObject *options, *finish, *profiler, *tensor_type, *parameter_type;
+    PyThread_type_lock lock; /* held during each call of the group, by whichever way */
 } Calls;
 
 /* A dense tensor on the CPU, its elements one after the other. */
@@ -63,9 +66,12 @@ typedef struct {
     uint32_t type; /* one number for each element type */
 } Memory;
 
-static PyObject *s_acquire, *s_async, *s_is_neg, *s_operator, *s_profiled, *s_release, *s_root;
+static PyObject *s_async, *s_is_neg, *s_operator, *s_profiled, *s_root;
 
-typedef int (*Collective)(Group *);
+static int (*const collectives[COLLECTIVES])(Group *) = {
+    [ALL_REDUCE] = mw_all_reduce, [ALL_GATHER] = mw_all_gather,   [REDUCE_SCATTER] = mw_reduce_scatter,
+    [BROADCAST] = mw_broadcast,   [ALL_TO_ALL] = mw_all_to_all, [BARRIER] = mw_barrier,
+};
 
 /* Return whether an attribute is there and is `value`. */
 static int is_there(PyObject *object, PyObject *name, PyObject *value) {
@@ -131,20 +137,12 @@ static int may_begin(Calls *c, PyObject *options) {
     Group *g = c->state;
     if (c->issued[0] != c->issued[1] || g->counters[g->rank * LINE + STATE] != ACTIVE) return 0;
     if (!is_there(options, s_async, Py_False) || !is_there(c->profiler, s_profiled, Py_False)) return 0;
-    PyObject *locked = PyObject_CallMethodOneArg(c->lock, s_acquire, Py_False);
-    if (!locked) PyErr_Clear();
-    Py_XDECREF(locked);
-    return locked == Py_True;
+    return PyThread_acquire_lock(c->lock, NOWAIT_LOCK);
 }
 
 /* Let go of the lock at the end of a call, and return its answer: 1 it is done, 0 left to Python, -1 with an error. */
 static PyObject *end(Calls *c, int answer) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject *released = PyObject_CallMethodNoArgs(c->lock, s_release);
-    if (type) PyErr_Restore(type, value, trace);
-    else if (!released) answer = -1;
-    Py_XDECREF(released);
+    PyThread_release_lock(c->lock);
     return answer < 0 ? NULL : PyBool_FromLong(answer);
 }
 
@@ -161,35 +159,49 @@ static int note(Calls *c, int operation, int64_t moved_bytes, PyObject *options)
     return PyList_SetItem(c->options, 0, Py_NewRef(options));
 }
 
-/* Go on with a collective while other threads run; return 1, or -1 with an error. */
-static int go_on(Calls *c, int operation, Collective collective, const char *function, int64_t filled_bytes) {
-    int done = 0;
-    if (filled_bytes < c->filling_bytes) {
-        Py_BEGIN_ALLOW_THREADS
-        done = collective(c->state);
-        Py_END_ALLOW_THREADS
-    }
-    if (done) return 1;
-    long long number = c->operations[operation], filled = filled_bytes;
-    PyObject *answer = PyObject_CallFunction(c->finish, "LsL", number, function, filled);
-    Py_XDECREF(answer);
-    return answer ? 1 : -1;
+/* Choose how slots are filled; return 0 where that is to be found out by a trial, of which Python knows. */
+static int settle(Calls *c, int collective, int64_t filled_bytes) {
+    if (filled_bytes < c->filling_bytes) return 1;
+    Settled *settled = &c->state->settled[collective][SIZES - __builtin_clzll((unsigned long long)filled_bytes)];
+    if (!settled->calls) return 0;
+    settled->calls--;
+    c->state->streams = settled->streams;
+    return 1;
+}
+
+/* Do a collective as far as it goes at once, or within the looks of a rank that has a processor of its own; return
+ * whether it is done. */
+static int try_at_once(Group *g, int collective) {
+    int64_t yield_ns = g->yield_ns, patience_ns = g->patience_ns;
+    g->yield_ns = g->patience_ns = 0;
+    int done = collectives[collective](g);
+    g->yield_ns = yield_ns, g->patience_ns = patience_ns;
+    return done;
 }
 
 /* Do a collective on what the group was given, with the lock held, and let go of it. To let other threads run meanwhile
- * takes as long as a small one that ends at once; otherwise they wait for the looks of a rank that need not share its
- * processor, and no longer. */
-static PyObject *run(Calls *c, int operation, Collective collective, const char *function, int64_t moved_bytes,
-                     int64_t filled_bytes, PyObject *options) {
+ * takes as long as a small collective for which all ranks are there. */
+static PyObject *run(Calls *c, int operation, int collective, int64_t moved_bytes, int64_t filled_bytes,
+                     PyObject *options) {
     Group *g = c->state;
-    int done = note(c, operation, moved_bytes, options);
-    if (!done && g->spins && moved_bytes <= BRIEF_BYTES) {
-        int64_t yield_ns = g->yield_ns, patience_ns = g->patience_ns;
-        g->yield_ns = g->patience_ns = 0;
-        done = collective(g);
-        g->yield_ns = yield_ns, g->patience_ns = patience_ns;
+    if (note(c, operation, moved_bytes, options)) return end(c, -1);
+    int done = 0;
+    if (settle(c, collective, filled_bytes)) {
+        if (g->spins && moved_bytes <= BRIEF_BYTES) done = try_at_once(g, collective);
+        if (!done) {
+            Py_BEGIN_ALLOW_THREADS
+            done = collectives[collective](g);
+            Py_END_ALLOW_THREADS
+        }
+        g->streams = 0;
+        filled_bytes = 0; /* it is under way */
     }
-    if (!done) done = go_on(c, operation, collective, function, filled_bytes);
+    if (!done) {
+        long long number = c->operations[operation], filled = filled_bytes;
+        PyObject *answer = PyObject_CallFunction(c->finish, "LiL", number, collective, filled);
+        done = answer ? 1 : -1;
+        Py_XDECREF(answer);
+    }
     if (done == 1) c->record->finished = c->record->sequence;
     return end(c, done);
 }
@@ -213,7 +225,7 @@ static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     if (kind < 0) Py_RETURN_FALSE;
     if (!may_begin(c, options)) Py_RETURN_FALSE;
     give(c, (int64_t)m.data, m.count, kind);
-    return run(c, ALL_REDUCE, mw_all_reduce, "mw_all_reduce", m.bytes, m.bytes, options);
+    return run(c, OF_ALL_REDUCE, ALL_REDUCE, m.bytes, m.bytes, options);
 }
 
 static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -228,7 +240,7 @@ static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t coun
     if (number < 0 || number >= c->state->size) Py_RETURN_FALSE;
     if (!may_begin(c, options)) Py_RETURN_FALSE;
     give(c, (int64_t)m.data, m.bytes, number);
-    return run(c, BROADCAST, mw_broadcast, "mw_broadcast", m.bytes, 0, options);
+    return run(c, OF_BROADCAST, BROADCAST, m.bytes, 0, options);
 }
 
 /* Do an all-gather into targets of which the group's tables hold address and size. */
@@ -239,7 +251,7 @@ static PyObject *gather_into(Calls *c, int operation, const char *source, PyObje
         if (c->state->received[r] > most) most = c->state->received[r];
     }
     give(c, (int64_t)source, 0, 0);
-    return run(c, operation, mw_all_gather, "mw_all_gather", all, most, options);
+    return run(c, operation, ALL_GATHER, all, most, options);
 }
 
 static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -252,7 +264,7 @@ static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssiz
         Py_RETURN_FALSE;
     if (!may_begin(c, options)) Py_RETURN_FALSE;
     for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
-    return gather_into(c, ALL_GATHER_SINGLE, in.data, options);
+    return gather_into(c, OF_ALL_GATHER_SINGLE, in.data, options);
 }
 
 static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -271,7 +283,7 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
             return end(c, 0);
         g->targets[r] = out.data, g->received[r] = out.bytes;
     }
-    return gather_into(c, ALL_GATHER, in.data, options);
+    return gather_into(c, OF_ALL_GATHER, in.data, options);
 }
 
 static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -287,7 +299,7 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
     if (!may_begin(c, options)) Py_RETURN_FALSE;
     for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
     give(c, (int64_t)out.data, kind, 0);
-    return run(c, REDUCE_SCATTER, mw_reduce_scatter, "mw_reduce_scatter", in.bytes, out.bytes, options);
+    return run(c, OF_REDUCE_SCATTER, REDUCE_SCATTER, in.bytes, out.bytes, options);
 }
 
 static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -304,20 +316,37 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
         g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
         g->sent[r] = g->received[r] = size;
     }
-    return run(c, ALL_TO_ALL, mw_all_to_all, "mw_all_to_all", in.bytes, in.bytes, options);
+    return run(c, OF_ALL_TO_ALL, ALL_TO_ALL, in.bytes, in.bytes, options);
 }
 
 static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(1, "options")
     if (!may_begin(c, arguments[0])) Py_RETURN_FALSE;
-    return run(c, BARRIER, mw_barrier, "mw_barrier", 0, 0, arguments[0]);
+    return run(c, OF_BARRIER, BARRIER, 0, 0, arguments[0]);
+}
+
+/* ---- the group's lock, for calls that go the long way */
+
+static PyObject *hold(Calls *c, PyObject *Py_UNUSED(nothing)) {
+    PyLockStatus status = PyThread_acquire_lock_timed(c->lock, 0, 0);
+    while (status != PY_LOCK_ACQUIRED) {
+        Py_BEGIN_ALLOW_THREADS
+        status = PyThread_acquire_lock_timed(c->lock, -1, 1);
+        Py_END_ALLOW_THREADS
+        if (status == PY_LOCK_INTR && PyErr_CheckSignals()) return NULL;
+    }
+    return Py_NewRef((PyObject *)c);
+}
+
+static PyObject *let_go(Calls *c, PyObject *Py_UNUSED(error)) {
+    PyThread_release_lock(c->lock);
+    Py_RETURN_NONE;
 }
 
 /* ---- the type and the module */
 
 #define EVERY_OBJECT(c, do)    \
     do((c)->options);          \
-    do((c)->lock);             \
     do((c)->finish);           \
     do((c)->profiler);         \
     do((c)->tensor_type);      \
@@ -337,25 +366,30 @@ static void deallocate(Calls *c) {
     PyTypeObject *type = Py_TYPE(c);
     PyObject_GC_UnTrack(c);
     clear(c);
+    if (c->lock) PyThread_free_lock(c->lock);
     type->tp_free(c);
     Py_DECREF(type);
 }
 
 static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     static char *names[] = {"state", "issued", "record", "capacity", "operations", "filling_bytes", "sum", "exchange",
-                            "options", "lock", "finish", "profiler", "tensor_type", "parameter_type", NULL};
+                            "options", "finish", "profiler", "tensor_type", "parameter_type", NULL};
     unsigned long long state, issued, record;
     long long *o = c->operations;
-    PyObject *exchange, *options, *lock, *finish, *profiler, *tensor_type, *parameter_type;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOOO", names, &state, &issued, &record,
+    PyObject *exchange, *options, *finish, *profiler, *tensor_type, *parameter_type;
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOO", names, &state, &issued, &record,
                                      &c->capacity, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &c->filling_bytes,
-                                     &c->sum, &exchange, &PyList_Type, &options, &lock, &finish, &profiler,
-                                     &tensor_type, &parameter_type))
+                                     &c->sum, &exchange, &PyList_Type, &options, &finish, &profiler, &tensor_type,
+                                     &parameter_type))
         return -1;
     const DLExchange *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
     if (!api) return -1;
     if (api->major != 1) {
         PyErr_Format(PyExc_ImportError, "DLPack %u: expected version 1", api->major);
+        return -1;
+    }
+    if (!c->lock && !(c->lock = PyThread_allocate_lock())) {
+        PyErr_NoMemory();
         return -1;
     }
     clear(c);
@@ -364,7 +398,6 @@ static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     c->record = (Record *)(uintptr_t)record;
     c->exchange = api;
     c->options = options;
-    c->lock = lock;
     c->finish = finish;
     c->profiler = profiler;
     c->tensor_type = tensor_type;
@@ -377,11 +410,12 @@ static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
 
 static PyMethodDef methods[] = {
     METHOD(all_reduce), METHOD(broadcast), METHOD(all_gather), METHOD(all_gather_single), METHOD(reduce_scatter_single),
-    METHOD(all_to_all_single), METHOD(barrier), {NULL, NULL, 0, NULL},
+    METHOD(all_to_all_single), METHOD(barrier), {"__enter__", (PyCFunction)(void (*)(void))hold, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))let_go, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "The usual calls of one group."},
+    {Py_tp_doc, "The usual calls of one group, and its lock."},
     {Py_tp_init, initialise},
     {Py_tp_dealloc, deallocate},
     {Py_tp_traverse, visit_all},
@@ -404,12 +438,10 @@ PyMODINIT_FUNC PyInit_calls(void) {
         PyObject **at;
         const char *text;
     } names[] = {
-        {&s_acquire, "acquire"},
         {&s_async, "asyncOp"},
         {&s_is_neg, "is_neg"},
         {&s_operator, "reduceOp"},
         {&s_profiled, "_is_profiler_enabled"},
-        {&s_release, "release"},
         {&s_root, "rootRank"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

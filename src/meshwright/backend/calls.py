@@ -36,18 +36,19 @@ def load_calls() -> ModuleType | None:
     return load_extension(SOURCE, flags, (helper.SOURCE, *helper.HEADERS))
 
 
-def c_way(group: LocalGroup, worker: Worker, lock: Any, stopped: Callable[[str, BaseException], None]) -> Any:
+def c_way(group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None]) -> Any:
     """Return what does the usual calls of a group on one host, like `PythonWay`; None where it cannot be had.
 
-    It calls only while `worker` is idle, and holds `lock` meanwhile; `stopped` hears of the error that ends a call.
+    It calls only while `worker` is idle; `stopped` hears of the error that ends a call. It is also the lock that other
+    calls of the group must hold.
     """
     module, native = load_calls(), group.native
     if module is None or native is None or group.size == 1:
         return None
 
-    def finish(operation: int, function: str, filled_bytes: int) -> None:
+    def finish(operation: int, collective: int, filled_bytes: int) -> None:
         try:
-            native.run(function, filled_bytes)
+            native.run(collective, filled_bytes)
         except BaseException as error:
             stopped(OPERATIONS[operation], error)
             raise
@@ -60,7 +61,6 @@ def c_way(group: LocalGroup, worker: Worker, lock: Any, stopped: Callable[[str, 
         capacity=CAPACITY,
         operations=tuple(map(operation_number, CALLS)),
         options=group.flight.options,
-        lock=lock,
         finish=finish,
         profiler=profiler,
         tensor_type=torch.Tensor,

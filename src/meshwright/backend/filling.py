@@ -36,6 +36,12 @@ class Filling:
             self.streams = bool(past) and min(past) < min(through)
         self._calls += 1
 
+    def settle(self) -> int:
+        """Return for how many calls the better way is to be taken before the next trial; they need not be noted."""
+        calls = 0 if self.tries else self._every - self._calls % self._every
+        self._calls += calls
+        return calls
+
     @property
     def tries(self) -> bool:
         """Whether the next call finds out what its way costs."""

@@ -40,7 +40,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._timeout_s = timeout_s
         self._engine = engine
         self._worker = Worker(f"{NAME}-{rank}")
-        self._lock = threading.Lock()
+        self._lock: Any = threading.Lock()  # held during each call
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._name = ""
         self._description = ""
@@ -51,10 +51,12 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _way_of_usual_calls(self) -> Any:
         if self._compares:
             return LongWay()
-        way = None
         if isinstance(self._engine, LocalEngine):
-            way = c_way(self._engine.group, self._worker, self._lock, self._stopped)
-        return way or PythonWay(self._engine, self._worker, self._kinds, self._now)
+            way = c_way(self._engine.group, self._worker, self._stopped)
+            if way is not None:
+                self._lock = way
+                return way
+        return PythonWay(self._engine, self._worker, self._kinds, self._now)
 
     # ---- running
 

@@ -4,6 +4,13 @@
 enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memory.py */
 enum { LINE = 16, STATE = 1, ACTIVE = 1 };                      /* of memory.py and local.py */
 enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };          /* the element types of sums */
+enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, COLLECTIVES }; /* as in helper.py */
+enum { SIZES = 64 };                                            /* as many powers of two */
+
+/* A way of filling slots that was found for a collective and size, and for how many calls it is still to be taken. */
+typedef struct {
+    int64_t calls, streams;
+} Settled;
 
 typedef struct {
     /* Where the steps are, by the rules of local.py; Python works on these too. */
@@ -29,6 +36,7 @@ typedef struct {
     int64_t rank, size;
     int64_t spins, yield_ns, patience_ns;
     uint64_t awaited_rank, awaited_number;
+    Settled settled[COLLECTIVES][SIZES];
     int64_t streams;   /* whether slots are filled past the caches */
     int64_t clocked;   /* whether to find out the next */
     int64_t waited_ns; /* of this thread's processor time, spent on waiting */

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..native import compiled, load_compiled
-from .filling import Fillings
+from .filling import Filling, Fillings
 from .memory import LINE, SHORT_SLOTS, SLOTS
 from .reductions import Reduction
 from .waiting import CHECK_S
@@ -22,14 +22,10 @@ BF16 = SOURCE.with_name("bf16.h")
 HEADERS = (SOURCE.with_name("helper.h"), BF16)
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
-COLLECTIVES = (
-    "mw_all_reduce",
-    "mw_all_gather",
-    "mw_reduce_scatter",
-    "mw_broadcast",
-    "mw_all_to_all",
-    "mw_barrier",
+COLLECTIVES = (  # in the order of helper.h
+    *("mw_all_reduce", "mw_all_gather", "mw_reduce_scatter", "mw_broadcast", "mw_all_to_all", "mw_barrier"),
 )
+SIZES = 64
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
 EVERYTHING_BYTES = 2**60
 CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
@@ -68,6 +64,7 @@ class GroupState(ctypes.Structure):
         ("patience_ns", ctypes.c_int64),
         ("awaited_rank", ctypes.c_uint64),
         ("awaited_number", ctypes.c_uint64),
+        ("settled", ctypes.c_int64 * 2 * SIZES * len(COLLECTIVES)),
         ("streams", ctypes.c_int64),
         ("clocked", ctypes.c_int64),
         ("waited_ns", ctypes.c_int64),
@@ -112,6 +109,7 @@ class Native:
         self._state = state
         self.address = ctypes.addressof(state)
         self.stream = library.mw_stream
+        self._functions = [getattr(library, name) for name in COLLECTIVES]
         self._fillings = Fillings()
         self._sources, self._targets, self._sent, self._received = tables = [
             (ctypes.c_int64 * state.size)() for _ in range(4)
@@ -154,29 +152,44 @@ class Native:
     ) -> None:
         """Do a collective on what is given; `filled_bytes` are what it fills slots with, if in one of two ways."""
         _put(self._state, _GIVEN, first, second, third)
-        self.run(name, filled_bytes)
+        self.run(COLLECTIVES.index(name), filled_bytes)
 
-    def run(self, name: str, filled_bytes: int) -> None:
-        """Do a collective, a function of the library, on what the state says that it was given, or go on with it."""
-        function = getattr(self._library, name)
-        if filled_bytes >= FILLING_BYTES:
-            self._fill(function, filled_bytes)
-        elif not function(self.address):
+    def run(self, collective: int, filled_bytes: int) -> None:
+        """Do a collective on what the state says that it was given, or go on with it."""
+        function = self._functions[collective]
+        if filled_bytes < FILLING_BYTES:
+            self._finish(function)
+            return
+        filling = self._fillings.of(COLLECTIVES[collective], filled_bytes)
+        settled = self._state.settled[collective][filled_bytes.bit_length()]
+        if not settled[0]:
+            settled[:] = filling.settle(), filling.streams
+        if settled[0]:
+            settled[0] -= 1
+            self._state.streams = settled[1]
+            try:
+                self._finish(function)
+            finally:
+                self._state.streams = 0
+        else:
+            self._try(function, filling, filled_bytes)
+
+    def _finish(self, function: Any) -> None:
+        if not function(self.address):
             self._insist(function)
 
-    def _fill(self, function: Any, size_bytes: int) -> None:
-        """Call a function in the way of filling slots that costs less, and note what it cost this thread."""
-        state, filling = self._state, self._fillings.of(function.__name__, size_bytes)
-        state.streams, state.clocked, state.waited_ns = filling.next(), filling.tries, 0
+    def _try(self, function: Any, filling: Filling, size_bytes: int) -> None:
+        """Call a function in the way of filling slots whose turn it is, and note what it cost this thread."""
+        state = self._state
+        state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0
         claim_bytes = state.claim_bytes
         if state.streams:
             state.claim_bytes = 0  # what is filled next does not come out of a cache
-        elif claim_bytes and filling.tries:
+        elif claim_bytes:
             state.claim_bytes = EVERYTHING_BYTES  # so that going through the caches is never very slow
         start_ns = time.thread_time_ns()
         try:
-            if not function(self.address):
-                self._insist(function)
+            self._finish(function)
         finally:
             state.streams, state.clocked, state.claim_bytes = 0, 0, claim_bytes
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)

@@ -52,6 +52,17 @@ def test_ranks_that_measured_otherwise_try_at_the_same_calls():
         assert first[start : start + 2] == second[start : start + 2] == [THROUGH, PAST]
 
 
+def test_calls_between_trials_need_not_be_noted():
+    heard, unheard = Filling(), Filling()
+    every = calls(heard, 4 * EVERY, lambda way: 2.0 - way)
+
+    ways = []
+    while len(ways) < 4 * EVERY:
+        ways += [unheard.streams] * unheard.settle()
+        ways += calls(unheard, 1, lambda way: 2.0 - way)
+    assert ways[: 4 * EVERY] == every
+
+
 def test_small_calls_are_tried_after_as_many_bytes_as_large_ones():
     filling = Fillings().of("all_reduce", 2**20)
     every = EVERY_BYTES // 2**21  # of the sizes up to twice as large
