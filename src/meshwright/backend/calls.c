@@ -43,7 +43,7 @@ typedef struct {
     int64_t sequence, finished, rows[][4];
 } Record;
 
-enum { BRIEF_BYTES = 65536 };
+enum { BRIEF_BYTES = 65536 }; /* up to here a collective may hold up other threads of Python while it goes on at once */
 /* What torch calls them, in the order of CALLS in calls.py. */
 enum { OF_ALL_REDUCE, OF_BROADCAST, OF_ALL_GATHER, OF_ALL_GATHER_SINGLE, OF_REDUCE_SCATTER, OF_ALL_TO_ALL, OF_BARRIER,
        OPERATIONS };
@@ -69,7 +69,7 @@ typedef struct {
 static PyObject *s_async, *s_is_neg, *s_operator, *s_profiled, *s_root;
 
 static int (*const collectives[COLLECTIVES])(Group *) = {
-    [ALL_REDUCE] = mw_all_reduce, [ALL_GATHER] = mw_all_gather,   [REDUCE_SCATTER] = mw_reduce_scatter,
+    [ALL_REDUCE] = mw_all_reduce, [ALL_GATHER] = mw_all_gather, [REDUCE_SCATTER] = mw_reduce_scatter,
     [BROADCAST] = mw_broadcast,   [ALL_TO_ALL] = mw_all_to_all, [BARRIER] = mw_barrier,
 };
 

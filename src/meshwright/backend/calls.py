@@ -1,7 +1,7 @@
 """The optional short way of a group's usual calls in C: from torch to the C helper, without Python in between.
 
 It is an extension module, built once like the helper where Python's headers are too, and needs DLPack's C interface to
-tensors (torch 2.10 and later). `MESHWRIGHT_HELPER=0` goes without it.
+tensors, which torch 2.13 has. `MESHWRIGHT_HELPER=0` goes without it.
 """
 
 import sysconfig
