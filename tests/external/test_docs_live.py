@@ -177,6 +177,7 @@ SMALLEST = {
     "planner_choice": "--nic 1Gbps --layouts tp=8,mbs=16 --rounds 1 --steps 1 --operator-seconds 1",
     "recording": "--steps 10",
     "simulated": "--ranks 2 --sizes 4096 --rounds 1",
+    "small": "--ranks 2 --launches 1 --rounds 1",
     "training": "--parts layers --rounds 1",
 }
 TOO_LONG = {  # and what runs the same code instead
