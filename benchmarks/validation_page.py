@@ -32,7 +32,7 @@ the step time, linear beyond two noises of 3 %, each constant held near its prio
 **Left out**: whole layout clusters (family, model, machines, degrees, sequence length) are predicted by constants that
 never saw them, eight parts in turn. **Stack unseen**: a whole family is left out and priced as an unknown stack, its
 accelerators calibrated by the other families on them; **on a machine that is known**, the constants of its hosts and
-links too, such as the time of a launch (which its owner measures), come from other layout clusters that ran there.
+links and the pace of its accelerators too (which their owner measures) come from other layout clusters that ran there.
 """
 
 
