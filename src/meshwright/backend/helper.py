@@ -25,7 +25,8 @@ MAX_RANKS = 256
 COLLECTIVES = (  # in the order of helper.h
     *("mw_all_reduce", "mw_all_gather", "mw_reduce_scatter", "mw_broadcast", "mw_all_to_all", "mw_barrier"),
 )
-SIZES = 64
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, _ = range(len(COLLECTIVES))
+SIZES = 64  # as many powers of two
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
 EVERYTHING_BYTES = 2**60
 CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
@@ -119,17 +120,17 @@ class Native:
 
     def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
         """Sum `count` elements at `address` over all ranks, in place, by the same steps as the Python code."""
-        self._call("mw_all_reduce", count * kind.item_bytes, address, count, kind.native)
+        self._call(ALL_REDUCE, count * kind.item_bytes, address, count, kind.native)
 
     def all_gather(self, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
         """Copy from every rank to all."""
         self._write(self._targets, 0, *targets)
         self._write(self._received, 0, *sizes_bytes)
-        self._call("mw_all_gather", max(sizes_bytes), source)
+        self._call(ALL_GATHER, max(sizes_bytes), source)
 
     def broadcast(self, address: int, size_bytes: int, root: int) -> None:
         """Copy from the root to all."""
-        self._call("mw_broadcast", 0, address, size_bytes, root)
+        self._call(BROADCAST, 0, address, size_bytes, root)
 
     def all_to_all(
         self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]
@@ -139,20 +140,20 @@ class Native:
         self._write(self._sent, 0, *sent_bytes)
         self._write(self._targets, 0, *targets)
         self._write(self._received, 0, *received_bytes)
-        self._call("mw_all_to_all", sum(sent_bytes))
+        self._call(ALL_TO_ALL, sum(sent_bytes))
 
     def reduce_scatter(self, sources: Sequence[int], target: int, counts: Sequence[int], kind: Reduction) -> None:
         """Sum block i of all ranks into rank i's target."""
         self._write(self._sources, 0, *sources)
         self._write(self._sent, 0, *counts)
-        self._call("mw_reduce_scatter", max(counts) * kind.item_bytes, target, kind.native)
+        self._call(REDUCE_SCATTER, max(counts) * kind.item_bytes, target, kind.native)
 
     def _call(
-        self, name: str, filled_bytes: int, first: int = 0, second: int | None = 0, third: int | None = 0
+        self, collective: int, filled_bytes: int, first: int = 0, second: int | None = 0, third: int | None = 0
     ) -> None:
         """Do a collective on what is given; `filled_bytes` are what it fills slots with, if in one of two ways."""
         _put(self._state, _GIVEN, first, second, third)
-        self.run(COLLECTIVES.index(name), filled_bytes)
+        self.run(collective, filled_bytes)
 
     def run(self, collective: int, filled_bytes: int) -> None:
         """Do a collective on what the state says that it was given, or go on with it."""

@@ -35,7 +35,7 @@ LEAST_CHUNK_BYTES = 128 * 1024
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
-SEQUENCE, SEEN, TURN, LONGS, SHORTS, FREE = range(6)  # places in the state of the steps, the first of struct Group
+SEQUENCE, SEEN, _, LONGS, SHORTS, FREE = range(6)  # places in the state of the steps, the first of struct Group
 
 
 class LocalGroup:
@@ -147,7 +147,6 @@ class LocalGroup:
         else:
             turn = steps[LONGS] % SLOTS
             steps[LONGS] += 1
-        steps[TURN] = turn
         return turn
 
     def post(self) -> int:
