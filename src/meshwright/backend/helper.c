@@ -20,7 +20,7 @@
 #include "helper.h"
 
 enum { MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
-enum { LEAST_CHUNK_BYTES = 131072 };
+enum { NEAR_BYTES = 2048 }; /* written to several places while it is in the nearest cache */
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
 
@@ -146,49 +146,58 @@ static uint64_t least_counter(const Group *g) {
     return least;
 }
 
-static inline char *slot(const Group *g, int64_t rank, int64_t turn) {
-    int64_t shorts = turn - LONG_SLOTS;
-    int64_t offset = shorts < 0 ? turn * g->slot_bytes : LONG_SLOTS * g->slot_bytes + shorts * SHORT_BYTES;
+/* Return a rank's slot of this step. */
+static inline char *slot(const Group *g, int64_t rank) {
+    int64_t shorts = g->turn - LONG_SLOTS;
+    int64_t offset = shorts < 0 ? g->turn * g->slot_bytes : LONG_SLOTS * g->slot_bytes + shorts * SHORT_BYTES;
     return g->slots + rank * g->own_bytes + offset;
 }
 
-/* The slot of the next step, a short one or a long one. */
-static inline int64_t next_turn(const Group *g, int is_short) {
-    return is_short ? LONG_SLOTS + g->shorts % SHORT_SLOTS : g->longs % LONG_SLOTS;
+/* Return where `writer` leaves in this step what `reader` alone reads: its part of the writer's slot and, the next time,
+ * the writer's part of the reader's. So a rank fills what it read the last time, which lies in its cache; to take back what
+ * another processor has read takes longer (docs/backend.md). */
+static char *between(const Group *g, int64_t writer, int64_t reader) {
+    int crossed = g->laps[g->turn] & 1;
+    int64_t owner = crossed ? reader : writer, other = crossed ? writer : reader;
+    return slot(g, owner) + (other - (other > owner)) * g->block_bytes;
 }
 
-/* Return this rank's slot of the next step once it may be filled, NULL when patience is at an end. */
-static char *next_slot(Group *g, int is_short) {
-    int64_t turn = next_turn(g, is_short);
-    if (g->seen < g->free_at[turn]) {
-        if (!wait_all(g, g->free_at[turn])) return NULL;
-        g->seen = least_counter(g);
-    }
-    return slot(g, g->rank, turn);
+/* Take the slots of the next step, short ones or long ones. */
+static void take_slots(Group *g, int is_short) {
+    g->turn = is_short ? LONG_SLOTS + g->shorts % SHORT_SLOTS : g->longs % LONG_SLOTS;
 }
 
-/* Say that this rank has entered the next step; the slot stays. */
+/* Take the slots of the next step, and return 1 once they may be filled, 0 when patience is at an end. */
+static int free_slots(Group *g, int is_short) {
+    take_slots(g, is_short);
+    if (g->seen >= g->free_at[g->turn]) return 1;
+    if (!wait_all(g, g->free_at[g->turn])) return 0;
+    g->seen = least_counter(g);
+    return 1;
+}
+
+/* Say that this rank has entered the next step; the slots stay. */
 static void publish(Group *g) { __atomic_store_n(g->counters + g->rank * LINE, ++g->sequence, __ATOMIC_RELEASE); }
 
-/* Enter the next step with the next slot, and go on to phase 1. */
-static void enter(Group *g, int is_short) {
-    g->turn = next_turn(g, is_short);
-    *(is_short ? &g->shorts : &g->longs) += 1;
+/* Enter the next step, and go on to phase 1. */
+static void enter(Group *g) {
     publish(g);
     g->phase = 1;
 }
 
-/* Leave a step after which this rank reads its slots no more. */
-static void leave(Group *g) {
-    g->free_at[g->turn] = g->sequence + 1;
-    g->phase = 0;
-}
-
-/* Leave a chunk in which all counters were seen at the last step. */
+/* Leave a chunk whose slots this rank and the others have finished with, but for what they read that it wrote: the next
+ * chunk may go into the same slots, where each fills what it has read itself. All counters were seen at the last step. */
 static void next_chunk(Group *g) {
     g->seen = g->sequence;
-    leave(g);
+    g->laps[g->turn]++;
+    g->phase = 0;
     g->chunk++;
+}
+
+/* Leave the slots to whoever takes them next, once all have left this step. */
+static void pass_slots(Group *g) {
+    g->free_at[g->turn] = g->sequence + 1;
+    *(g->turn < LONG_SLOTS ? &g->longs : &g->shorts) += 1;
 }
 
 /* Return that a collective is done. */
@@ -271,10 +280,6 @@ static void claim(char *at, int64_t length) {
         __atomic_store_n(line, __atomic_load_n(line, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
-static void claim_some(const Group *g, char *at, int64_t length) {
-    if (length <= g->claim_bytes) claim(at, length);
-}
-
 /* Return whether claiming pays on this processor. */
 int mw_claims(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -284,41 +289,30 @@ int mw_claims(void) {
 #endif
 }
 
-/* The bytes of a chunk of an all-reduce, as LocalGroup.chunk_bytes has them. */
-static int64_t chunk_bytes(const Group *g, int64_t bytes) {
-    if (g->size > 2) return g->slot_bytes / 4;
-    int64_t eighth = bytes / 8 / ALIGN * ALIGN;
-    return least(eighth > LEAST_CHUNK_BYTES ? eighth : LEAST_CHUNK_BYTES, g->slot_bytes / 2);
-}
-
-/* Every rank posts all it has, a chunk at a time, and sums all of it. */
+/* Every rank posts all it has, which fits into a slot, and sums all of it. */
 static int all_reduce_whole(Group *g) {
     char *data = (char *)g->given[0];
-    int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
-    int64_t per_chunk = chunk_bytes(g, count * item) / item;
+    int64_t count = g->given[1], kind = g->given[2], bytes = count * item_bytes(kind), me = g->rank;
     void *in[MAX_RANKS];
-    for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
-        int64_t length = least(count - start, per_chunk);
-        char *x = data + start * item;
-        if (g->phase == 0) {
-            char *mine = next_slot(g, 0);
-            if (!mine) return 0;
-            fill(g, mine, x, length * item);
-            enter(g, 0);
-        }
-        if (!wait_all(g, g->sequence)) return 0;
-        for (int64_t r = 0; r < g->size; r++) in[r] = r == g->rank ? x : slot(g, r, g->turn);
-        mw_sum(kind, x, in, g->size, length);
-        if (g->size == 2 && count * item <= g->claim_bytes) claim(in[1 - g->rank], length * item);
+    if (g->phase == 0) {
+        if (!free_slots(g, 0)) return 0;
+        memcpy(g->size == 2 ? between(g, me, 1 - me) : slot(g, me), data, (size_t)bytes);
+        enter(g);
     }
+    if (!wait_all(g, g->sequence)) return 0;
+    for (int64_t r = 0; r < g->size; r++) in[r] = r == me ? data : g->size == 2 ? between(g, r, me) : slot(g, r);
+    mw_sum(kind, data, in, g->size, count);
+    next_chunk(g);
+    pass_slots(g);
     return done(g);
 }
 
-/* Each rank sums one piece of every chunk, and the others fetch it. */
+/* Each rank sums one piece of every chunk, and leaves the sum in the slots out of which it took what it summed: what a
+ * processor has just read it writes to faster than to what others have read. Everyone fetches the sums from its own slot. */
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
-    int64_t per_chunk = chunk_bytes(g, count * item) / item;
+    int64_t per_chunk = g->slot_bytes / (g->size == 2 ? 2 : 4) / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
@@ -327,20 +321,20 @@ static int all_reduce_pieces(Group *g) {
         int64_t low = least(me * piece, length), high = least(low + piece, length);
         char *x = data + start * item;
         if (g->phase == 0) {
-            char *mine = next_slot(g, 0);
-            if (!mine) return 0;
+            if (!free_slots(g, 0)) return 0;
+            char *mine = slot(g, me);
             fill(g, mine, x, low * item);
             fill(g, mine + high * item, x + high * item, (length - high) * item);
-            enter(g, 0);
+            enter(g);
         }
         if (g->phase == 1) {
-            char *mine = slot(g, me, g->turn);
             if (!wait_all(g, g->sequence)) return 0;
-            for (int64_t from = low; from < high; from += TILE) { /* both copies while it is in the nearest cache */
-                int64_t part = least(high - from, TILE);
-                for (int64_t r = 0; r < n; r++) in[r] = (r == me ? x : slot(g, r, g->turn)) + from * item;
+            for (int64_t from = low; from < high; from += NEAR_BYTES / item) {
+                int64_t part = least(high - from, NEAR_BYTES / item);
+                for (int64_t r = 0; r < n; r++) in[r] = (r == me ? x : slot(g, r)) + from * item;
                 mw_sum(kind, x + from * item, in, n, part);
-                fill(g, mine + from * item, x + from * item, part * item);
+                for (int64_t r = 0; r < n; r++)
+                    if (r != me) fill(g, in[r], x + from * item, part * item);
             }
             publish(g);
             g->phase = 2;
@@ -349,26 +343,21 @@ static int all_reduce_pieces(Group *g) {
             int64_t peer = (me + g->phase - 1) % n;
             int64_t first = least(peer * piece, length), last = least(first + piece, length);
             if (!wait_rank(g, peer, g->sequence)) return 0;
-            memcpy(x + first * item, slot(g, peer, g->turn) + first * item, (size_t)((last - first) * item));
+            memcpy(x + first * item, slot(g, me) + first * item, (size_t)((last - first) * item));
         }
     }
+    pass_slots(g);
     return done(g);
 }
 
 /* Sum data of all ranks in place. Given: data, count, kind. */
 int mw_all_reduce(Group *g) {
-    int64_t bytes = g->given[1] * item_bytes(g->given[2]);
-    return g->size == 2 || bytes <= g->whole_bytes ? all_reduce_whole(g) : all_reduce_pieces(g);
+    return g->given[1] * item_bytes(g->given[2]) <= g->whole_bytes ? all_reduce_whole(g) : all_reduce_pieces(g);
 }
 
 /* What of `whole` lies in the chunk from `start` on. */
 static inline int64_t part(int64_t whole, int64_t start, int64_t chunk) {
     return whole > start ? least(whole - start, chunk) : 0;
-}
-
-/* The part of a slot that is for one reader; the owner itself has none. */
-static char *block(const Group *g, int64_t owner, int64_t reader, int64_t turn) {
-    return slot(g, owner, turn) + (reader - (reader > owner)) * g->block_bytes;
 }
 
 static int64_t total(const int64_t *sizes, int64_t n) {
@@ -393,24 +382,26 @@ static inline void land(int streams, char *to, const char *from, int64_t length)
 /* Copy the source of every rank to everyone's targets; `received` are the sizes of all. Given: the source. */
 int mw_all_gather(Group *g) {
     const char *source = (const char *)g->given[0];
-    int64_t most = largest(g->received, g->size);
+    int64_t me = g->rank, most = largest(g->received, g->size), pair = g->size == 2;
+    int64_t chunk = pair ? g->block_bytes : g->slot_bytes;
     int streams = total(g->received, g->size) >= g->stream_bytes;
-    for (int64_t start; (start = g->chunk * g->slot_bytes) < most; next_chunk(g)) {
+    for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
         if (g->phase == 0) {
-            int64_t length = part(g->received[g->rank], start, g->slot_bytes);
-            char *mine = next_slot(g, 0), *own = g->targets[g->rank];
-            if (!mine) return 0;
-            fill(g, mine, source + start, length);
-            enter(g, 0);
+            int64_t length = part(g->received[me], start, chunk);
+            char *own = g->targets[me];
+            if (!free_slots(g, 0)) return 0;
+            fill(g, pair ? between(g, me, 1 - me) : slot(g, me), source + start, length);
+            enter(g);
             if (own != source) memmove(own + start, source + start, (size_t)length);
         }
         for (; g->phase < g->size; g->phase++) {
-            int64_t peer = (g->rank + g->phase) % g->size, length = part(g->received[peer], start, g->slot_bytes);
+            int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, chunk);
             if (!wait_rank(g, peer, g->sequence)) return 0;
-            land(streams, g->targets[peer] + start, slot(g, peer, g->turn), length);
-            if (g->size == 2) claim_some(g, slot(g, peer, g->turn), length);
+            land(streams, g->targets[peer] + start, pair ? between(g, peer, me) : slot(g, peer), length);
         }
+        if (!pair) pass_slots(g);
     }
+    if (pair) pass_slots(g);
     return done(g);
 }
 
@@ -422,21 +413,19 @@ int mw_reduce_scatter(Group *g) {
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
         if (g->phase == 0) {
-            if (!next_slot(g, 0)) return 0;
+            if (!free_slots(g, 0)) return 0;
             for (int64_t i = 1; i < g->size; i++) {
                 int64_t peer = (g->rank + i) % g->size, length = part(g->sent[peer], start, chunk) * item;
-                fill(g, block(g, g->rank, peer, next_turn(g, 0)), g->sources[peer] + start * item, length);
+                fill(g, between(g, g->rank, peer), g->sources[peer] + start * item, length);
             }
-            enter(g, 0);
+            enter(g);
         }
         if (!wait_all(g, g->sequence)) return 0;
         for (int64_t r = 0; r < g->size; r++)
-            in[r] = r == g->rank ? g->sources[r] + start * item : block(g, r, g->rank, g->turn);
-        int64_t length = part(g->sent[g->rank], start, chunk);
-        mw_sum(kind, target + start * item, in, g->size, length);
-        for (int64_t r = 0; r < g->size; r++)
-            if (r != g->rank) claim_some(g, in[r], length * item);
+            in[r] = r == g->rank ? g->sources[r] + start * item : between(g, r, g->rank);
+        mw_sum(kind, target + start * item, in, g->size, part(g->sent[g->rank], start, chunk));
     }
+    pass_slots(g);
     return done(g);
 }
 
@@ -447,32 +436,36 @@ int mw_broadcast(Group *g) {
     int64_t size = g->given[1], root = g->given[2];
     int is_short = size <= SHORT_BYTES, streams = size >= g->stream_bytes;
     int64_t per_chunk = is_short ? SHORT_BYTES : g->slot_bytes;
-    for (int64_t start; (start = g->chunk * per_chunk) < size; g->chunk++, leave(g)) {
+    for (int64_t start; (start = g->chunk * per_chunk) < size; g->chunk++) {
         int64_t length = least(size - start, per_chunk);
         if (g->rank == root) {
-            char *mine = next_slot(g, is_short);
-            if (!mine) return 0;
-            memcpy(mine, data + start, (size_t)length);
-            enter(g, is_short);
+            if (!free_slots(g, is_short)) return 0;
+            memcpy(slot(g, root), data + start, (size_t)length);
+            enter(g);
         } else {
-            if (g->phase == 0) enter(g, is_short);
-            char *from = slot(g, root, g->turn);
+            if (g->phase == 0) {
+                take_slots(g, is_short);
+                enter(g);
+            }
+            char *from = slot(g, root);
             if (!wait_rank(g, root, g->sequence)) return 0;
             land(streams, data + start, from, length);
             if (length * (g->size - 1) <= 4 * g->claim_bytes) claim(from, length); /* the last one wins */
         }
+        pass_slots(g);
+        g->phase = 0;
     }
     return done(g);
 }
 
-/* Return how many steps this rank needs for what it sends, and say so for the next step. */
+/* Return how many steps this rank needs for what it sends, and say so for this step. */
 static int64_t say_needed(Group *g) {
     int64_t needed = 1;
     for (int64_t r = 0; r < g->size; r++) {
         int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->block_bytes - 1) / g->block_bytes;
         if (blocks > needed) needed = blocks;
     }
-    g->counters[g->rank * LINE + g->steps + next_turn(g, 0)] = (uint64_t)needed;
+    g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)needed;
     return needed;
 }
 
@@ -485,13 +478,13 @@ int mw_all_to_all(Group *g) {
         int64_t start = g->chunk * g->block_bytes;
         int is_first = g->chunk == 0;
         if (g->phase == 0) {
-            if (!next_slot(g, 0)) return 0;
+            if (!free_slots(g, 0)) return 0;
             if (is_first) *needed = say_needed(g);
             for (int64_t i = 1; i < g->size; i++) {
                 int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->block_bytes);
-                fill(g, block(g, me, peer, next_turn(g, 0)), g->sources[peer] + start, length);
+                fill(g, between(g, me, peer), g->sources[peer] + start, length);
             }
-            enter(g, 0);
+            enter(g);
             if (is_first && g->targets[me] != g->sources[me])
                 land(streams, g->targets[me], g->sources[me], g->sent[me]);
         }
@@ -500,12 +493,11 @@ int mw_all_to_all(Group *g) {
             if (!wait_rank(g, peer, g->sequence)) return 0;
             int64_t theirs = (int64_t)g->counters[peer * LINE + g->steps + g->turn];
             if (is_first && theirs > *needed) *needed = theirs;
-            char *from = block(g, peer, me, g->turn);
-            land(streams, g->targets[peer] + start, from, length);
-            claim_some(g, from, length);
+            land(streams, g->targets[peer] + start, between(g, peer, me), length);
         }
         next_chunk(g);
     } while (g->chunk < *needed);
+    pass_slots(g);
     return done(g);
 }
 

@@ -16,8 +16,9 @@ typedef struct {
     /* Where the steps are, by the rules of local.py; Python works on these too. */
     uint64_t sequence;      /* of the last step that this rank entered */
     uint64_t seen;          /* every counter is known to be at least this */
-    int64_t turn;           /* the slot of the last step */
-    int64_t longs, shorts;  /* how many steps have taken a long slot, and a short one */
+    int64_t turn;           /* the slots of the last step */
+    int64_t longs, shorts;  /* how often long slots were passed on, and short ones */
+    uint64_t laps[LONG_SLOTS]; /* how many chunks have gone through a long slot: odd where pairs of ranks have crossed */
     uint64_t free_at[LONG_SLOTS + SHORT_SLOTS]; /* what every counter must reach before a slot may be filled again */
     /* Of every call: what it was given, and where an interrupted one goes on; both 0 between calls. */
     int64_t given[3];

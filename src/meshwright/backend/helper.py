@@ -28,7 +28,6 @@ COLLECTIVES = (  # in the order of helper.h
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, _ = range(len(COLLECTIVES))
 SIZES = 64  # as many powers of two
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
-EVERYTHING_BYTES = 2**60
 CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
 
 
@@ -41,6 +40,7 @@ class GroupState(ctypes.Structure):
         ("turn", ctypes.c_int64),
         ("longs", ctypes.c_int64),
         ("shorts", ctypes.c_int64),
+        ("laps", ctypes.c_uint64 * SLOTS),
         ("free_at", ctypes.c_uint64 * (SLOTS + SHORT_SLOTS)),
         ("given", ctypes.c_int64 * 3),
         ("chunk", ctypes.c_int64),
@@ -183,16 +183,11 @@ class Native:
         """Call a function in the way of filling slots whose turn it is, and note what it cost this thread."""
         state = self._state
         state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0
-        claim_bytes = state.claim_bytes
-        if state.streams:
-            state.claim_bytes = 0  # what is filled next does not come out of a cache
-        elif claim_bytes:
-            state.claim_bytes = EVERYTHING_BYTES  # so that going through the caches is never very slow
         start_ns = time.thread_time_ns()
         try:
             self._finish(function)
         finally:
-            state.streams, state.clocked, state.claim_bytes = 0, 0, claim_bytes
+            state.streams = state.clocked = 0
         filling.note((time.thread_time_ns() - start_ns - state.waited_ns) / size_bytes)
 
     def _insist(self, function: Any) -> None:

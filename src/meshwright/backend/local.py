@@ -5,6 +5,9 @@ Order: every collective is a row of steps, the same on all ranks. In a step a ra
 slots. So a counter of q means: "my slot of step q is filled, and I have read all that I shall read of steps before q".
 A slot last read in step q is free for its owner when every counter has reached q + 1; a rank that itself reads nothing
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
+
+A rank writes sooner to what it has just read than to what others have read. So what one rank leaves for one other goes
+into its own slot and into the other's by turns (`between`), and sums are written into the slots that they were made from.
 """
 
 import ctypes
@@ -31,11 +34,12 @@ WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while 
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
-LEAST_CHUNK_BYTES = 128 * 1024
+BLOCK_BYTES = 512 * 1024  # of a slot at most, for one reader; two of them and what is moved fit into a cache
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
-SEQUENCE, SEEN, _, LONGS, SHORTS, FREE = range(6)  # places in the state of the steps, the first of struct Group
+SEQUENCE, SEEN, _, LONGS, SHORTS, LAPS = range(6)  # places in the state of the steps, the first of struct Group
+FREE = LAPS + SLOTS
 
 
 class LocalGroup:
@@ -50,7 +54,8 @@ class LocalGroup:
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
-        self.block_bytes = self.slot_bytes // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES  # of it, for one reader
+        self.block_bytes = min(self.slot_bytes, BLOCK_BYTES) // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES
+        self.chunk_bytes = self.slot_bytes // (2 if self.size == 2 else 4)  # of an all-reduce, in all its pieces
         self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes // 4)
         self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
@@ -105,16 +110,6 @@ class LocalGroup:
         remember(self)
         OURS.join(self)
 
-    def chunk_bytes(self, size_bytes: int) -> int:
-        """Return the bytes of a chunk of an all-reduce of so many.
-
-        What is posted should still be in the second-level cache when it is summed. Between two ranks a tensor makes
-        eight chunks, so that the first are summed before the last are posted; each costs a wait.
-        """
-        if self.size > 2:
-            return self.slot_bytes // 4
-        return min(max(size_bytes // 8 // LINE_BYTES * LINE_BYTES, LEAST_CHUNK_BYTES), self.slot_bytes // 2)
-
     # ---- the steps
 
     @property
@@ -131,23 +126,41 @@ class LocalGroup:
     def seen(self, number: int) -> None:
         self.steps[SEEN] = number
 
-    def fill(self, *, short: bool = False) -> int:
-        """Return the slot of the next step, a short one or a long one, free to be filled by this rank."""
-        turn = self.skip(short=short)
+    def free_slots(self, *, short: bool = False) -> int:
+        """Return which slots the next step takes, short ones or long ones, once they may be filled."""
+        turn = self.next_slots(short=short)
         if self.seen < self.free[turn]:
             self.wait_all(self.free[turn])
         return turn
 
-    def skip(self, *, short: bool = False) -> int:
-        """Return the slot of the next step for a rank that does not fill its own."""
-        steps = self.steps
-        if short:
-            turn = SLOTS + steps[SHORTS] % SHORT_SLOTS
-            steps[SHORTS] += 1
-        else:
-            turn = steps[LONGS] % SLOTS
-            steps[LONGS] += 1
-        return turn
+    def next_slots(self, *, short: bool = False) -> int:
+        """Return which slots the next step takes, for a rank that fills none."""
+        return SLOTS + self.steps[SHORTS] % SHORT_SLOTS if short else self.steps[LONGS] % SLOTS
+
+    def pass_slots(self, turn: int) -> None:
+        """Leave the slots to whoever takes them next, once all have left this step."""
+        self.free[turn] = self.sequence + 1
+        self.steps[LONGS if turn < SLOTS else SHORTS] += 1
+
+    def next_lap(self, turn: int) -> None:
+        """Leave a chunk that has gone through long slots, of which each rank has finished with what others wrote.
+
+        The next chunk may go into the same slots: the ranks fill what they have read themselves.
+        """
+        self.steps[LAPS + turn] += 1
+
+    def between(self, writer: int, reader: int, turn: int) -> tuple[int, int]:
+        """Return where `writer` leaves what `reader` alone reads: whose slot it is, and the offset in it.
+
+        It is the reader's part of the writer's slot and, the next time, the writer's part of the reader's.
+        """
+        owner, other = (reader, writer) if self.steps[LAPS + turn] & 1 else (writer, reader)
+        return owner, (other - (other > owner)) * self.block_bytes
+
+    def address_between(self, writer: int, reader: int, turn: int) -> int:
+        """Return the address of `between`."""
+        owner, offset = self.between(writer, reader, turn)
+        return self.slot_address[owner][turn] + offset
 
     def post(self) -> int:
         """Enter the next step, with the slot filled, and return its number."""

@@ -26,29 +26,29 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
-            turn = group.fill(short=short)
+            turn = group.free_slots(short=short)
             memmove(group.slot_address[root][turn], address + start, length)
-            number = group.post()
+            group.post()
         else:
-            turn = group.skip(short=short)
-            number = group.post()
-            group.wait(root, number)
+            turn = group.next_slots(short=short)
+            group.wait(root, group.post())
             memmove(address + start, group.slot_address[root][turn], length)
-        group.free[turn] = number + 1
+        group.pass_slots(turn)
 
 
 def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_bytes: Sequence[int]) -> None:
     """Copy the bytes at `source` on rank i to `targets[i]` on every rank. Blocks; all ranks, the same sizes."""
-    rank, chunk = group.rank, group.slot_bytes
-    own = sizes_bytes[rank]
+    rank, own, pair = group.rank, sizes_bytes[group.rank], group.size == 2
+    chunk = group.block_bytes if pair else group.slot_bytes
     if group.native is not None and any(sizes_bytes):
         group.native.all_gather(source, targets, sizes_bytes)
         return
     for start in range(0, max(sizes_bytes), chunk):
-        turn = group.fill()
+        turn = group.free_slots()
         length = min(chunk, own - start)
         if length > 0:
-            memmove(group.slot_address[rank][turn], source + start, length)
+            slot = group.address_between(rank, 1 - rank, turn) if pair else group.slot_address[rank][turn]
+            memmove(slot, source + start, length)
         number = group.post()
         if length > 0 and targets[rank] != source:
             memmove(targets[rank] + start, source + start, length)
@@ -57,9 +57,14 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
                 group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
-                memmove(targets[peer] + start, group.slot_address[peer][turn], length)
+                slot = group.address_between(peer, rank, turn) if pair else group.slot_address[peer][turn]
+                memmove(targets[peer] + start, slot, length)
         group.seen = number
-        group.free[turn] = number + 1
+        group.next_lap(turn)
+        if not pair:
+            group.pass_slots(turn)
+    if pair and any(sizes_bytes):
+        group.pass_slots(turn)
 
 
 def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
@@ -68,7 +73,7 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
-            turn = group.skip()
+            turn = group.next_slots()
             number = group.post()
             copy(targets[root] + start, source + start, length)
             for peer in group.peers:
@@ -76,10 +81,10 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
                 copy(targets[peer] + start, group.slot_address[peer][turn], length)
             group.seen = number
         else:
-            turn = group.fill()
+            turn = group.free_slots()
             memmove(group.slot_address[group.rank][turn], source + start, length)
-            number = group.post()
-        group.free[turn] = number + 1
+            group.post()
+        group.pass_slots(turn)
 
 
 def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
@@ -88,17 +93,16 @@ def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: 
     for start in range(0, size_bytes, block):
         length = min(block, size_bytes - start)
         if group.rank == root:
-            turn = group.fill()
+            turn = group.free_slots()
             for peer in group.peers:
-                memmove(_block(group, root, turn, peer), sources[peer] + start, length)
-            number = group.post()
+                memmove(group.address_between(root, peer, turn), sources[peer] + start, length)
+            group.post()
             copy(target + start, sources[root] + start, length)
         else:
-            turn = group.skip()
-            number = group.post()
-            group.wait(root, number)
-            copy(target + start, _block(group, root, turn, group.rank), length)
-        group.free[turn] = number + 1
+            turn = group.next_slots()
+            group.wait(root, group.post())
+            copy(target + start, group.address_between(root, group.rank, turn), length)
+        group.pass_slots(turn)
 
 
 def all_to_all(
@@ -120,13 +124,13 @@ def all_to_all(
     step = 0
     while step < needed:
         start = step * block
-        turn = group.fill()
+        turn = group.free_slots()
         if step == 0:
             group.counters[group.mine + STEPS + turn] = needed
         for peer in group.peers:
             length = min(block, sent_bytes[peer] - start)
             if length > 0:
-                memmove(_block(group, rank, turn, peer), sources[peer] + start, length)
+                memmove(group.address_between(rank, peer, turn), sources[peer] + start, length)
         number = group.post()
         if step == 0:
             memmove(targets[rank], sources[rank], sent_bytes[rank])
@@ -137,17 +141,13 @@ def all_to_all(
                 needed = max(needed, group.counters[peer * LINE + STEPS + turn])
             length = min(block, received_bytes[peer] - start)
             if length > 0:
-                memmove(targets[peer] + start, _block(group, peer, turn, rank), length)
+                memmove(targets[peer] + start, group.address_between(peer, rank, turn), length)
         group.seen = number
-        group.free[turn] = number + 1
+        group.next_lap(turn)
         step += 1
+    group.pass_slots(turn)
 
 
 def _copy_of(group: LocalGroup, received_bytes: int) -> Callable[[int, int, int], object]:
     """Return what copies results of this size to where the caller wants them: (target, source, bytes)."""
     return group.native.stream if group.native is not None and received_bytes >= group.stream_bytes else memmove
-
-
-def _block(group: LocalGroup, owner: int, turn: int, reader: int) -> int:
-    """Return the address of the part of the owner's slot that is for `reader`; the owner itself has none."""
-    return group.slot_address[owner][turn] + (reader - (reader > owner)) * group.block_bytes

@@ -9,7 +9,7 @@ from ctypes import memmove
 
 import numpy as np
 
-from .local import LINE_BYTES, LocalGroup
+from .local import LAPS, LINE_BYTES, LocalGroup
 from .memory import LINE, SLOTS
 from .reductions import Block, Reduction
 
@@ -22,8 +22,6 @@ def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> 
         group.native.all_reduce(address, count, kind)
     elif count * kind.item_bytes <= group.whole_bytes:
         _one_shot(group, address, count, count * kind.item_bytes, kind)
-    elif group.size == 2:
-        _exchange(group, address, count, kind)
     else:
         _in_pieces(group, address, count, kind, None)
 
@@ -39,11 +37,13 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     plan = group.plans.get((count, kind))
     if plan is None:
         plan = _one_shot_plan(group, count, kind)
-    turn = group.fill()
-    memmove(group.slot_address[group.rank][turn], address, size_bytes)
-    number = group.post()
-    group.wait_all(number)
+    turn = group.free_slots()
+    crossed = group.size == 2 and group.steps[LAPS + turn] & 1
+    memmove(group.slot_address[1 - group.rank if crossed else group.rank][turn], address, size_bytes)
+    group.wait_all(group.post())
     first, second, others, result, result_address = plan[turn]
+    if crossed:
+        first, second = second, first
     if kind.wide is None:
         kind.combine(first, second, result)
         for block in others:
@@ -53,7 +53,8 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     else:
         kind.reduce([first, second, *others], result, group.size)
     memmove(address, result_address, size_bytes)
-    group.free[turn] = number + 1
+    group.next_lap(turn)
+    group.pass_slots(turn)
 
 
 def _one_shot_plan(
@@ -71,42 +72,22 @@ def _one_shot_plan(
     return plan
 
 
-def _exchange(group: LocalGroup, address: int, count: int, kind: Reduction) -> None:
-    """Two ranks: each posts a chunk, and adds the other's chunk to its own. One wait a chunk."""
-    tensor = kind.at(address, count)
-    slots = group.typed(kind)
-    peer = 1 - group.rank
-    per_chunk = group.chunk_bytes(count * kind.item_bytes) // kind.item_bytes
-    for start in range(0, count, per_chunk):
-        stop = min(start + per_chunk, count)
-        turn = group.fill()
-        memmove(
-            group.slot_address[group.rank][turn],
-            address + start * kind.item_bytes,
-            (stop - start) * kind.item_bytes,
-        )
-        number = group.post()
-        group.wait_all(number)
-        mine, theirs = tensor[start:stop], slots[peer][turn][: stop - start]
-        kind.reduce([mine, theirs] if group.rank == 0 else [theirs, mine], mine, 2)
-        group.free[turn] = number + 1
-
-
 def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, root: int | None) -> None:
-    """Chunk by chunk, each rank reduces one piece and the others (or the root) fetch it from its slot.
+    """Chunk by chunk, each rank reduces one piece and the others (or the root) fetch it from their own slots.
 
-    (1) post the pieces that others reduce, (2) wait for all, (3) reduce the own piece into the own slot,
-    (4) post again, (5) fetch each piece as soon as its owner has posted it.
+    (1) post the pieces that others reduce, (2) wait for all, (3) reduce the own piece, and write the result into the
+    slots of those who want it, (4) post again, (5) fetch each piece as soon as its owner has posted it.
     """
     item, size, rank = kind.item_bytes, group.size, group.rank
     tensor = kind.at(address, count) if count else None
     slots = group.typed(kind)
-    per_chunk = group.chunk_bytes(count * item) // item
+    wanting = [peer for peer in group.peers if root in {None, peer}]
+    per_chunk = group.chunk_bytes // item
     for start in range(0, count, per_chunk):
         length = min(per_chunk, count - start)
         bounds = piece_bounds(length, size, item)
         low, high = bounds[rank], bounds[rank + 1]
-        turn = group.fill()
+        turn = group.free_slots()
         slot, source = group.slot_address[rank][turn], address + start * item
         memmove(slot, source, low * item)
         memmove(slot + high * item, source + high * item, (length - high) * item)
@@ -117,6 +98,8 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
                 tensor[start + low : start + high] if r == rank else slots[r][turn][low:high] for r in range(size)
             ]
             kind.reduce(inputs, slots[rank][turn][low:high], size)
+        for peer in wanting:
+            memmove(group.slot_address[peer][turn] + low * item, slot + low * item, (high - low) * item)
         number = group.post()
         if root is None or root == rank:
             memmove(source + low * item, slot + low * item, (high - low) * item)
@@ -124,9 +107,13 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
                 low, high = bounds[peer], bounds[peer + 1]
                 if group.counters[peer * LINE] < number:
                     group.wait(peer, number)
-                memmove(source + low * item, group.slot_address[peer][turn] + low * item, (high - low) * item)
+                memmove(source + low * item, slot + low * item, (high - low) * item)
             group.seen = number
-        group.free[turn] = number + 1
+        group.next_lap(turn)
+        if root is not None:  # the others have not waited for the last step
+            group.pass_slots(turn)
+    if root is None:
+        group.pass_slots(turn)
 
 
 def piece_bounds(count: int, pieces: int, item_bytes: int) -> list[int]:
@@ -153,24 +140,24 @@ def reduce_scatter(
     out = kind.at(target, counts[rank]) if counts[rank] else None
     aliased = rank >= 2 and sources[rank] <= target < sources[rank] + counts[rank] * item
     for start in range(0, max(counts), block):
-        turn = group.fill()
-        slot = group.slot_address[rank][turn]
+        turn = group.free_slots()
         for peer in group.peers:
             length = min(block, counts[peer] - start)
             if length > 0:
-                place = slot + (peer - (peer > rank)) * group.block_bytes
-                memmove(place, sources[peer] + start * item, length * item)
-        number = group.post()
-        group.wait_all(number)
+                memmove(group.address_between(rank, peer, turn), sources[peer] + start * item, length * item)
+        group.wait_all(group.post())
         length = min(block, counts[rank] - start)
         if length > 0:
             assert own is not None
             assert out is not None
             inputs = []
             for r in range(size):
-                first = (rank - (rank > r)) * block
-                inputs.append(own[start : start + length] if r == rank else slots[r][turn][first : first + length])
+                owner, offset = group.between(r, rank, turn)
+                first = offset // item
+                inputs.append(own[start : start + length] if r == rank else slots[owner][turn][first : first + length])
             if aliased:
                 inputs[rank] = inputs[rank].copy() if isinstance(inputs[rank], np.ndarray) else inputs[rank].clone()
             kind.reduce(inputs, out[start : start + length], size)
-        group.free[turn] = number + 1
+        group.next_lap(turn)
+    if any(counts):
+        group.pass_slots(turn)
