@@ -7,7 +7,7 @@ A slot last read in step q is free for its owner when every counter has reached 
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
 
 A rank writes sooner to what it has just read than to what others have read. So what one rank leaves for one other goes
-into its own slot and into the other's by turns (`between`), and sums are written into the slots that they were made from.
+into its own slot and into the other's by turns (`between`), and sums go into the slots that they were made from.
 """
 
 import ctypes
