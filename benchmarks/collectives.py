@@ -31,6 +31,7 @@ OTHER_SIZES = (4 * KI, 64 * KI, 4 * MI, 64 * MI)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 CONTESTANTS = ("meshwright", "gloo", "mpi", "copy")
 BLOCK_S = 0.01  # short collectives are timed in blocks of about this length
+LEAST_CALLS = 3  # of a block, so that it weighs less how far apart the ranks begin
 
 
 def run(arguments: list[str]) -> Result:
@@ -190,7 +191,7 @@ def _repeats(call: Callable[[], object], group: Any) -> int:
         took = torch.tensor([time.perf_counter() - start])
         dist.all_reduce(took, dist.ReduceOp.MAX, group=group)
         slowest_s = took.item()
-    return int(max(1, min(1000, calls * BLOCK_S / slowest_s)))
+    return int(max(LEAST_CALLS, min(1000, calls * BLOCK_S / slowest_s)))
 
 
 def race(contestants: dict[str, Callable[[], object]], rounds: int, group: Any) -> dict[str, float]:

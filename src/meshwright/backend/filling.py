@@ -8,7 +8,7 @@ processors. So both ways are tried again and again, at the same calls on all ran
 
 from collections import deque
 
-EVERY = 24  # calls of a kind at least; the first two of them try either way
+EVERY = 48  # calls of a kind at least; the first two of them try either way
 EVERY_BYTES = 256 * 1024 * 1024  # of a kind at least, since processors move by the clock and not by calls
 FIRST = 6  # calls that only try
 KEPT = 3  # trials of each way that are remembered; the quickest of them counts, so that a disturbed one does not

@@ -152,9 +152,11 @@ def reduce_scatter(
             assert out is not None
             inputs = []
             for r in range(size):
-                owner, offset = group.between(r, rank, turn)
-                first = offset // item
-                inputs.append(own[start : start + length] if r == rank else slots[owner][turn][first : first + length])
+                if r == rank:
+                    inputs.append(own[start : start + length])
+                else:
+                    owner, offset = group.between(r, rank, turn)
+                    inputs.append(slots[owner][turn][offset // item : offset // item + length])
             if aliased:
                 inputs[rank] = inputs[rank].copy() if isinstance(inputs[rank], np.ndarray) else inputs[rank].clone()
             kind.reduce(inputs, out[start : start + length], size)
