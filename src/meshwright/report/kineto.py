@@ -114,7 +114,9 @@ def read_profile(path: Path) -> Profile:
     events = [event for event in trace.traceEvents if event.ph == "X"]
     if not all(math.isfinite(e.ts) and math.isfinite(e.dur) and e.dur >= 0 for e in events):
         raise InputError(f"{path}: an event's ts or dur is not a number of microseconds of 0 or more")
-    spans = _spans(events)
+    # of an operator that began before the profiler Kineto gives 0 for the beginning, so that it lasts since 1970
+    base_us = trace.baseTimeNanoseconds / 1000 or math.inf
+    spans = _spans([event for event in events if event.dur < base_us])
     if not spans:
         raise InputError(f"{path}: no operator and no kernel in it; expected a trace of torch.profiler")
     offset_s = trace.baseTimeNanoseconds * 1e-9

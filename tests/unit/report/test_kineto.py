@@ -90,6 +90,16 @@ def test_operators_of_a_host_are_phases_too(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_operator_whose_beginning_the_profiler_missed_is_left_out(tmp_path):
+    base_us = 1.79e15  # Kineto writes the beginning as 0, the time since 1970 as its length, and all times from here on
+    events = [event("cpu_op", "aten::mm", 1e6, 500), event("cpu_op", "aten::detach", -base_us, base_us + 1e6)]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": int(base_us * 1000), "traceEvents": events}))
+
+    (span,) = read_profiles([path]).spans
+    assert span.end_s - span.start_s == pytest.approx(500e-6, rel=0.01)
+
+
 def test_ranks_without_a_mark_of_communication_are_said_to_have_none(tmp_path):
     operator = event("cpu_op", "aten::linear", 100, 200)
     paths = [write(tmp_path / f"{rank}.json", [operator], rank=rank) for rank in (0, 1)]
