@@ -170,9 +170,9 @@ import sys, threading
 from pathlib import Path
 from meshwright.cluster.doctor import stacks
 def waits_for_ever():
+    print("up", flush=True)
     threading.Event().wait()
 stacks.listen(Path(sys.argv[1]), int(sys.argv[2]))
-print("up", flush=True)
 waits_for_ever()
 """
 
