@@ -172,11 +172,11 @@ def every_call_tries_both_fillings(rank, world_size, store, function):
         helper_module.FILLING_BYTES = before
 
 
-def every_read_is_claimed_or_none(rank, world_size, store, claim_bytes):
-    """Make all moves with slots claimed up to so many bytes by those who read a broadcast, whatever the processor."""
+def every_read_is_claimed_or_none(rank, world_size, store, function, claim_bytes):
+    """Run a function with slots claimed up to so many bytes, whatever the processor."""
     before, local.claim_bytes = local.claim_bytes, lambda library: claim_bytes
     try:
-        return moves_of_every_size(rank, world_size, store, "mixed")
+        return function(rank, world_size, store, "mixed")
     finally:
         local.claim_bytes = before
 
@@ -319,9 +319,10 @@ def test_slots_filled_past_the_caches_and_through_them_hold_the_same(rank_pool, 
 
 
 @pytest.mark.parametrize("claim_bytes", [0, 2**20])
+@pytest.mark.parametrize("function", [reductions_of_every_type, moves_of_every_size])
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_slots_whose_readers_write_to_them_hold_the_same(rank_pool, world_size, claim_bytes):
-    assert rank_pool(world_size).run(every_read_is_claimed_or_none, claim_bytes) == [[]] * world_size
+def test_slots_whose_readers_write_to_them_hold_the_same(rank_pool, world_size, function, claim_bytes):
+    assert rank_pool(world_size).run(every_read_is_claimed_or_none, function, claim_bytes) == [[]] * world_size
 
 
 @pytest.mark.parametrize("function", [reductions_of_every_type, moves_of_every_size])

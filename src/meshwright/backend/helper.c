@@ -162,6 +162,11 @@ static char *between(const Group *g, int64_t writer, int64_t reader) {
     return slot(g, owner) + (other - (other > owner)) * g->block_bytes;
 }
 
+/* Return where `writer` leaves in this step what all others read. */
+static char *for_others(const Group *g, int64_t writer) {
+    return g->size == 2 ? between(g, writer, 1 - writer) : slot(g, writer);
+}
+
 /* Take the slots of the next step, short ones or long ones. */
 static void take_slots(Group *g, int is_short) {
     g->turn = is_short ? LONG_SLOTS + g->shorts % SHORT_SLOTS : g->longs % LONG_SLOTS;
@@ -185,8 +190,8 @@ static void enter(Group *g) {
     g->phase = 1;
 }
 
-/* Leave a chunk whose slots this rank and the others have finished with, but for what they read that it wrote: the next
- * chunk may go into the same slots, where each fills what it has read itself. All counters were seen at the last step. */
+/* Leave a chunk in which all counters were seen at the last step. The next chunk may go into the same slots where every
+ * part of them has one reader, who is the one to fill it next. */
 static void next_chunk(Group *g) {
     g->seen = g->sequence;
     g->laps[g->turn]++;
@@ -296,11 +301,11 @@ static int all_reduce_whole(Group *g) {
     void *in[MAX_RANKS];
     if (g->phase == 0) {
         if (!free_slots(g, 0)) return 0;
-        memcpy(g->size == 2 ? between(g, me, 1 - me) : slot(g, me), data, (size_t)bytes);
+        memcpy(for_others(g, me), data, (size_t)bytes);
         enter(g);
     }
     if (!wait_all(g, g->sequence)) return 0;
-    for (int64_t r = 0; r < g->size; r++) in[r] = r == me ? data : g->size == 2 ? between(g, r, me) : slot(g, r);
+    for (int64_t r = 0; r < g->size; r++) in[r] = r == me ? data : for_others(g, r);
     mw_sum(kind, data, in, g->size, count);
     next_chunk(g);
     pass_slots(g);
@@ -312,7 +317,7 @@ static int all_reduce_whole(Group *g) {
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
-    int64_t per_chunk = g->slot_bytes / (g->size == 2 ? 2 : 4) / item;
+    int64_t per_chunk = g->chunk_bytes / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
@@ -390,14 +395,14 @@ int mw_all_gather(Group *g) {
             int64_t length = part(g->received[me], start, chunk);
             char *own = g->targets[me];
             if (!free_slots(g, 0)) return 0;
-            fill(g, pair ? between(g, me, 1 - me) : slot(g, me), source + start, length);
+            fill(g, for_others(g, me), source + start, length);
             enter(g);
             if (own != source) memmove(own + start, source + start, (size_t)length);
         }
         for (; g->phase < g->size; g->phase++) {
             int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, chunk);
             if (!wait_rank(g, peer, g->sequence)) return 0;
-            land(streams, g->targets[peer] + start, pair ? between(g, peer, me) : slot(g, peer), length);
+            land(streams, g->targets[peer] + start, for_others(g, peer), length);
         }
         if (!pair) pass_slots(g);
     }
@@ -450,7 +455,7 @@ int mw_broadcast(Group *g) {
             char *from = slot(g, root);
             if (!wait_rank(g, root, g->sequence)) return 0;
             land(streams, data + start, from, length);
-            if (length * (g->size - 1) <= 4 * g->claim_bytes) claim(from, length); /* the last one wins */
+            if (length * (g->size - 1) <= g->claim_bytes) claim(from, length); /* the last one wins */
         }
         pass_slots(g);
         g->phase = 0;

@@ -30,9 +30,10 @@ typedef struct {
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
     int64_t block_bytes;           /* of the part of a slot that is for one reader */
+    int64_t chunk_bytes;           /* of an all-reduce, in all its pieces */
     int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
     int64_t stream_bytes;          /* results from here on leave the caches to others */
-    int64_t claim_bytes;           /* up to here a lone reader claims what it has read */
+    int64_t claim_bytes;           /* up to here, in all, the readers of a broadcast claim what they read */
     int64_t steps;                 /* where a rank says, for each long slot, how many steps it needs */
     int64_t rank, size;
     int64_t spins, yield_ns, patience_ns;

@@ -28,7 +28,7 @@ COLLECTIVES = (  # in the order of helper.h
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, _ = range(len(COLLECTIVES))
 SIZES = 64  # as many powers of two
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
-CLAIM_BYTES = 256 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
+CLAIM_BYTES = 1024 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
 
 
 class GroupState(ctypes.Structure):
@@ -54,6 +54,7 @@ class GroupState(ctypes.Structure):
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
         ("block_bytes", ctypes.c_int64),
+        ("chunk_bytes", ctypes.c_int64),
         ("whole_bytes", ctypes.c_int64),
         ("stream_bytes", ctypes.c_int64),
         ("claim_bytes", ctypes.c_int64),
@@ -84,7 +85,7 @@ def load_helper() -> ctypes.CDLL | None:
 
 
 def claim_bytes(library: ctypes.CDLL) -> int:
-    """Return up to how many bytes a lone reader of a slot claims what it has read, on this processor."""
+    """Return up to how many bytes in all the readers of a broadcast claim what they read, on this processor."""
     return CLAIM_BYTES if library.mw_claims() else 0
 
 

@@ -96,7 +96,8 @@ class LocalGroup:
             state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
             state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
-            state.whole_bytes, state.stream_bytes = self.whole_bytes, self.stream_bytes
+            state.chunk_bytes, state.whole_bytes = self.chunk_bytes, self.whole_bytes
+            state.stream_bytes = self.stream_bytes
             state.claim_bytes, state.steps = claim_bytes(helper), STEPS
             state.rank, state.size = self.rank, self.size
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
@@ -156,6 +157,10 @@ class LocalGroup:
         """
         owner, other = (reader, writer) if self.steps[LAPS + turn] & 1 else (writer, reader)
         return owner, (other - (other > owner)) * self.block_bytes
+
+    def owner_for_others(self, writer: int, turn: int) -> int:
+        """Return in whose slot `writer` leaves what all others read: its own, or of two ranks by turns."""
+        return self.between(writer, 1 - writer, turn)[0] if self.size == 2 else writer
 
     def address_between(self, writer: int, reader: int, turn: int) -> int:
         """Return the address of `between`."""

@@ -47,8 +47,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
         turn = group.free_slots()
         length = min(chunk, own - start)
         if length > 0:
-            slot = group.address_between(rank, 1 - rank, turn) if pair else group.slot_address[rank][turn]
-            memmove(slot, source + start, length)
+            memmove(group.slot_address[group.owner_for_others(rank, turn)][turn], source + start, length)
         number = group.post()
         if length > 0 and targets[rank] != source:
             memmove(targets[rank] + start, source + start, length)
@@ -57,8 +56,8 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
                 group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
-                slot = group.address_between(peer, rank, turn) if pair else group.slot_address[peer][turn]
-                memmove(targets[peer] + start, slot, length)
+                owner = group.owner_for_others(peer, turn)
+                memmove(targets[peer] + start, group.slot_address[owner][turn], length)
         group.seen = number
         group.next_lap(turn)
         if not pair:

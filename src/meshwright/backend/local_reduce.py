@@ -9,7 +9,7 @@ from ctypes import memmove
 
 import numpy as np
 
-from .local import LAPS, LINE_BYTES, LocalGroup
+from .local import LINE_BYTES, LocalGroup
 from .memory import LINE, SLOTS
 from .reductions import Block, Reduction
 
@@ -38,11 +38,11 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     if plan is None:
         plan = _one_shot_plan(group, count, kind)
     turn = group.free_slots()
-    crossed = group.size == 2 and group.steps[LAPS + turn] & 1
-    memmove(group.slot_address[1 - group.rank if crossed else group.rank][turn], address, size_bytes)
+    owner = group.owner_for_others(group.rank, turn)
+    memmove(group.slot_address[owner][turn], address, size_bytes)
     group.wait_all(group.post())
     first, second, others, result, result_address = plan[turn]
-    if crossed:
+    if owner != group.rank:
         first, second = second, first
     if kind.wide is None:
         kind.combine(first, second, result)
