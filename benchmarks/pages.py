@@ -46,6 +46,8 @@ def _part(name: str, chosen: str) -> str:
     notes = "".join(f"- {note}\n" for note in [*found["notes"], where])
     wanted = dict(word.split("=", 1) for word in chosen.split())
     rows = [row for row in found["rows"] if all(str(row[key]) == value for key, value in wanted.items())]
+    if not rows:
+        raise SystemExit(f"benchmarks/results/{name}.json has no rows with{chosen}, which a page of docs/ asks for")
     told = [key for key in rows[0] if any(row[key] != "" for row in rows)]  # what other rows say is left out
     table = grid([{key: _cell(value) for key, value in row.items() if key in told} for row in rows])
     return f"<!-- measured: {name}{chosen} -->\n\n{table}\n{notes}\n<!-- end of {name} -->\n"

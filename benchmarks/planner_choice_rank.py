@@ -3,6 +3,7 @@
 import contextlib
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 
+from meshwright.backend.hosts import host_identity
 from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
 from meshwright.bench.collectives import (
@@ -68,19 +70,22 @@ class Rank:
         self._engines: dict[str, Engine] = {}
 
     def round(self, texts: Sequence[str], operator_s: float, steps: int) -> list[dict[str, Any]]:
-        """Return what each layout is priced at, and what steps of it then take, one layout after the other.
+        """Return what each layout is priced at, its peak memory, and the median of steps taken in turn with the others.
 
         Operators and collectives are measured anew: a machine that others share does not keep its pace.
         """
         plans = self._plans([Layout.parse(text, world_size=self.ranks) for text in texts], operator_s)
+        peaks = [self._peak_bytes(self._engine(plan), plan) for plan in plans]
+        passes = [[self._step(self._engine(plan), plan, 3 + step) for plan in plans] for step in range(steps)]
         return [
             {
                 "layout": str(plan.layout),
                 "predicted_s": plan.predicted.step_time_s,
                 "predicted_bytes": plan.predicted.peak_memory_bytes_per_gpu,
-                **self._measured(plan, steps),
+                "measured_s": statistics.median(times_s),
+                "measured_bytes": peak,
             }
-            for plan in plans
+            for plan, peak, times_s in zip(plans, peaks, zip(*passes, strict=True), strict=True)
         ]
 
     def _plans(self, layouts: Sequence[Layout], operator_s: float) -> list[Plan]:
@@ -107,15 +112,6 @@ class Rank:
             mine = replace(measured, collectives=tuple(self._collectives(layout)))
             found.append(choose([layout], problem, mine, peak_flops_per_s={}, min_ranks=1)[0])
         return found
-
-    def _measured(self, plan: Plan, steps: int) -> dict[str, Any]:
-        """Return the median seconds of some steps, and the peak bytes of one before them; engines are built once."""
-        if str(plan.layout) not in self._engines:
-            self._engines[str(plan.layout)] = self._engine(plan)
-        engine = self._engines[str(plan.layout)]
-        peak = self._peak_bytes(engine, plan)
-        taken_s = statistics.median(self._step(engine, plan, 3 + step) for step in range(steps))
-        return {"measured_s": taken_s, "measured_bytes": peak}
 
     def _describe(self, layout: Layout) -> Workload:
         return describe(self.model, seq_len=self.seq_len, micro_batch=layout.mbs, layout=layout)
@@ -199,8 +195,15 @@ class Rank:
             peer = ends[1 - ends.index(rank)] if rank in ends else None
             costs = [_message_cost(size, peer) for size in sizes]
             costs = [Cost(*cost) for cost in _mean(costs, 2 * len(everyone))]
-            known[:] = blocking_fits("send_recv", BACKEND, len(stages), sizes, costs)
+            fits = blocking_fits("send_recv", BACKEND, len(stages), sizes, costs)
+            known[:] = [replace(fit, at_once=self._on_one_link(everyone)) for fit in fits]
         return [replace(fit, ranks=len(stages), cut=cut) for fit in known]
+
+    def _on_one_link(self, pairs: Sequence[tuple[int, ...]]) -> int:
+        """Return how many of these pairs of ranks send over one link, that of a host to all others."""
+        hosts = self._from_all(host_identity())
+        leaving = (ends for pair in pairs if len(ends := {hosts[rank] for rank in pair}) > 1)
+        return max(Counter(host for ends in leaving for host in ends).values(), default=1)
 
     def _from_all(self, mine: Any) -> list[Any]:
         """Return what each rank found."""
@@ -209,6 +212,13 @@ class Rank:
         return found
 
     def _engine(self, plan: Plan) -> Engine:
+        """Return the engine of a layout, which is built once."""
+        name = str(plan.layout)
+        if name not in self._engines:
+            self._engines[name] = self._build(plan)
+        return self._engines[name]
+
+    def _build(self, plan: Plan) -> Engine:
         torch.manual_seed(0)
         module = Decoder(self.model, recompute=plan.layout.recompute)
         config = OptimizerConfig()

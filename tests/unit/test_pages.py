@@ -24,3 +24,10 @@ def test_every_part_has_results_and_a_changed_table_is_noticed():
 
     assert shown <= {path.stem for path in RESULTS.iterdir()}
     assert with_results(text.replace("| yes |", "| no |")) == text
+
+
+def test_a_part_whose_rows_were_not_measured_is_named():
+    text = "<!-- measured: planner_choice nic=3Mbps -->\n<!-- end of planner_choice -->\n"
+
+    with pytest.raises(SystemExit, match="planner_choice.json has no rows with nic=3Mbps"):
+        with_results(text)

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -21,6 +22,7 @@ from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
 from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_names, fit_sizes, time_all_reduce, time_blocking
+from .crowd import Crowd
 from .operators import time_operators
 from .pool import RankPool
 from .process import prepare_process
@@ -29,6 +31,7 @@ from .together import copy_on_rank
 OPERATOR_BUDGET_S = 2.0  # for each rank count
 PEAK = Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3)  # a product that fills the caches
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
+CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,9 +120,16 @@ def _measure(request: Request) -> Measurements:
         fingerprint="",
         operators=operators,
         collectives=tuple(collectives),
-        straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces_s for answer in answers])),),
+        straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces for answer in answers])),),
         memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
     )
+
+
+class Pace(NamedTuple):
+    """What some work took, and what it is priced at: its processor time, as long as that lasts while all compute."""
+
+    taken_s: float
+    priced_s: float
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +139,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     all_reduce_s: list[float]  # by size of the request
     busy_shares: list[float]  # likewise
     blocking: dict[str, list[Cost]]  # by collective and size
-    paces_s: list[float]  # the same work, again and again, begun at once on all ranks
+    paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
 
 
@@ -148,31 +158,44 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         all_reduce_s=[time_s for time_s, _ in reduced],
         busy_shares=[share for _, share in reduced],
         blocking={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
-        paces_s=time_paces(device) if world_size > 1 else [],
+        paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )
 
 
-def time_paces(device: torch.device) -> list[float]:
-    """Return the seconds of a fixed amount of work that starts on all ranks at once, again and again."""
-    return [_pace_s(device) for _ in range(PACE_ROUNDS)]
+def time_paces(device: torch.device) -> list[Pace]:
+    """Return the pace at a fixed amount of work that starts on all ranks at once, again and again."""
+    crowd, factor = Crowd(device), torch.ones(512, 512, device=device)
 
+    def work() -> Pace:
+        start, busy_start = time.perf_counter(), crowd.clock()
+        for _ in range(PACE_PRODUCTS):
+            factor @ factor
+        busy_s = crowd.clock() - busy_start
+        return Pace(time.perf_counter() - start, busy_s)
 
-def _pace_s(device: torch.device) -> float:
-    factor = torch.ones(512, 512, device=device)
+    work()
     dist.barrier()
-    start = time.perf_counter()
-    for _ in range(PACE_PRODUCTS):
-        factor @ factor
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    end = time.monotonic() + CROWD_S
+    with crowd.counted():
+        while time.monotonic() < end:
+            work()
+    found = []
+    for _ in range(PACE_ROUNDS):
+        dist.barrier()
+        found.append(work())
+    return [pace._replace(priced_s=pace.priced_s * crowd.stretch) for pace in found]
 
 
-def straggling(paces_s: Sequence[Sequence[float]]) -> float:
-    """Return how much longer the slowest rank typically takes for the same work than the ranks do on average."""
-    rounds = list(zip(*paces_s, strict=True))
-    return statistics.median(max(times) / statistics.mean(times) - 1 for times in rounds) if rounds else 0.0
+def straggling(paces: Sequence[Sequence[Pace]]) -> float:
+    """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
+
+    Where ranks share processors those that end early leave theirs to the others: all of them end when they would at
+    an even pace, though not at the same time.
+    """
+    rounds = zip(*paces, strict=True)
+    late = [max(p.taken_s for p in each) / statistics.mean(p.priced_s for p in each) - 1 for each in rounds]
+    return max(0.0, statistics.median(late)) if late else 0.0
 
 
 def _merge(known: Measurements, new: Measurements) -> Measurements:

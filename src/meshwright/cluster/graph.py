@@ -144,6 +144,7 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     residual: float = 0.0  # largest relative error of the fit at the measured sizes
     algorithm: str = ""  # "" where the backend chose
     cut: int | None = None  # of messages between stages: those of this stage and the next; None: of any two
+    at_once: int = 1  # messages that were under way on one link, each way, in the time that is given for it
     alpha_band_s: tuple[float, float] | None = None  # 90 % confidence
     beta_band_s_per_byte: tuple[float, float] | None = None
     crossover_bytes: int | None = None  # where the bytes begin to cost more than the start

@@ -1,5 +1,6 @@
 """When each action of a grid starts and ends, what idles meanwhile, and what each rank holds."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,51 +87,56 @@ def timed(grid: Grid, times: StageTimes) -> Timing:
     return Timing(grid, intervals)
 
 
-def timed_sharing(grid: Grid, times: StageTimes, stretch: float) -> Timing:
+def timed_sharing(grid: Grid, times: StageTimes, stretch: float, at_once: Sequence[int] = ()) -> Timing:
     """Return when each action runs where ranks share processors and messages links: who waits leaves his to others.
 
     `times` are those of actions while all ranks compute, `stretch` how many times as long that is as on a processor of
     one's own. While k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one
-    direction, each waits for the one before.
+    direction, each waits for the one before. By cut, `at_once` pipelines may share a link, all of them running the grid
+    on these processors: `transfer_s` is until a message of each is there. The intervals are those of the last to end.
     """
-    intervals: dict[Action, tuple[float, float]] = {}
-    started_s: dict[Action, float] = {}
-    left_s: dict[Action, float] = {}  # of those that run, while all ranks compute
-    there_s: dict[Action, float] = {}  # what an action gives, where it is needed
-    free_s: dict[tuple[int, bool], float] = {}  # a cut in one direction
-    position = [0] * grid.ranks
-    now, count = 0.0, sum(map(len, grid.rows))
-    while len(intervals) < count:
+    of_cut = [*at_once, *[1] * (len(times.transfer_s) - len(at_once))]
+    pipelines = range(max(of_cut, default=1))
+    intervals: list[dict[Action, tuple[float, float]]] = [{} for _ in pipelines]
+    started_s: dict[tuple[int, Action], float] = {}
+    left_s: dict[tuple[int, Action], float] = {}  # of those that run, while all ranks compute
+    there_s: dict[tuple[int, Action], float] = {}  # what an action gives, where it is needed
+    free_s: dict[tuple[int, int, bool], float] = {}  # a link of a cut in one direction
+    position = [[0] * grid.ranks for _ in pipelines]
+    now, count = 0.0, sum(map(len, grid.rows)) * len(pipelines)
+    while sum(map(len, intervals)) < count:
         coming_s = []
-        for rank, row in enumerate(grid.rows):
-            action = row[position[rank]] if position[rank] < len(row) else None
-            if action is None or action in left_s:
+        for pipeline, (rank, row) in itertools.product(pipelines, enumerate(grid.rows)):
+            at = position[pipeline][rank]
+            action = row[at] if at < len(row) else None
+            if action is None or (pipeline, action) in left_s:
                 continue
-            needs = grid.needs(action)
+            needs = [(pipeline, need) for need in grid.needs(action)]
             if any(need not in there_s for need in needs):
                 continue
             ready_s = max((there_s[need] for need in needs), default=0.0)
             if ready_s > now:
                 coming_s.append(ready_s)
             else:
-                started_s[action], left_s[action] = now, times.of(action)
-        pace = min(stretch, grid.ranks / len(left_s)) if left_s else 1.0
-        ends_s = {action: now + rest_s / pace for action, rest_s in left_s.items()}
+                started_s[pipeline, action], left_s[pipeline, action] = now, times.of(action)
+        pace = min(stretch, grid.ranks * len(pipelines) / len(left_s)) if left_s else 1.0
+        ends_s = {one: now + rest_s / pace for one, rest_s in left_s.items()}
         before, now = now, min((*ends_s.values(), *coming_s))
-        for action, end_s in ends_s.items():
+        for one, end_s in ends_s.items():
             if end_s > now:
-                left_s[action] -= (now - before) * pace
+                left_s[one] -= (now - before) * pace
                 continue
-            del left_s[action]
-            intervals[action] = (started_s[action], now)
-            there_s[action] = now
+            del left_s[one]
+            pipeline, action = one
+            intervals[pipeline][action] = (started_s[one], now)
+            there_s[one] = now
             rank, consumer = grid.rank_of_stage[action.stage], grid.consumer(action)
-            position[rank] += 1
+            position[pipeline][rank] += 1
             if consumer is not None and grid.rank_of_stage[consumer.stage] != rank:
                 cut = min(action.stage, consumer.stage)
-                link = cut, action.kind == "F"
-                there_s[action] = free_s[link] = max(now, free_s.get(link, 0.0)) + times.transfer_s[cut]
-    return Timing(grid, intervals)
+                link = cut, pipeline // of_cut[cut], action.kind == "F"
+                there_s[one] = free_s[link] = max(now, free_s.get(link, 0.0)) + times.transfer_s[cut] / of_cut[cut]
+    return max((Timing(grid, each) for each in intervals), key=lambda timing: timing.step_s)
 
 
 def peak_in_flight(

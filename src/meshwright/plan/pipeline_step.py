@@ -7,6 +7,7 @@ while others compute, gradients of data parallelism after a rank's last backward
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -67,7 +68,7 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     bounds, target = plan_cut(layout, inputs).bounds, _target(layout, inputs, grid)
     times = Times(inputs.measured, layout.world_size)
     busy = _busy(stage_times(chain, target, bounds), target, times.of(RESUMING)[0])
-    timing = timed_sharing(grid, busy, times.stretch)
+    timing = timed_sharing(grid, busy, times.stretch, [link.at_once for link in _links(layout, inputs)])
     blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
     data_s = inputs.data_s * grid.micro_batches
     spans: list[Span] = []
@@ -91,15 +92,21 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
             now = end
         free_s.append(now)
     drained = max(free_s) * (1 + straggling(inputs.measured, layout.world_size, together=layout.pp))
+    ends = {grid.rank_of_stage[0], grid.rank_of_stage[-1]}
+    shared_s = _shared_s(layout, inputs, grid)
     for rank, now in enumerate(free_s):
-        spans += _end_of_step(layout, inputs, rank, now, drained, _parameters(inputs, grid, bounds)[rank])
+        parameters = _parameters(inputs, grid, bounds)[rank]
+        spans += _end_of_step(layout, inputs, rank, now, drained, parameters, shared_s if rank in ends else 0.0)
     return Timeline(spans=tuple(spans), source="predicted")
 
 
 def _end_of_step(
-    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, parameters: int
+    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, parameters: int, shared_s: float
 ) -> list[Span]:
-    """Return what a rank does when its row is done: wait for the others, sum gradients, update, sum the loss."""
+    """Return what a rank does when its row is done: wait for the others, sum gradients, update, sum the loss.
+
+    For `shared_s` it sums the gradient of a matrix that two stages use.
+    """
     times = Times(inputs.measured, layout.world_size)
     share = parameters / inputs.workload.parameters
     update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
@@ -112,6 +119,7 @@ def _end_of_step(
     spans = []
     for lane, name, seconds in (
         ("comm", "drain", drained - now),
+        ("comm", "all_reduce", shared_s),
         ("comm", "all_reduce", sum_s),
         ("compute", "optimizer", update_s),
         ("comm", "all_reduce", loss_s),
@@ -148,7 +156,7 @@ def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -
 def held_workload(workload: Workload, held: Sequence[Layer]) -> Workload:
     """Return the part of a workload that has these layers; a tied output without the embedding has a copy of it."""
     embedding, output = workload.layers[0], workload.layers[-1]
-    hidden, vocabulary = next(op.shape[1:] for op in output.operators if op.kind == "linear")
+    hidden, vocabulary = _output_shape(workload)
     layers: list[Layer] = []
     for layer in held:
         if layer is output and layer.parameters < hidden * vocabulary and embedding not in held:
@@ -178,15 +186,47 @@ def _kept(layer: Layer, layout: Layout) -> int:
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
     """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
     size = activation_bytes(layout, inputs.workload)
-    cuts = range(layout.pp if layout.vpp > 1 else layout.pp - 1)
+    return Target.of(grid, links=[(link.work_s, link.all_s / size) for link in _links(layout, inputs)])
+
+
+class Link(NamedTuple):
+    """What messages of some size cost at a cut, and how many share a link there."""
+
+    work_s: float  # of a message, for both its ends
+    all_s: float  # until all that are under way at once are there
+    at_once: int
+
+
+def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) -> list[Link]:
+    """Return the links of all cuts, for messages of that size or those with the activations of a micro-batch."""
+    size = size_bytes or activation_bytes(layout, inputs.workload)
     links = []
-    for cut in cuts:
-        work_s, link_s = (
-            find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, size, cut=cut).time_s(size)
+    for cut in range(layout.pp if layout.vpp > 1 else layout.pp - 1):
+        work, link = (
+            find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, size, cut=cut)
             for name in (blocking, on_link)
         )
-        links.append((work_s, link_s / size))
-    return Target.of(grid, links=links)
+        links.append(Link(work.time_s(size), link.time_s(size), link.at_once))
+    return links
+
+
+def _shared_s(layout: Layout, inputs: StepInputs, grid: Grid) -> float:
+    """Return the seconds in which the first and the last stage sum the gradient of the matrix that both use.
+
+    Each sends the other as much as it has, over the slowest of the links between; the last pipeline finds it free.
+    """
+    output = inputs.workload.layers[-1]
+    hidden, vocabulary = _output_shape(inputs.workload)
+    if output.parameters >= hidden * vocabulary or grid.rank_of_stage[0] == grid.rank_of_stage[-1]:
+        return 0.0
+    shards = layout.dp * layout.cp // layout.replicas if layout.zero >= 2 else 1
+    links = _links(layout, inputs, FLOAT32_BYTES * hidden * vocabulary // shards)
+    return max(link.work_s + link.all_s / link.at_once for link in links)
+
+
+def _output_shape(workload: Workload) -> tuple[int, ...]:
+    """Return the features that the last product takes and gives: on a rank, those of its part of the vocabulary."""
+    return next(op.shape[1:] for op in workload.layers[-1].operators if op.kind == "linear")
 
 
 def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:

@@ -9,7 +9,7 @@ from meshwright.pipelines import bubble_share
 from meshwright.plan.pipeline_step import plan_cut, predict_pipeline_step
 from meshwright.plan.split_step import RESUMING
 from meshwright.timeline import by_rank, step_parts
-from tests.unit.plan.test_split_step import ALPHA_S, inputs
+from tests.unit.plan.test_split_step import ALPHA_S, MODEL, inputs
 
 MICRO_BATCHES = 4
 
@@ -60,8 +60,46 @@ def test_what_stages_send_travels_one_message_after_the_other():
 
     added_s = step_s(with_messages(link_s=message_s)) - step_s(with_messages())
 
-    # 1F1B on two stages: forwards follow each other over the link, and the last gradient comes back alone
-    assert added_s == pytest.approx((MICRO_BATCHES + 1) * message_s, rel=0.02)
+    # 1F1B on two stages: forwards follow each other over the link, the last gradient comes back alone, and the stages
+    # sum the gradient of the matrix that both use
+    assert added_s == pytest.approx((MICRO_BATCHES + 1 + 1) * message_s, rel=0.02)
+
+
+def test_pipelines_with_one_link_send_in_turn_and_compute_while_others_send():
+    message_s = 5.0  # alone on the link; much longer than any computation
+    layout = Layout.parse("dp=2,pp=2,mbs=1")
+
+    def step_s(at_once):
+        given = inputs(layout, layout.dp * MICRO_BATCHES)
+        fits = [
+            msgspec.structs.replace(fit, alpha_s=at_once * message_s, at_once=at_once)
+            if fit.collective == on_link("send_recv")
+            else fit
+            for fit in given.measured.collectives
+        ]
+        given = msgspec.structs.replace(
+            given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits))
+        )
+        return max(span.end_s for span in predict_pipeline_step(layout, given, 2**20).spans)
+
+    # forwards of both fill the link; the last gradient of the later comes back alone, and so do its sums
+    assert step_s(2) - step_s(1) == pytest.approx(MICRO_BATCHES * message_s, rel=0.02)
+
+
+def test_the_first_and_the_last_stage_sum_the_gradient_of_the_matrix_that_both_use():
+    layout = Layout.parse("dp=1,pp=3,mbs=1")
+    given = inputs(layout, MICRO_BATCHES)
+    fits = [
+        msgspec.structs.replace(fit, beta_s_per_byte=1e-6) if fit.collective == on_link("send_recv") else fit
+        for fit in given.measured.collectives
+    ]
+    given = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits)))
+
+    spans = predict_pipeline_step(layout, given, 2**20).spans
+    summed_s = [next(s.end_s - s.start_s for s in spans if s.rank == r and s.name == "all_reduce") for r in range(3)]
+
+    sent_s = 4 * MODEL.vocab_size * MODEL.hidden_size * 1e-6 + ALPHA_S / 2
+    assert summed_s == [pytest.approx(sent_s), 0.0, pytest.approx(sent_s)]
 
 
 def test_the_work_of_a_message_keeps_both_ends_busy():
@@ -69,8 +107,9 @@ def test_the_work_of_a_message_keeps_both_ends_busy():
 
     added_s = step_s(with_messages(work_s=message_s)) - step_s(with_messages())
 
-    # each rank sends or receives once in every forward and backward, and idles for one of each
-    assert added_s == pytest.approx((MICRO_BATCHES + 1) * 2 * message_s / 2, rel=0.02)
+    # each rank sends or receives once in every forward and backward, and idles for one of each; both sum the gradient
+    # of the matrix that both use
+    assert added_s == pytest.approx((MICRO_BATCHES + 1) * 2 * message_s / 2 + message_s, rel=0.02)
 
 
 @pytest.mark.parametrize(("text", "late"), [("dp=1,pp=2,mbs=1", 0.0), ("dp=4,pp=2,mbs=1", 0.1 * 0.52)])
@@ -111,7 +150,7 @@ def test_ranks_that_share_processors_compute_faster_while_others_wait():
 
 
 def test_sharded_stages_gather_weights_and_scatter_gradients_instead_of_summing_them_at_the_end():
-    ends = 2 * ALPHA_S  # the norm, the loss
+    ends = 2 * ALPHA_S + ALPHA_S / 2  # the norm, the loss, the matrix of both ends
     once = {level: parts(f"dp=2,pp=2,mbs=1,zero={level}")[0][1]["exposed_comm_s"] - ends for level in (1, 2, 3)}
 
     layers, output = 1, 1  # of the last stage; what is no layer is gathered once
