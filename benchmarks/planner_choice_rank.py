@@ -65,6 +65,7 @@ class Rank:
         self.model = ModelConfig(**model)
         self.global_batch, self.seq_len = global_batch, seq_len
         self.ranks = dist.get_world_size()
+        self._hosts = self._from_all(host_identity())
         self._fits: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
         self._messages_of: dict[tuple[tuple[int, ...], ...], list[CollectiveFit]] = {}
         self._engines: dict[str, Engine] = {}
@@ -195,14 +196,14 @@ class Rank:
             peer = ends[1 - ends.index(rank)] if rank in ends else None
             costs = [_message_cost(size, peer) for size in sizes]
             costs = [Cost(*cost) for cost in _mean(costs, 2 * len(everyone))]
+            at_once = self._on_one_link(everyone)
             fits = blocking_fits("send_recv", BACKEND, len(stages), sizes, costs)
-            known[:] = [replace(fit, at_once=self._on_one_link(everyone)) for fit in fits]
+            known[:] = [replace(fit, at_once=at_once) for fit in fits]
         return [replace(fit, ranks=len(stages), cut=cut) for fit in known]
 
     def _on_one_link(self, pairs: Sequence[tuple[int, ...]]) -> int:
         """Return how many of these pairs of ranks send over one link, that of a host to all others."""
-        hosts = self._from_all(host_identity())
-        leaving = (ends for pair in pairs if len(ends := {hosts[rank] for rank in pair}) > 1)
+        leaving = (ends for pair in pairs if len(ends := {self._hosts[rank] for rank in pair}) > 1)
         return max(Counter(host for ends in leaving for host in ends).values(), default=1)
 
     def _from_all(self, mine: Any) -> list[Any]:

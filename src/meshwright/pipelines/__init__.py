@@ -3,7 +3,7 @@
 One grid serves the planner (time and memory), the simulator and the running engine.
 """
 
-from .cut import SLACK, Cut, Target, Unit, best_cut, cost_of, equal_cut, stage_in_flight, stage_times
+from .cut import SLACK, Cut, Target, Unit, best_cut, cost_of, equal_cut, links_of_cuts, stage_in_flight, stage_times
 from .draw import picture
 from .formulas import bubble_share, in_flight
 from .grid import Action, Grid, Kind, parse_grid
@@ -27,6 +27,7 @@ __all__ = [
     "equal_cut",
     "illegal",
     "in_flight",
+    "links_of_cuts",
     "parse_grid",
     "peak_in_flight",
     "picture",

@@ -71,18 +71,21 @@ class Target:
         held = [len(grid.stages_of(rank)) for rank in range(grid.ranks)]
         return cls(
             speeds=tuple(1.0 if speeds is None else speeds[r] for r in ranks),
-            links=tuple(_link(a, b, grid.ranks, links) for a, b in itertools.pairwise(ranks)),
+            links=tuple(
+                None if link is None else (0.0, 0.0) if links is None else links[link] for link in links_of_cuts(grid)
+            ),
             memory_bytes=tuple(math.inf if memory_bytes is None else memory_bytes[r] / held[r] for r in ranks),
             in_flight=stage_in_flight(grid),
         )
 
 
-def _link(a: int, b: int, ranks: int, links: Sequence[tuple[float, float]] | None) -> tuple[float, float] | None:
-    if a == b:
-        return None
-    if links is None:
-        return (0.0, 0.0)
-    return links[ranks - 1 if {a, b} == {0, ranks - 1} and ranks > 2 else min(a, b)]
+def links_of_cuts(grid: Grid) -> tuple[int | None, ...]:
+    """Return the link of each cut between two stages, numbered as in `Target.of`; None inside one rank."""
+    last = grid.ranks - 1
+    return tuple(
+        None if a == b else last if {a, b} == {0, last} and last > 1 else min(a, b)
+        for a, b in itertools.pairwise(grid.rank_of_stage)
+    )
 
 
 def stage_in_flight(grid: Grid) -> tuple[float, ...]:

@@ -92,10 +92,11 @@ def timed_sharing(grid: Grid, times: StageTimes, stretch: float, at_once: Sequen
 
     `times` are those of actions while all ranks compute, `stretch` how many times as long that is as on a processor of
     one's own. While k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one
-    direction, each waits for the one before. By cut, `at_once` pipelines may share a link, all of them running the grid
-    on these processors: `transfer_s` is until a message of each is there. The intervals are those of the last to end.
+    direction, each waits for the one before. By cut between two stages, `at_once` pipelines may share a link, all
+    of them running the grid on these processors: `transfer_s` is until a message of each is there. The intervals are
+    those of the last to end.
     """
-    of_cut = [*at_once, *[1] * (len(times.transfer_s) - len(at_once))]
+    of_cut = at_once or [1] * len(times.transfer_s)
     pipelines = range(max(of_cut, default=1))
     intervals: list[dict[Action, tuple[float, float]]] = [{} for _ in pipelines]
     started_s: dict[tuple[int, Action], float] = {}

@@ -21,6 +21,7 @@ from ..pipelines import (
     Target,
     Unit,
     best_cut,
+    links_of_cuts,
     peak_in_flight,
     schedule,
     stage_times,
@@ -68,7 +69,9 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     bounds, target = plan_cut(layout, inputs).bounds, _target(layout, inputs, grid)
     times = Times(inputs.measured, layout.world_size)
     busy = _busy(stage_times(chain, target, bounds), target, times.of(RESUMING)[0])
-    timing = timed_sharing(grid, busy, times.stretch, [link.at_once for link in _links(layout, inputs)])
+    links = _links(layout, inputs)
+    at_once = [1 if link is None else links[link].at_once for link in links_of_cuts(grid)]
+    timing = timed_sharing(grid, busy, times.stretch, at_once)
     blocked = [tuple(map(sum, zip(*sent[first:end], strict=True))) for first, end in itertools.pairwise(bounds)]
     data_s = inputs.data_s * grid.micro_batches
     spans: list[Span] = []
@@ -94,9 +97,8 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
     drained = max(free_s) * (1 + straggling(inputs.measured, layout.world_size, together=layout.pp))
     ends = {grid.rank_of_stage[0], grid.rank_of_stage[-1]}
     shared_s = _shared_s(layout, inputs, grid)
-    for rank, now in enumerate(free_s):
-        parameters = _parameters(inputs, grid, bounds)[rank]
-        spans += _end_of_step(layout, inputs, rank, now, drained, parameters, shared_s if rank in ends else 0.0)
+    for rank, (now, held) in enumerate(zip(free_s, _parameters(inputs, grid, bounds), strict=True)):
+        spans += _end_of_step(layout, inputs, rank, now, drained, held, shared_s if rank in ends else 0.0)
     return Timeline(spans=tuple(spans), source="predicted")
 
 

@@ -184,9 +184,10 @@ def choose(
         memory = planned_peak_bytes(layout, problem)
         options: list[tuple[Performance, int, Timeline]] = []
         predict = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
+        sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)
         if layout.pp > 1:
-            predict = predict_pipeline_step
-        for bucket in bucket_sizes(inputs.workload.parameters * 4, layout.dp):
+            predict, sizes = predict_pipeline_step, sizes[:1]  # its price does not depend on them
+        for bucket in sizes:
             timeline = predict(layout, inputs, bucket)
             options.append((performance(timeline, layout, inputs, memory), bucket, timeline))
         best = min(options, key=lambda option: option[0].step_time_s)

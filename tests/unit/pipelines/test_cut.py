@@ -6,7 +6,18 @@ import random
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.pipelines import Cut, Target, Unit, best_cut, cost_of, equal_cut, schedule, stage_times, timed
+from meshwright.pipelines import (
+    Cut,
+    Target,
+    Unit,
+    best_cut,
+    cost_of,
+    equal_cut,
+    links_of_cuts,
+    schedule,
+    stage_times,
+    timed,
+)
 
 
 def chain(seconds, **fields):
@@ -107,3 +118,16 @@ def test_slack_trades_a_little_balance_for_fewer_bytes():
     assert best_cut(units[1:], target).bounds == (0, 4, 9)
     assert best_cut(units[2:], target).bounds == (0, 4, 8)
     assert best_cut(units[2:], target, slack=0.3).bounds == (0, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "links"),
+    [
+        (("1f1b", 4, 1, 4), (0, 1, 2)),
+        (("interleaved", 4, 2, 4), (0, 1, 2, 3, 0, 1, 2)),  # the last rank is joined to the first
+        (("interleaved", 2, 2, 4), (0, 0, 0)),  # both ways over the same
+    ],
+    ids=str,
+)
+def test_every_cut_of_interleaved_stages_has_the_link_of_its_ranks(sizes, links):
+    assert links_of_cuts(schedule(*sizes)) == links

@@ -55,6 +55,15 @@ def with_messages(work_s=0.0, link_s=0.0):
     return msgspec.structs.replace(measured, collectives=tuple(fits))
 
 
+def with_link(measured, **figures):
+    """Return what is measured, with other figures of what messages take on their link."""
+    fits = [
+        msgspec.structs.replace(fit, **figures) if fit.collective == on_link("send_recv") else fit
+        for fit in measured.collectives
+    ]
+    return msgspec.structs.replace(measured, collectives=tuple(fits))
+
+
 def test_what_stages_send_travels_one_message_after_the_other():
     message_s = 1.0  # longer than any computation
 
@@ -71,16 +80,9 @@ def test_pipelines_with_one_link_send_in_turn_and_compute_while_others_send():
 
     def step_s(at_once):
         given = inputs(layout, layout.dp * MICRO_BATCHES)
-        fits = [
-            msgspec.structs.replace(fit, alpha_s=at_once * message_s, at_once=at_once)
-            if fit.collective == on_link("send_recv")
-            else fit
-            for fit in given.measured.collectives
-        ]
-        given = msgspec.structs.replace(
-            given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits))
-        )
-        return max(span.end_s for span in predict_pipeline_step(layout, given, 2**20).spans)
+        measured = with_link(given.measured, alpha_s=at_once * message_s, at_once=at_once)
+        spans = predict_pipeline_step(layout, msgspec.structs.replace(given, measured=measured), 2**20).spans
+        return max(span.end_s for span in spans)
 
     # forwards of both fill the link; the last gradient of the later comes back alone, and so do its sums
     assert step_s(2) - step_s(1) == pytest.approx(MICRO_BATCHES * message_s, rel=0.02)
@@ -89,11 +91,7 @@ def test_pipelines_with_one_link_send_in_turn_and_compute_while_others_send():
 def test_the_first_and_the_last_stage_sum_the_gradient_of_the_matrix_that_both_use():
     layout = Layout.parse("dp=1,pp=3,mbs=1")
     given = inputs(layout, MICRO_BATCHES)
-    fits = [
-        msgspec.structs.replace(fit, beta_s_per_byte=1e-6) if fit.collective == on_link("send_recv") else fit
-        for fit in given.measured.collectives
-    ]
-    given = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=tuple(fits)))
+    given = msgspec.structs.replace(given, measured=with_link(given.measured, beta_s_per_byte=1e-6))
 
     spans = predict_pipeline_step(layout, given, 2**20).spans
     summed_s = [next(s.end_s - s.start_s for s in spans if s.rank == r and s.name == "all_reduce") for r in range(3)]
