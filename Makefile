@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TESTS ?= # folders of `make test-slow`; all of them
+TESTS ?= # folders of `make test` and `make test-slow`; all of them
+SLOW ?= slow # which tests `make test-slow` runs
 
 .PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
 
@@ -16,10 +17,10 @@ train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(TESTS)
 
 test-slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -m slow $(TESTS)
+	$(BIN)/python -m pytest -m "$(SLOW)" $(TESTS)
 
 test-pytorch: $(VENV)/.ready
 	$(BIN)/python -m tests.external.pytorch_suite

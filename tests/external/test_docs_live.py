@@ -198,6 +198,7 @@ def test_every_benchmark_of_the_documentation_is_run_or_it_is_said_why_not():
 
 
 @pytest.mark.netns
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in NAMED if name in SMALLEST])
 def test_a_benchmark_of_the_documentation_runs(name, tmp_path):
     plot = ["--plot"] if f"benchmarks {name} --plot" in "".join(path.read_text() for path in SOURCES) else []

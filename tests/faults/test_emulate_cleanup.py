@@ -133,6 +133,7 @@ def test_nothing_is_left_after_every_way_to_end(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_nothing_is_left_after_fifty_emulations(tmp_path):
     end_many(50, tmp_path, seed=2)

@@ -122,6 +122,7 @@ def test_ctrl_c_twice_leaves_now_though_a_rank_is_stuck(begin):
     assert job.nobody_is_left()
 
 
+@pytest.mark.slow
 def test_the_doctor_names_the_rank_that_the_others_wait_for_and_the_collective_long_before_the_timeout(begin):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 20)
@@ -157,6 +158,7 @@ def test_the_doctor_finds_nothing_on_a_run_that_goes_on_and_does_it_no_harm(begi
     assert len(losses(folder)) == 400
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
     job = start(str(tmp_path / "job.toml"), "--ranks", "2", "--recalibrate", "--run-dir", str(tmp_path / "run"))
     job.wait_until(lambda: len(job.members()) > 3)
@@ -181,6 +183,7 @@ def test_ranks_do_not_outlive_a_killed_launcher(begin):
     assert job.nobody_is_left()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_once_too_often_is_named_in_one_line(begin):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)

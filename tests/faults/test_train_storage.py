@@ -54,7 +54,8 @@ def the_last_good_one_stays(folder) -> None:
 
 
 @needs_mounts
-@pytest.mark.parametrize("choice", [pytest.param("warn", marks=pytest.mark.slow), "end"])
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["warn", "end"])
 def test_a_full_disk(begin, choice, tmp_path):
     disk = tmp_path / "run" / "checkpoints"
     check = f"{sys.executable} -m meshwright checkpoint verify {disk} > {tmp_path}/verified"

@@ -86,6 +86,7 @@ def test_the_next_losses_are_the_same_under_another_layout(wrote, reads, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_every_layout_loads_what_every_other_has_saved(tmp_path, corpus, rank_pool, saved):
     differences = {
