@@ -7,8 +7,8 @@ is computation. The slowest rank sets the pace of all.
 
 What each layer sends, C the bytes of its activations [rows, features] on a rank without sequence parallelism:
 
-    tp    an all-reduce of C after attention and after the network, one before each in backward (or, under sequence
-          parallelism, the all-gather and reduce-scatter that it consists of); the embedding one, the output one
+    tp    an all-reduce of C after attention and after the network, one before each in backward; the embedding one, the
+          output one. Under sequence parallelism each is a reduce-scatter and, where rows are wanted whole, an all-gather
     cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
     ep    rows to their experts and back, forwards and backwards
     zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch, those outside of the
@@ -165,16 +165,18 @@ def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
     backward: list[Transfer] = []
     rows = workload.micro_batch * workload.seq_len // layout.cp
     hidden = workload.parameter_shapes[0][1]
-    joined = Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows * hidden)
     if layout.tp > 1:
+        names = ("all_gather", "reduce_scatter") if layout.sp else ("all_reduce",)
+        joined = [Transfer(name, layout.tp, FLOAT32_BYTES * rows * hidden) for name in names]
         if layer.recomputable:
-            forward += [joined, joined]
-            backward += [joined, joined]
+            forward += 2 * joined
+            backward += 2 * joined
         elif layer is workload.layers[-1]:
-            forward += [Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows)] * LOSS_VALUES
-            backward.append(joined)
+            forward += joined[: layout.sp] + [Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows)] * LOSS_VALUES
+            backward.append(joined[-1])
         else:
-            forward.append(joined)
+            forward.append(joined[-1])
+            backward += joined[: layout.sp]
     for operator in layer.operators:
         if operator.kind == "context_attention":
             batch, _, kv_heads, length, width, ranks = operator.shape
