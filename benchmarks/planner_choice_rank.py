@@ -19,7 +19,7 @@ from meshwright.bench.collectives import (
     blocking_fits,
     fit_sizes,
     time_added,
-    time_all_reduce,
+    time_beside,
     time_messages,
 )
 from meshwright.bench.operators import time_operators
@@ -30,7 +30,7 @@ from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import largest_bytes, operators_of, waited_for
+from meshwright.plan.split_step import beside, largest_bytes, operators_of, waited_for
 from meshwright.plan.step import sizes_to_measure
 from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
@@ -151,6 +151,7 @@ class Rank:
                 mesh.group(axis),  # type: ignore[arg-type]
                 largest[len(ranks)],
                 names.get(len(ranks), set()),
+                beside(layout) if axis == "data" else ("all_reduce",),
             )
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:
@@ -162,20 +163,25 @@ class Rank:
         return [fit for fits in (*found.values(), *messages) for fit in fits]
 
     def _fit(
-        self, groups: tuple[tuple[int, ...], ...], group: dist.ProcessGroup | None, largest: int, names: set[str]
+        self,
+        groups: tuple[tuple[int, ...], ...],
+        group: dist.ProcessGroup | None,
+        largest: int,
+        names: set[str],
+        besides: tuple[str, ...] = ("all_reduce",),
     ) -> list[CollectiveFit]:
         """Return the fits of collectives in these groups, all at once; measured where a larger one is asked for.
 
-        An all-reduce beside computation, and those of `names` for which a rank waits.
+        Those of `besides` are timed beside computation; for those of `names` a rank waits.
         """
         known = self._fits.setdefault(groups, [])
-        for name, fitted in [("all_reduce", "all_reduce"), *((name, blocking(name)) for name in sorted(names))]:
+        for name, fitted in [*zip(besides, besides, strict=True), *((name, blocking(name)) for name in sorted(names))]:
             if max((fit.max_bytes for fit in known if fit.collective == fitted), default=0) < largest:
                 known[:] = [fit for fit in known if fit.collective != fitted]
                 sizes = tuple(sizes_to_measure(largest))
                 ranks = len(groups[0])
                 if name == fitted:
-                    taken = [time_all_reduce(size, CPU, rounds=ROUNDS, group=group) for size in sizes]
+                    taken = [time_beside(name, size, CPU, rounds=ROUNDS, group=group) for size in sizes]
                     times, busy = zip(*_mean(taken, self.ranks), strict=True)
                     known += fit_sizes(name, BACKEND, ranks, sizes, times, busy)
                 else:

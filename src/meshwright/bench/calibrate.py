@@ -21,7 +21,7 @@ from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_names, fit_sizes, time_all_reduce, time_blocking
+from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_names, fit_sizes, time_beside, time_blocking
 from .crowd import Crowd
 from .operators import time_operators
 from .pool import RankPool
@@ -40,8 +40,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     backend: str
     operators: tuple[Operator, ...]
-    collective_bytes: tuple[int, ...] = ()  # sizes of all-reduce, and of
-    blocking: tuple[str, ...] = ()  # these collectives, which a rank waits for at once
+    collective_bytes: tuple[int, ...] = ()  # sizes of
+    beside: tuple[str, ...] = ("all_reduce",)  # these collectives, which go on beside computation, and of
+    blocking: tuple[str, ...] = ()  # these, which a rank waits for at once
 
 
 def cache_folder() -> Path:
@@ -61,7 +62,7 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        sizes = f" and {1 + len(missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
+        sizes = f" and {len(missing.beside + missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
         say(f"measuring {len(missing.operators)} operators{sizes if missing.collective_bytes else ''}")
         start = time.monotonic()
         known = _merge(known, _measure(missing))
@@ -76,7 +77,7 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     operators = tuple(op for op in (PEAK, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
-    names = ("all_reduce", *itertools.chain.from_iterable(map(fit_names, request.blocking)))
+    names = (*request.beside, *itertools.chain.from_iterable(map(fit_names, request.blocking)))
     covered = all(
         any(f.collective == name and f.min_bytes <= size <= f.max_bytes for f in fits)
         for name in names
@@ -84,10 +85,8 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     )
     if not unique and covered:
         return None
-    sizes, names = ((), ()) if covered else (request.collective_bytes, request.blocking)
-    return Request(
-        ranks=request.ranks, backend=request.backend, operators=unique, collective_bytes=sizes, blocking=names
-    )
+    found = msgspec.structs.replace(request, operators=unique)
+    return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
 
 
 def _measure(request: Request) -> Measurements:
@@ -108,10 +107,11 @@ def _measure(request: Request) -> Measurements:
     )
     collectives: list[CollectiveFit] = []
     if request.collective_bytes and request.ranks > 1:
-        times_s = [statistics.mean(times) for times in zip(*(answer.all_reduce_s for answer in answers), strict=True)]
-        busy = [statistics.mean(shares) for shares in zip(*(answer.busy_shares for answer in answers), strict=True)]
         sizes = request.collective_bytes
-        collectives = fit_sizes("all_reduce", request.backend, request.ranks, sizes, times_s, busy)
+        for name in request.beside:
+            of_ranks = zip(*(answer.beside[name] for answer in answers), strict=True)
+            times_s, busy = zip(*(map(statistics.mean, zip(*each, strict=True)) for each in of_ranks), strict=True)
+            collectives += fit_sizes(name, request.backend, request.ranks, sizes, times_s, busy)
         for name in request.blocking:
             of_ranks = zip(*(answer.blocking[name] for answer in answers), strict=True)
             costs = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
@@ -136,9 +136,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured."""
 
     operators: list[OperatorTime]
-    all_reduce_s: list[float]  # by size of the request
-    busy_shares: list[float]  # likewise
-    blocking: dict[str, list[Cost]]  # by collective and size
+    beside: dict[str, list[tuple[float, float]]]  # seconds and busy share by collective and size of the request
+    blocking: dict[str, list[Cost]]  # likewise
     paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
 
@@ -152,11 +151,9 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
     )
     sizes = request.collective_bytes if world_size > 1 else ()
-    reduced = [time_all_reduce(size_bytes, device) for size_bytes in sizes]
     return Answer(
         operators=operators,
-        all_reduce_s=[time_s for time_s, _ in reduced],
-        busy_shares=[share for _, share in reduced],
+        beside={name: [time_beside(name, size, device) for size in sizes] for name in request.beside},
         blocking={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
         paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ..backend.renamed import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
 from .elsewhere import run_elsewhere
 from .sweep import exchange, make_call
@@ -25,21 +26,33 @@ LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
 
-def time_all_reduce(
-    size_bytes: int, device: torch.device, *, rounds: int = ROUNDS, group: dist.ProcessGroup | None = None
+def time_beside(
+    collective: str,
+    size_bytes: int,
+    device: torch.device,
+    *,
+    rounds: int = ROUNDS,
+    group: dist.ProcessGroup | None = None,
 ) -> tuple[float, float]:
-    """Return the median seconds of an all-reduce of float32 on this rank, and the share in which its cores worked.
+    """Return the median seconds of a collective of gradients on this rank, and the share in which its cores worked.
 
-    It is called as training does: after some computation, asynchronously, its end seen through the future. All ranks
-    of the default group call it; with `group`, each in its own, so that all groups of an axis work at once.
+    It is an all-reduce or a reduce-scatter of float32, `size_bytes` those of its input, called as training does: after
+    some computation, asynchronously. All ranks of the default group call it; with `group`, each in its own, so that all
+    groups of an axis work at once.
     """
-    tensor = torch.ones(max(1, size_bytes // 4), device=device)
+    ranks = dist.get_world_size(group)
+    part = torch.ones(max(1, size_bytes // 4 // ranks), device=device)
+    whole = torch.ones(ranks * len(part), device=device)
 
-    def call() -> None:
-        future = dist.all_reduce(tensor, group=group, async_op=True).get_future()
+    def reduce() -> None:
+        future = dist.all_reduce(whole, group=group, async_op=True).get_future()
         future.then(lambda done: done.value()[0]).wait()
 
-    return timed(call, lambda: tensor.fill_(1.0), device, rounds)
+    def scatter() -> None:
+        reduce_scatter_single(part, whole, group=group, async_op=True).wait()
+
+    calls = {"all_reduce": reduce, "reduce_scatter": scatter}
+    return timed(calls[collective], lambda: whole.fill_(1.0), device, rounds)
 
 
 class Cost(NamedTuple):

@@ -8,15 +8,16 @@ is computation. The slowest rank sets the pace of all.
 What each layer sends, C the bytes of its activations [rows, features] on a rank without sequence parallelism:
 
     tp    an all-reduce of C after attention and after the network, one before each in backward; the embedding one, the
-          output one. Under sequence parallelism each is a reduce-scatter and, where rows are wanted whole, an all-gather
+          output one. Under sequence parallelism each is a reduce-scatter and, where rows are wanted whole, an
+          all-gather; once a step the gradients of the norms are summed
     cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
     ep    rows to their experts and back, forwards and backwards
     zero  2: weights once a step, gradients each micro-batch; 3: weights twice each micro-batch, those outside of the
           stack of layers (the root: embedding, last norm and output, in one piece) once
     pp    C at every cut, forwards and backwards
 
-Each is timed as a layer calls it. The weights of the layer to come travel beside computation and take cores from it, as
-an all-reduce does there; the reduce-scatter of a bucket is taken to last half an all-reduce, as under the ring.
+Each is timed as a layer calls it, and a bucket's all-reduce or (ZeRO 1) reduce-scatter beside computation. The weights
+of the layer to come travel beside computation too and take cores from it, as an all-reduce does there.
 """
 
 import itertools
@@ -40,7 +41,6 @@ from .step import (
     straggling,
 )
 
-HALF = 0.5  # of an all-reduce
 RESUMING = Operator(kind="resuming", shape=())  # before each action of a pipeline
 LOSS_VALUES = 3  # of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
 
@@ -100,12 +100,12 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
             for part in backward:
                 now = _wait(spans, now, inputs, part.activations, part.compute_s)
             rest_s += sum(part.compute_s for part in backward)
-            ratio, collective = (HALF, "reduce_scatter") if layout.zero else (1.0, "all_reduce")
-            now = overlapped_backward(spans, now, rest_s, layout, inputs, bucket_bytes, ratio, collective)
+            now = overlapped_backward(spans, now, rest_s, layout, inputs, bucket_bytes, beside(layout)[-1])
         else:
             now = _pass(spans, now, "backward", backward, inputs)
             now = append_span(spans, "compute", "backward", now, rest_s)
             now = _wait(spans, now, inputs, gradients_sent(layout, root, last=last))
+    now = _wait(spans, now, inputs, norms_sent(layout, inputs.workload))
     update_s = sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
     now = append_span(spans, "compute", "optimizer", now, update_s)
     if layout.zero == 1 and data > 1:
@@ -203,6 +203,11 @@ def largest_bytes(layout: Layout, workload: Workload) -> dict[int, int]:
     }
 
 
+def beside(layout: Layout) -> tuple[str, ...]:
+    """Return the collectives that go on beside computation, that of gradients in their buckets last."""
+    return ("all_reduce", "reduce_scatter") if layout.zero == 1 else ("all_reduce",)
+
+
 def waited_for(layout: Layout, workload: Workload) -> dict[int, set[str]]:
     """Return, by the number of ranks, the collectives for which ranks wait in a step: none under data parallelism."""
     found: dict[int, set[str]] = {}
@@ -291,6 +296,14 @@ def gradients_sent(layout: Layout, parameters: int, *, last: bool) -> tuple[Tran
     if found and last and layout.replicas > 1:
         found.append(Transfer("all_reduce", layout.replicas, FLOAT32_BYTES * parameters // found[0].ranks))
     return tuple(found)
+
+
+def norms_sent(layout: Layout, workload: Workload) -> tuple[Transfer, ...]:
+    """Return the sum of the norms' gradients, of which each rank has its rows' part under sequence parallelism."""
+    if not layout.sp:
+        return ()
+    weights = sum(shape[0] for shape in workload.parameter_shapes if len(shape) == 1)
+    return (Transfer("all_reduce", layout.tp, FLOAT32_BYTES * weights),)
 
 
 def _wait(

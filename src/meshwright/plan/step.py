@@ -158,13 +158,9 @@ def overlapped_backward(
     layout: Layout,
     inputs: StepInputs,
     bucket_bytes: int,
-    ratio: float = 1.0,
     collective: str = "all_reduce",
 ) -> float:
-    """Append the last backward with its buckets in flight over the data axis; return when both are over.
-
-    `ratio` is the time of a bucket's `collective` over that of an all-reduce.
-    """
+    """Append the last backward with its buckets in flight over the data axis; return when both are over."""
     sizes, ranks = buckets(inputs.workload, bucket_bytes), layout.dp * layout.cp
     total = sum(sizes)
     start = queue_free = now
@@ -172,10 +168,10 @@ def overlapped_backward(
     for size in sizes:
         segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
         now = advance(now, segment_s, queue_free, share)
-        fit = find_fit(inputs.measured, "all_reduce", inputs.backend, ranks, size)
+        fit = find_fit(inputs.measured, collective, inputs.backend, ranks, size)
         share = fit.busy_share
         begin = max(now, queue_free)
-        queue_free = begin + ratio * fit.time_s(size)
+        queue_free = begin + fit.time_s(size)
         spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank of all ends last, and the last bucket waits for it

@@ -24,7 +24,7 @@ from ..parallel.build import check_runnable
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import legal_layout, nearest_of
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.split_step import largest_bytes, operators_of, waited_for
+from ..plan.split_step import beside, largest_bytes, operators_of, waited_for
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -286,12 +286,14 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
+    besides: dict[int, set[str]] = {}
     blocking: dict[int, set[str]] = {}
     for layout in layouts:
         workload = problem.describe(layout)
         operators.setdefault(layout.world_size, {}).update({op.key: op for op in operators_of(workload, layout)})
         for ranks, size_bytes in largest_bytes(layout, workload).items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
+        besides.setdefault(layout.dp * layout.cp, set()).update(beside(layout))
         for ranks, names in waited_for(layout, workload).items():
             blocking.setdefault(ranks, set()).update(names)
     return [
@@ -300,6 +302,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
             backend=problem.backend,
             operators=tuple(operators.get(ranks, {}).values()),
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
+            beside=tuple(sorted({"all_reduce"} | besides.get(ranks, set()))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
         )
         for ranks in sorted(operators.keys() | largest.keys())

@@ -21,6 +21,7 @@ EVERY = (
     *(Operator(kind="sharding", shape=(6, zero)) for zero in (2, 3)),
     RESUMING,
 )
+BESIDE = ("all_reduce", "reduce_scatter")
 WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send_recv")
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 
@@ -33,7 +34,12 @@ def _quick(monkeypatch, tmp_path):
 
 def test_every_operator_and_size_is_measured_and_kept():
     request = calibrate.Request(
-        ranks=2, backend="gloo", operators=EVERY, collective_bytes=(64, 2**16, 2**18), blocking=WAITED_FOR
+        ranks=2,
+        backend="gloo",
+        operators=EVERY,
+        collective_bytes=(64, 2**16, 2**18),
+        beside=BESIDE,
+        blocking=WAITED_FOR,
     )
     first = calibrate.calibrate(discover_host(), [request])
     said = []
@@ -44,7 +50,7 @@ def test_every_operator_and_size_is_measured_and_kept():
     assert all(t.backward_s > 0 for t in first.operators if "sharding" in t.operator)
     assert all(t.stretch >= 1 for t in first.operators)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
-    names = {"all_reduce", *(name for collective in WAITED_FOR for name in fit_names(collective))}
+    names = {*BESIDE, *(name for collective in WAITED_FOR for name in fit_names(collective))}
     sizes = {(64, 2**16), (2**16, 2**18)}
     assert {(f.collective, f.min_bytes, f.max_bytes) for f in first.collectives} == {
         (name, *ends) for name in names for ends in sizes

@@ -10,7 +10,7 @@ from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, 
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.split_step import largest_bytes, operators_of, predict_split_step, waited_for
+from meshwright.plan.split_step import beside, largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import Span
 from meshwright.train.config import OptimizerConfig
@@ -65,7 +65,7 @@ def planned(text: str) -> tuple[Span, ...]:
                 min_bytes=1, max_bytes=2**30, busy_share=0.0,
             )
             for ranks in largest_bytes(layout, workload)
-            for name in ("all_reduce", *map(blocking, waited_for(layout, workload)[ranks]))
+            for name in (*beside(layout), *map(blocking, waited_for(layout, workload)[ranks]))
         ),
     )  # fmt: skip
     inputs = StepInputs(
@@ -87,7 +87,13 @@ def bytes_by_name(spans: Iterable[Span]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("text", ["dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3", "dp=1,tp=2,mbs=2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3"),
+        *("dp=1,tp=2,mbs=2", "dp=1,tp=2,mbs=2,sp=1", "dp=1,cp=2,mbs=2"),
+    ],
+)
 def test_a_step_sends_the_bytes_that_the_plan_says(text, rank_pool):
     for spans in rank_pool(2).run(sent, text):
         assert bytes_by_name(spans) == pytest.approx(bytes_by_name(planned(text)), rel=0.01)

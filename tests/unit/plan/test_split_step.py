@@ -5,7 +5,7 @@ import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
 from meshwright.layout import Layout
-from meshwright.plan.split_step import largest_bytes, operators_of, predict_split_step, waited_for
+from meshwright.plan.split_step import beside, largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import step_parts
 from meshwright.workload.transformer import ModelConfig, describe
@@ -28,7 +28,7 @@ def inputs(layout, global_batch=4):
             beta_s_per_byte=0.0, min_bytes=1, max_bytes=2**30, busy_share=0.0,
         )
         for ranks in largest_bytes(layout, workload)
-        for name in ("all_reduce", on_link("send_recv"), *map(blocking, waited.get(ranks, ())))
+        for name in (*beside(layout), on_link("send_recv"), *map(blocking, waited.get(ranks, ())))
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
     return StepInputs(
@@ -70,6 +70,29 @@ def test_a_collective_hides_a_share_of_the_computation_before_it_and_of_itself_a
     computed_s, calls = shown["forward_s"] + shown["backward_s"] - embedding_s, 3 * 4 + 1 + 3 + 1
     hidden_s = 0.25 * min(computed_s, calls * alpha_s)
     assert shown["exposed_comm_s"] - hiding["exposed_comm_s"] == pytest.approx(hidden_s)
+
+
+def test_sequence_parallelism_gathers_and_scatters_what_tensor_parallelism_sums_and_sums_the_gradients_of_norms():
+    layers, embedding, loss, output, norm_and_log = 3 * 8 / 2, 2 / 2, 3, 2 / 2, 2  # either takes half an all-reduce
+
+    calls = layers + embedding + loss + output + 1 + norm_and_log
+    assert exposed_s("dp=1,tp=2,mbs=4,sp=1") == pytest.approx(calls * ALPHA_S)
+
+
+def test_zero_1_waits_for_its_bucket_as_long_as_scattering_beside_computation_was_measured_to_take():
+    layout = Layout.parse("dp=2,mbs=2,zero=1")
+    given = inputs(layout)
+    fits = tuple(
+        msgspec.structs.replace(fit, alpha_s=7 * ALPHA_S) if fit.collective == "reduce_scatter" else fit
+        for fit in given.measured.collectives
+    )
+    slower = msgspec.structs.replace(given, measured=msgspec.structs.replace(given.measured, collectives=fits))
+
+    before, after = (step_parts(predict_split_step(layout, each, 2**30).spans) for each in (given, slower))
+
+    gather, norm_and_log = 1 / 2, 2
+    assert before["exposed_comm_s"] == pytest.approx((1 / 2 + gather + norm_and_log) * ALPHA_S)
+    assert after["exposed_comm_s"] == pytest.approx((7 + gather + norm_and_log) * ALPHA_S)
 
 
 def test_context_parallelism_gathers_and_scatters_keys_and_values_in_each_layer():
