@@ -83,6 +83,7 @@ def test_a_node_that_is_cut_off_is_named_and_where_all_are_needed_everybody_ends
     assert "launch.min_nodes" in said(started, 0)[0]
 
 
+@pytest.mark.soak
 def test_without_the_node_where_all_meet_the_others_name_it_and_end_with_what_is_lost(begin):
     cluster, folder, started = begin(min_nodes=2)
 
@@ -97,6 +98,7 @@ def test_without_the_node_where_all_meet_the_others_name_it_and_end_with_what_is
     assert checkpoints(folder.checkpoints)
 
 
+@pytest.mark.soak
 def test_a_cable_that_is_out_for_less_than_the_timeout_changes_nothing(begin):
     cluster, folder, started = begin(min_nodes=NODES)
 

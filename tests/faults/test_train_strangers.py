@@ -46,6 +46,7 @@ def disturb(port):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_hostile_client_of_torchs_store_changes_nothing(tmp_path):
     corpus = write_corpus(tmp_path)
     whole, alone = begin(tmp_path / "whole", corpus)

@@ -100,6 +100,7 @@ def test_405b_is_planned_and_its_published_layout_is_priced_beside():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_parameter_server_trains_on_beside_a_straggler_with_bounded_staleness():
     out = run("sync_against_async", "15", timeout_s=580)
@@ -124,6 +125,7 @@ def test_every_collective_leaves_what_its_definition_says():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_every_mode_of_data_parallelism_trains_and_moves_what_the_page_says():
     out = run("data_parallel_modes", timeout_s=580)
@@ -140,6 +142,7 @@ def test_every_mode_of_data_parallelism_trains_and_moves_what_the_page_says():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.netns
 @pytest.mark.timeout(600)
 def test_local_sgd_over_a_slow_link_comes_to_about_the_same_loss():

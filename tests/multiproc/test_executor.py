@@ -13,6 +13,7 @@ from tests.multiproc import executor_cases as cases
 OWN = ("shm", "tcp", "device")
 KINDS = (*OWN, "torch")
 SLOW_S = 280.0
+UP_TO_8 = [n if n in (3, 8) else pytest.param(n, marks=pytest.mark.soak) for n in range(1, 9)]  # ranks
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
 
@@ -24,7 +25,7 @@ def test_every_algorithm_gives_the_exact_result(rank_pool, ranks, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("ranks", UP_TO_8)
 def test_every_algorithm_gives_the_exact_result_on_up_to_8_ranks(rank_pool, ranks, kind):
     rank_pool(ranks).run(cases.all_algorithms, kind, (0, 1, 7, 1021))
 
@@ -37,7 +38,7 @@ def test_every_type_and_operator(rank_pool, kind):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("ranks", UP_TO_8)
 def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
     rank_pool(ranks).run(cases.all_types, kind, tuple(names("all_reduce")), 37, timeout_s=SLOW_S)
 
@@ -45,7 +46,7 @@ def test_every_type_and_operator_with_every_algorithm(rank_pool, ranks, kind):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("ranks", UP_TO_8)
 def test_every_type_and_operator_in_every_other_collective(rank_pool, ranks, kind):
     rank_pool(ranks).run(cases.all_types_elsewhere, kind, 13, timeout_s=SLOW_S)
 

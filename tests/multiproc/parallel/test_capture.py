@@ -33,7 +33,9 @@ def test_a_captured_module_trains_as_in_one_process(text, rank_pool):
 @pytest.mark.slow
 @pytest.mark.timeout(500)  # each rank imports transformers
 @pytest.mark.parametrize("name", ["llama", "gpt2", "resnet"])
-@pytest.mark.parametrize("text", ["dp=1,pp=3,mbs=2", "dp=2,pp=2,mbs=1,schedule=zb"])
+@pytest.mark.parametrize(
+    "text", [pytest.param("dp=1,pp=3,mbs=2", marks=pytest.mark.soak), "dp=2,pp=2,mbs=1,schedule=zb"]
+)
 def test_models_of_transformers_train_as_in_one_process(name, text, rank_pool):
     check(name, text, rank_pool)
 
