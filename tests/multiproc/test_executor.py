@@ -13,7 +13,7 @@ from tests.multiproc import executor_cases as cases
 OWN = ("shm", "tcp", "device")
 KINDS = (*OWN, "torch")
 SLOW_S = 280.0
-UP_TO_8 = [n if n in (3, 8) else pytest.param(n, marks=pytest.mark.soak) for n in range(1, 9)]  # ranks
+UP_TO_8 = [n if n == 3 else pytest.param(n, marks=pytest.mark.soak) for n in range(1, 9)]  # ranks
 MSCCL = sorted((Path(__file__).parents[1] / "unit" / "collectives" / "msccl").glob("*.xml"))
 
 
@@ -63,6 +63,7 @@ def test_tensors_of_any_shape_and_stride(rank_pool, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_tensors_beyond_2_gib(rank_pool, kind):
     rank_pool(2).run(cases.beyond_2_gib, kind)
