@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TESTS ?= # folders of `make test` and `make test-slow`; all of them
+TESTS ?= # folders of `make test-slow`; all of them
 SLOW ?= slow # which tests `make test-slow` runs
 
 .PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
@@ -17,7 +17,7 @@ train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "$(SLOW)" $(TESTS)

@@ -175,7 +175,7 @@ class Rank:
         Those of `besides` are timed beside computation; for those of `names` a rank waits.
         """
         known = self._fits.setdefault(groups, [])
-        for name, fitted in [*zip(besides, besides, strict=True), *((name, blocking(name)) for name in sorted(names))]:
+        for name, fitted in [*((name, name) for name in besides), *((name, blocking(name)) for name in sorted(names))]:
             if max((fit.max_bytes for fit in known if fit.collective == fitted), default=0) < largest:
                 known[:] = [fit for fit in known if fit.collective != fitted]
                 sizes = tuple(sizes_to_measure(largest))

@@ -168,15 +168,16 @@ def transfers(layout: Layout, workload: Workload, layer: Layer) -> Transfers:
     if layout.tp > 1:
         names = ("all_gather", "reduce_scatter") if layout.sp else ("all_reduce",)
         joined = [Transfer(name, layout.tp, FLOAT32_BYTES * rows * hidden) for name in names]
+        *gathering, summing = joined
         if layer.recomputable:
             forward += 2 * joined
             backward += 2 * joined
         elif layer is workload.layers[-1]:
-            forward += joined[: layout.sp] + [Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows)] * LOSS_VALUES
-            backward.append(joined[-1])
+            forward += gathering + [Transfer("all_reduce", layout.tp, FLOAT32_BYTES * rows)] * LOSS_VALUES
+            backward.append(summing)
         else:
-            forward.append(joined[-1])
-            backward += joined[: layout.sp]
+            forward.append(summing)
+            backward += gathering
     for operator in layer.operators:
         if operator.kind == "context_attention":
             batch, _, kv_heads, length, width, ranks = operator.shape

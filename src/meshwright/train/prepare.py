@@ -302,7 +302,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
             backend=problem.backend,
             operators=tuple(operators.get(ranks, {}).values()),
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
-            beside=tuple(sorted({"all_reduce"} | besides.get(ranks, set()))),
+            beside=tuple(sorted(besides.get(ranks, {"all_reduce"}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
         )
         for ranks in sorted(operators.keys() | largest.keys())

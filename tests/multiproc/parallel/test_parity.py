@@ -45,10 +45,9 @@ def test_ten_steps_equal_those_of_one_process(case, alone, rank_pool):
     check(case, alone, rank_pool)
 
 
-MORE = [one for index, one in enumerate(SLOW) if index % 5]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*SLOW[::5], *(pytest.param(one, marks=pytest.mark.soak) for one in MORE)], ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.soak) if index % 5 else one for index, one in enumerate(SLOW)], ids=str
+)
 def test_ten_steps_of_larger_layouts_equal_those_of_one_process(case, alone, rank_pool):
     check(case, alone, rank_pool)
