@@ -24,6 +24,7 @@ from ..workload import functional
 from ..workload.graph import Operator
 from .crowd import Crowd
 from .elsewhere import run_others
+from .recomputing import time_recomputing
 from .resuming import time_resuming
 from .sharding import time_sharding
 
@@ -76,6 +77,11 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
     if operator.kind == "sharding":
         tensors, zero = operator.shape  # the host of a GPU runs ahead of it
         return time_sharding(tensors, zero, budget_s, crowd) if device.type == "cpu" else (0.0, 0.0)
+    if operator.kind == "recomputing":
+        count, selective = operator.shape
+        if device.type != "cpu":
+            return 0.0, 0.0
+        return time_recomputing(count, selective=bool(selective), budget_s=budget_s, crowd=crowd)
     if operator.kind == "resuming":
         return (time_resuming(run_others, crowd) if device.type == "cpu" else 0.0), 0.0
     with device:
@@ -186,7 +192,7 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
-        case "sharding" | "resuming":
+        case "sharding" | "recomputing" | "resuming":
             raise ValueError(f"{operator.kind} is not an operator on tensors: it is timed by a function of its own")
 
 

@@ -138,7 +138,7 @@ def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -
     a time, as `memory.peak_memory_bytes` says for one stage alone.
     """
     grid = grid_of(layout, global_batch)
-    bounds = best_cut(units(workload, recompute=layout.recompute == "full"), Target.of(grid), slack=SLACK).bounds
+    bounds = best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
     kept = [sum(_kept(layer, layout) for layer in layers) for layers in of_stage]
@@ -255,7 +255,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
     times = Times(inputs.measured, layout.world_size)
     count = micro_batches(layout, inputs.global_batch)
     sharded_s = sharding_s(layout, inputs.workload, times, index=count - 1)
-    sent, copied = [], []
+    sent, own = [], []
     for layer in inputs.workload.layers:
         each = transfers(layout, inputs.workload, layer)
         gathered = weights_sent(layout, layer.parameters)
@@ -267,21 +267,20 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
             sum(sent_s(inputs, t) for t in each.backward + again + scattered),
         )
         added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
-        copied_s = (
-            sharded_s[0] + gathers * moved_s(inputs, gathered),
-            sharded_s[1] + moved_s(inputs, again + scattered) + added_s,
-        )
+        host_s = times.recomputing(layer, layout.recompute)
+        weights_s = sharded_s[1] + moved_s(inputs, again + scattered) + added_s
+        own_s = (sharded_s[0] + gathers * moved_s(inputs, gathered) + host_s[0], weights_s + host_s[1], weights_s)
         sent += [seconds] * layer.count
-        copied += [copied_s] * layer.count
-    chain = units(inputs.workload, times.of, recompute=layout.recompute == "full")
+        own += [own_s] * layer.count
+    chain = units(inputs.workload, times.of, recompute=layout.recompute)
     return [
         dataclasses.replace(
             unit,
-            forward_s=unit.forward_s + sent_s[0] + copy_s[0],
-            backward_s=unit.backward_s + sent_s[1] + copy_s[1],
-            weight_s=unit.weight_s + copy_s[1],
+            forward_s=unit.forward_s + sent_s[0] + own_s[0],
+            backward_s=unit.backward_s + sent_s[1] + own_s[1],
+            weight_s=unit.weight_s + own_s[2],
         )
-        for unit, sent_s, copy_s in zip(chain, sent, copied, strict=True)
+        for unit, sent_s, own_s in zip(chain, sent, own, strict=True)
     ], sent
 
 

@@ -38,6 +38,7 @@ from .step import (
     find_fit,
     gradients_copy_s,
     overlapped_backward,
+    recomputing_operators,
     straggling,
 )
 
@@ -120,7 +121,7 @@ def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) ->
 def _forward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, index: int) -> Part:
     """Return what a layer does in the forward of a micro-batch, the first of a step or one after it."""
     weights: tuple[Transfer, ...] = ()
-    compute_s = sum(times.of(operator)[0] for operator in layer.operators)
+    compute_s = times.of_layer(layer, layout.recompute)[0]
     if layer.recomputable:
         weights = weights_sent(layout, layer.parameters) if layout.zero == 3 or not index else ()
         compute_s += sharding_s(layout, inputs.workload, times, index)[0]
@@ -131,7 +132,7 @@ def _backward(layer: Layer, layout: Layout, inputs: StepInputs, times: Times, *,
     """Return what a layer does in the backward of a micro-batch, or of the last one of a step."""
     weights: tuple[Transfer, ...] = ()
     gradients: tuple[Transfer, ...] = ()
-    compute_s = _backward_s(times, layer, layout)
+    compute_s = times.of_layer(layer, layout.recompute)[1]
     if layer.recomputable:
         weights = weights_sent(layout, layer.parameters) if layout.zero == 3 else ()
         gradients = gradients_sent(layout, layer.parameters, last=last)
@@ -274,7 +275,8 @@ def sharding_s(layout: Layout, workload: Workload, times: Times, index: int = 0)
 def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
     """Return every operator of a step, once for each place: what has to be measured."""
     every = [operator for layer in workload.layers for operator in layer.operators]
-    found = [*every, *update_operators(workload, layout), *sharding_operators(workload, layout)]
+    again = [operator for layer in workload.layers for operator in recomputing_operators(layer, layout.recompute)]
+    found = [*every, *again, *update_operators(workload, layout), *sharding_operators(workload, layout)]
     return [*found, RESUMING] if layout.pp > 1 else found
 
 
@@ -333,11 +335,3 @@ def moved_s(inputs: StepInputs, sent: tuple[Transfer, ...]) -> float:
     if not bandwidth:
         return 0.0
     return sum(2 * item.size_bytes * item.ranks / bandwidth for item in sent if item.ranks > 1)
-
-
-def _backward_s(times: Times, layer: Layer, layout: Layout) -> float:
-    seconds = sum(times.of(operator)[1] for operator in layer.operators)
-    if not layer.recomputable or layout.recompute == "none":
-        return seconds
-    kept = {"linear", "attention", "context_attention"} if layout.recompute == "selective" else set()
-    return seconds + sum(times.of(operator)[0] for operator in layer.operators if operator.kind not in kept)

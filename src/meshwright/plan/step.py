@@ -14,9 +14,9 @@ import msgspec
 
 from ..cluster.graph import CollectiveFit, Measurements
 from ..errors import InputError
-from ..layout import Layout, micro_batches
+from ..layout import Layout, Recompute, micro_batches
 from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
-from ..workload.graph import Operator, Workload
+from ..workload.graph import Layer, Operator, Workload
 
 FLOAT32_BYTES = 4
 LOSS_BYTES = 16  # the loss and whether to stop, in float64
@@ -54,10 +54,24 @@ class Times:
         except KeyError:
             raise InputError(f"{operator.key} was not measured on {self._ranks} ranks; --recalibrate") from None
 
-    def total(self, workload: Workload) -> tuple[float, float]:
-        """Return (forward, backward) seconds of a micro-batch."""
-        pairs = [(layer.count, self.of(op)) for layer in workload.layers for op in layer.operators]
-        return sum(n * t[0] for n, t in pairs), sum(n * t[1] for n, t in pairs)
+    def of_layer(self, layer: Layer, recompute: Recompute) -> tuple[float, float]:
+        """Return (forward, backward) seconds of a layer's operators and of what recomputation adds."""
+        forward_s, backward_s = map(sum, zip(*map(self.of, layer.operators), strict=True))
+        again_s = sum(self.of(operator)[0] for operator in layer.run_again(recompute))
+        host_s = self.recomputing(layer, recompute)
+        return forward_s + host_s[0], backward_s + again_s + host_s[1]
+
+    def recomputing(self, layer: Layer, recompute: Recompute) -> tuple[float, float]:
+        """Return the (forward, backward) seconds for which the host is busy with a layer's recomputation."""
+        found = [self.of(operator) for operator in recomputing_operators(layer, recompute)]
+        return found[0] if found else (0.0, 0.0)
+
+
+def recomputing_operators(layer: Layer, recompute: Recompute) -> tuple[Operator, ...]:
+    """Return what checkpointing does on the host around a layer that keeps less than autograd asks for."""
+    if recompute == "none" or not layer.recomputable:
+        return ()
+    return (Operator(kind="recomputing", shape=(len(layer.operators), int(recompute == "selective"))),)
 
 
 def collective_s(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> float:
@@ -83,14 +97,8 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
     """
     ranks, count = layout.world_size, micro_batches(layout, inputs.global_batch)
     times = Times(inputs.measured, ranks)
-    forward_s, backward_s = times.total(inputs.workload)
-    if layout.recompute == "full":
-        backward_s += sum(
-            layer.count * times.of(op)[0]
-            for layer in inputs.workload.layers
-            if layer.recomputable
-            for op in layer.operators
-        )
+    each = [(layer.count, times.of_layer(layer, layout.recompute)) for layer in inputs.workload.layers]
+    forward_s, backward_s = (sum(n * pair[i] for n, pair in each) for i in range(2))
     copy_s = gradients_copy_s(inputs, inputs.workload.parameters, ranks)
     spans: list[Span] = []
     now = 0.0

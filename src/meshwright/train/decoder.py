@@ -144,7 +144,7 @@ class Decoder(nn.Module):
     def unit_costs(self, micro_batch: int, seq_len: int) -> list[Unit]:
         """Return the FLOPs and bytes of each unit, FLOPs as seconds on a device that does one a second."""
         work = describe(self.config, seq_len=seq_len, micro_batch=micro_batch)
-        return units(work, recompute=self.recompute == "full")
+        return units(work, recompute=self.recompute)
 
     def part(self, kept: Collection[int]) -> "Decoder":
         """Return the units with these numbers, which share their parameters, under the same names."""

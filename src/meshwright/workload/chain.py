@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ..layout import Recompute
 from ..pipelines import Unit
 from .graph import Layer, Operator, Workload
 
@@ -16,11 +17,11 @@ def counted(operator: Operator) -> tuple[float, float]:
     return float(operator.forward_flops), 2.0 * operator.forward_flops
 
 
-def units(workload: Workload, seconds: Seconds = counted, *, recompute: bool = False) -> list[Unit]:
+def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recompute = "none") -> list[Unit]:
     """Return the units of a workload, in the order of the forward pass.
 
-    The weights' part of backward is the half of the matrix products'. With `recompute`, recomputable layers run
-    forward again in backward and hold only their input.
+    The weights' part of backward is the half of the matrix products'. What `recompute` says runs forward again
+    in backward; where that is all, a layer holds only its input.
     """
     rows, hidden = workload.tokens, workload.layers[0].operators[0].shape[-1]
     activation_bytes = FLOAT32_BYTES * rows * hidden
@@ -36,17 +37,17 @@ def units(workload: Workload, seconds: Seconds = counted, *, recompute: bool = F
     ]
 
 
-def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: bool) -> Unit:
+def _unit(name: str, layer: Layer, seconds: Seconds, output_bytes: int, recompute: Recompute) -> Unit:
     times = [seconds(operator) for operator in layer.operators]
     forward_s = sum(time[0] for time in times)
     linear_s = sum(t[1] for t, op in zip(times, layer.operators, strict=True) if op.kind in {"linear", "embedding"})
-    again = recompute and layer.recomputable
+    again_s = sum(seconds(operator)[0] for operator in layer.run_again(recompute))
     return Unit(
         name,
         forward_s,
-        sum(time[1] for time in times) + (forward_s if again else 0.0),
+        sum(time[1] for time in times) + again_s,
         weight_s=linear_s / 2,
         state_bytes=STATE_BYTES * layer.parameters,
-        held_bytes=output_bytes if again else layer.saved_bytes,
+        held_bytes=output_bytes if recompute == "full" and layer.recomputable else layer.saved_bytes,
         output_bytes=output_bytes,
     )

@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from ..layout import Recompute
+
 OperatorKind = Literal[
     "embedding",
     "rms_norm",
@@ -20,8 +22,11 @@ OperatorKind = Literal[
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
     "sharding",  # of a layer's parameters, what FSDP2 does besides its collectives; shape: tensors x ZeRO stage
+    "recomputing",  # of a layer, what checkpointing does besides its forward; shape: operators x (1: selective)
     "resuming",  # what a rank that has waited, as before each action of a pipeline, takes longer; no shape
 ]
+
+_KEPT = {"linear", "attention", "context_attention"}
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,6 +61,16 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def saved_bytes(self) -> int:
         """Bytes of activations that one of the layers keeps for backward."""
         return sum(operator.saved_bytes for operator in self.operators)
+
+    def run_again(self, recompute: Recompute) -> tuple[Operator, ...]:
+        """Return the operators whose forward runs once more in backward.
+
+        Selective recomputation keeps what matrix products and attention return.
+        """
+        if recompute == "none" or not self.recomputable:
+            return ()
+        kept = _KEPT if recompute == "selective" else set()
+        return tuple(operator for operator in self.operators if operator.kind not in kept)
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -19,6 +19,7 @@ EVERY = (
     *{op.key: op for work in WORKLOADS for layer in work.layers for op in layer.operators}.values(),
     *WORKLOADS[0].update,
     *(Operator(kind="sharding", shape=(6, zero)) for zero in (2, 3)),
+    *(Operator(kind="recomputing", shape=(11, selective)) for selective in (0, 1)),
     RESUMING,
 )
 BESIDE = ("all_reduce", "reduce_scatter")
@@ -47,7 +48,7 @@ def test_every_operator_and_size_is_measured_and_kept():
 
     assert {t.operator for t in first.operators} == {op.key for op in (calibrate.PEAK, *EVERY)}
     assert all(t.forward_s > 0 and t.ranks == 2 and t.threads >= 1 for t in first.operators)
-    assert all(t.backward_s > 0 for t in first.operators if "sharding" in t.operator)
+    assert all(t.backward_s > 0 for t in first.operators if t.operator.startswith(("sharding", "recomputing")))
     assert all(t.stretch >= 1 for t in first.operators)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
     names = {*BESIDE, *(name for collective in WAITED_FOR for name in fit_names(collective))}

@@ -5,9 +5,10 @@ import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
 from meshwright.layout import Layout
+from meshwright.plan.pipeline_step import predict_pipeline_step
 from meshwright.plan.split_step import beside, largest_bytes, operators_of, predict_split_step, waited_for
 from meshwright.plan.step import StepInputs
-from meshwright.timeline import step_parts
+from meshwright.timeline import by_rank, step_parts
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
@@ -160,6 +161,23 @@ def test_what_sharding_does_on_the_host_counts_for_each_layer_and_the_rest_as_co
     groups = 3 + 1
     assert after["forward_s"] - before["forward_s"] == pytest.approx(groups * forward)
     assert after["backward_s"] - before["backward_s"] == pytest.approx(groups * backward)
+
+
+@pytest.mark.parametrize(("mode", "again"), [("full", 11), ("selective", 6)])  # of a layer's 11 operators
+@pytest.mark.parametrize("rest", ["dp=1,tp=2,mbs=2", "dp=1,cp=2,mbs=2,zero=1", "dp=1,pp=2,mbs=2"])
+def test_recomputation_runs_operators_again_and_costs_the_host(rest, mode, again):
+    def compute(text):
+        layout = Layout.parse(text)
+        given = inputs(layout)
+        predict = predict_pipeline_step if layout.pp > 1 else predict_split_step
+        each = map(step_parts, by_rank(predict(layout, given, 2**30).spans))
+        return [sum(found) for found in zip(*((part["forward_s"], part["backward_s"]) for part in each), strict=True)]
+
+    before, after = compute(rest), compute(f"{rest},recompute={mode}")
+    micro_batches, layers, forward_s, backward_s = 2, 3, 1e-3, 2e-3
+
+    assert after[0] - before[0] == pytest.approx(micro_batches * layers * forward_s)
+    assert after[1] - before[1] == pytest.approx(micro_batches * layers * (again * forward_s + backward_s))
 
 
 def test_copies_of_a_sharded_model_sum_their_gradients_once_a_step():

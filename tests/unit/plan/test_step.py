@@ -9,15 +9,17 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.step import StepInputs, Times, buckets, collective_s, predict_step, straggling
 from meshwright.timeline import step_parts
+from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig()
 FORWARD_S, BACKWARD_S = 1e-3, 2e-3  # of every operator
+CHECKPOINTING = Operator(kind="recomputing", shape=(11, 0))
 
 
 def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, straggling=0.0):
     workload = describe(MODEL, seq_len=128, micro_batch=2)
-    operators = [op for layer in workload.layers for op in layer.operators] + list(workload.update)
+    operators = [*(op for layer in workload.layers for op in layer.operators), *workload.update, CHECKPOINTING]
     return Measurements(
         fingerprint="test",
         operators=tuple(
@@ -68,8 +70,11 @@ def test_accumulation_repeats_forward_backward_and_data():
     assert thrice["optimizer_s"] == pytest.approx(once["optimizer_s"])
 
 
-def test_full_recomputation_runs_the_layers_forward_again():
-    assert parts(1, 2, recompute="full")["backward_s"] - parts(1, 2)["backward_s"] == pytest.approx(44 * FORWARD_S)
+def test_full_recomputation_runs_the_layers_forward_again_and_the_hosts_part_of_it():
+    kept, again = parts(1, 2), parts(1, 2, recompute="full")
+
+    assert again["forward_s"] - kept["forward_s"] == pytest.approx(4 * FORWARD_S)
+    assert again["backward_s"] - kept["backward_s"] == pytest.approx(44 * FORWARD_S + 4 * BACKWARD_S)
 
 
 def test_a_single_bucket_is_wholly_exposed_and_many_hide_all_but_the_last():
