@@ -2,7 +2,8 @@
 
 For each NIC rate the ranks measure single operators (all ranks busy) and collectives along each axis of the mesh (all
 groups of the axis at once); each layout is priced from those alone, as `meshwright train` prices it. Then the engines
-that `meshwright train` runs take their steps, all layouts in turn. That is a round; of several, medians count.
+that `meshwright train` runs take their steps, all layouts in turn. That is a round; medians of several count. Where all
+layouts are slow in a turn, that is the machine's pace and no layout's own: it is taken out of what they took.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.result import Result
 
@@ -77,7 +81,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--nic", type=lambda text: text.split(","), default=["100Mbps", "1Gbps", "10Gbps"])
     parser.add_argument("--layouts", type=lambda text: text.split("|"), default=list(LAYOUTS), help="separated by |")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5, help="of each layout in a round")
+    parser.add_argument("--steps", type=int, default=7, help="of each layout in a round")
     parser.add_argument("--operator-seconds", type=float, default=20.0, help="spent on timing operators in a round")
     return parser.parse_args(arguments)
 
@@ -103,21 +107,29 @@ def _emulated(nic: str, options: argparse.Namespace) -> list[list[dict[str, Any]
         return found
 
 
+def at_one_pace(taken_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return times [..., turns, layouts] without the pace of each turn: that of the median layout, 1 in its median."""
+    typical_s = np.median(taken_s.reshape(-1, taken_s.shape[-1]), axis=0)
+    slowness = np.median(taken_s / typical_s, axis=-1, keepdims=True)
+    return taken_s / slowness
+
+
 def _rows(nic: str, rounds: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     rows = []
-    for each in zip(*rounds, strict=True):
-        predicted_s, measured_s, predicted_bytes, measured_bytes = (
+    turns_s = at_one_pace(np.array([[item["taken_s"] for item in each] for each in rounds]).swapaxes(1, 2))
+    for each, taken_s in zip(zip(*rounds, strict=True), np.moveaxis(turns_s, -1, 0), strict=True):
+        predicted_s, predicted_bytes, measured_bytes = (
             statistics.median(item[name] for item in each)
-            for name in ("predicted_s", "measured_s", "predicted_bytes", "measured_bytes")
+            for name in ("predicted_s", "predicted_bytes", "measured_bytes")
         )
-        taken_s = [item["measured_s"] for item in each]
+        measured_s, repeats_s = float(np.median(taken_s)), np.median(taken_s, axis=1)
         rows.append(
             {
                 "nic": nic,
                 "layout": each[0]["layout"],
                 "predicted_ms": 1e3 * predicted_s,
                 "measured_ms": 1e3 * measured_s,
-                "spread_ms": 1e3 * (max(taken_s) - min(taken_s)),
+                "spread_ms": 1e3 * float(np.ptp(repeats_s)),
                 "error_percent": 100 * (predicted_s / measured_s - 1),
                 "predicted_MiB": predicted_bytes / 2**20,
                 "memory_error_percent": 100 * (predicted_bytes / measured_bytes - 1),
