@@ -192,7 +192,7 @@ def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
 
 
 class Link(NamedTuple):
-    """What messages of some size cost at a cut, and how many share a link there."""
+    """What messages of some size cost at a cut, and how many pipelines share a link there."""
 
     work_s: float  # of a message, for both its ends
     all_s: float  # until all that are under way at once are there
@@ -200,7 +200,10 @@ class Link(NamedTuple):
 
 
 def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) -> list[Link]:
-    """Return the links of all cuts, for messages of that size or those with the activations of a micro-batch."""
+    """Return the links of all cuts, for messages of that size or those with the activations of a micro-batch.
+
+    The ranks of tensor and context parallelism send at once and go on together: one pipeline, the last message counts.
+    """
     size = size_bytes or activation_bytes(layout, inputs.workload)
     links = []
     for cut in range(layout.pp if layout.vpp > 1 else layout.pp - 1):
@@ -208,7 +211,8 @@ def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) ->
             find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, size, cut=cut)
             for name in (blocking, on_link)
         )
-        links.append(Link(work.time_s(size), link.time_s(size), link.at_once))
+        pipelines = max(1, link.at_once // (layout.tp * layout.cp))
+        links.append(Link(work.time_s(size), link.time_s(size), pipelines))
     return links
 
 

@@ -88,6 +88,18 @@ def test_pipelines_with_one_link_send_in_turn_and_compute_while_others_send():
     assert step_s(2) - step_s(1) == pytest.approx(MICRO_BATCHES * message_s, rel=0.02)
 
 
+def test_ranks_of_tensor_parallelism_send_at_once_and_wait_for_the_last_message():
+    layout = Layout.parse("dp=1,tp=4,pp=2,mbs=1")
+    given = inputs(layout, MICRO_BATCHES)
+    measured = [with_link(given.measured, alpha_s=20.0, at_once=at_once) for at_once in (1, 4)]
+
+    alone, together = (
+        predict_pipeline_step(layout, msgspec.structs.replace(given, measured=each), 2**20).spans for each in measured
+    )
+
+    assert together == alone
+
+
 def test_the_first_and_the_last_stage_sum_the_gradient_of_the_matrix_that_both_use():
     layout = Layout.parse("dp=1,pp=3,mbs=1")
     given = inputs(layout, MICRO_BATCHES)
