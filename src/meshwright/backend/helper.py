@@ -93,6 +93,7 @@ def _declare(library: ctypes.CDLL) -> None:
     i64, u64, pointer = ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
     library.mw_wait.argtypes = (pointer, u64, i64, i64, i64)
     library.mw_wait_any.argtypes = (pointer, pointer, i64, pointer, i64, i64, i64, i64, i64)
+    library.mw_short_turns.argtypes = (i64,)
     library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
     library.mw_sum.restype = None
     library.mw_stream.argtypes = (pointer, pointer, i64)

@@ -21,6 +21,7 @@ from .failures import CollectiveError, Mismatch
 from .helper import load_helper
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
+from .turns import ask_for_short_turns
 from .waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
 from .work import PendingWork
 
@@ -371,6 +372,7 @@ class Mailbox:
 
     def _run(self) -> None:
         """Drive while there is something to move and nobody waits for it."""
+        ask_for_short_turns()
         idle_since = next_check = time.monotonic()
         while not self._closed:
             if not self._busy():

@@ -11,6 +11,8 @@ import torch
 from torch.distributed import Work
 from torch.futures import Future
 
+from .turns import ask_for_short_turns
+
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
 
 
@@ -176,6 +178,7 @@ class Worker:
 
     def _run(self) -> None:
         torch.set_num_threads(1)
+        ask_for_short_turns()
         while True:
             work = self._queue.get()
             if work is None:
