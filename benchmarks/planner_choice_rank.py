@@ -14,9 +14,10 @@ from meshwright.backend.hosts import host_identity
 from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
 from meshwright.bench.calibrate import straggling, time_paces
 from meshwright.bench.collectives import (
+    Beside,
     Cost,
+    beside_fits,
     blocking_fits,
-    fit_sizes,
     time_added,
     time_beside,
     time_messages,
@@ -181,8 +182,7 @@ class Rank:
                 ranks = len(groups[0])
                 if name == fitted:
                     taken = [time_beside(name, size, CPU, rounds=ROUNDS, group=group) for size in sizes]
-                    times, busy = zip(*_mean(taken, self.ranks), strict=True)
-                    known += fit_sizes(name, BACKEND, ranks, sizes, times, busy)
+                    known += beside_fits(name, BACKEND, ranks, sizes, [Beside(*c) for c in _mean(taken, self.ranks)])
                 else:
                     costs = [_cost(name, size, ranks, group) for size in sizes]
                     known += blocking_fits(name, BACKEND, ranks, sizes, [Cost(*c) for c in _mean(costs, self.ranks)])

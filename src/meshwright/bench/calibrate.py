@@ -21,7 +21,16 @@ from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
-from .collectives import SMALL_BYTES, Cost, blocking_fits, fit_names, fit_sizes, time_beside, time_blocking
+from .collectives import (
+    SMALL_BYTES,
+    Beside,
+    Cost,
+    beside_fits,
+    blocking_fits,
+    fit_names,
+    time_beside,
+    time_blocking,
+)
 from .crowd import Crowd
 from .operators import time_operators
 from .pool import RankPool
@@ -110,12 +119,12 @@ def _measure(request: Request) -> Measurements:
         sizes = request.collective_bytes
         for name in request.beside:
             of_ranks = zip(*(answer.beside[name] for answer in answers), strict=True)
-            times_s, busy = zip(*(map(statistics.mean, zip(*each, strict=True)) for each in of_ranks), strict=True)
-            collectives += fit_sizes(name, request.backend, request.ranks, sizes, times_s, busy)
+            costs = [Beside(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
+            collectives += beside_fits(name, request.backend, request.ranks, sizes, costs)
         for name in request.blocking:
             of_ranks = zip(*(answer.blocking[name] for answer in answers), strict=True)
-            costs = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
-            collectives += blocking_fits(name, request.backend, request.ranks, sizes, costs)
+            waited = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
+            collectives += blocking_fits(name, request.backend, request.ranks, sizes, waited)
     return Measurements(
         fingerprint="",
         operators=operators,
@@ -136,7 +145,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured."""
 
     operators: list[OperatorTime]
-    beside: dict[str, list[tuple[float, float]]]  # seconds and busy share by collective and size of the request
+    beside: dict[str, list[Beside]]  # by collective and size of the request
     blocking: dict[str, list[Cost]]  # likewise
     paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float

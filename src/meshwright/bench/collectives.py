@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,7 +23,16 @@ STRETCH = 6  # calls between two looks at the clock, where it is told what they 
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 ACTION_S = 0.02  # the same of a pipeline between two messages
 LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
+CLOSE = 0.1  # a line that is off by more at a measured size gives way to the sizes themselves
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
+
+
+class Beside(NamedTuple):
+    """What one collective costs that goes on beside computation."""
+
+    time_s: float  # until it is done, nothing else going on
+    busy_share: float  # of that time, in which this rank's cores work on it
+    delay_s: float  # by which it is done later where its ranks compute meanwhile
 
 
 def time_beside(
@@ -33,8 +42,8 @@ def time_beside(
     *,
     rounds: int = ROUNDS,
     group: dist.ProcessGroup | None = None,
-) -> tuple[float, float]:
-    """Return the median seconds of a collective of gradients on this rank, and the share in which its cores worked.
+) -> Beside:
+    """Return the median cost of a collective of gradients to this rank.
 
     It is an all-reduce or a reduce-scatter of float32, `size_bytes` those of its input, called as training does: after
     some computation, asynchronously. All ranks of the default group call it; with `group`, each in its own, so that all
@@ -44,15 +53,15 @@ def time_beside(
     part = torch.ones(max(1, size_bytes // 4 // ranks), device=device)
     whole = torch.ones(ranks * len(part), device=device)
 
-    def reduce() -> None:
+    def reduce() -> Any:
         future = dist.all_reduce(whole, group=group, async_op=True).get_future()
-        future.then(lambda done: done.value()[0]).wait()
+        return future.then(lambda done: done.value()[0])
 
-    def scatter() -> None:
-        reduce_scatter_single(part, whole, group=group, async_op=True).wait()
+    def scatter() -> Any:
+        return reduce_scatter_single(part, whole, group=group, async_op=True)
 
-    calls = {"all_reduce": reduce, "reduce_scatter": scatter}
-    return timed(calls[collective], lambda: whole.fill_(1.0), device, rounds)
+    begin = {"all_reduce": reduce, "reduce_scatter": scatter}[collective]
+    return timed(begin, lambda: whole.fill_(1.0), device, rounds)
 
 
 class Cost(NamedTuple):
@@ -136,13 +145,11 @@ def _time_exchange(size_bytes: int, before: int | None, after: int | None, devic
     return time_added(call, lambda: outgoing.fill_(1.0), device, rounds)
 
 
-def timed(
-    call: Callable[[], object], fill: Callable[[], object], device: torch.device, rounds: int
-) -> tuple[float, float]:
-    """Return the median seconds of a collective, and the share in which this rank's cores worked on it.
+def timed(begin: Callable[[], Any], fill: Callable[[], object], device: torch.device, rounds: int) -> Beside:
+    """Return the median cost of a collective, which `begin` begins; `wait` of what that returns waits for its end.
 
     Ranks that share a core each work for a part of the time in which the core does. `fill` writes the input before each
-    call.
+    call. Computation beside it lasts half as long as the collective alone.
     """
     factor = torch.ones(256, 256, device=device)
     times, busy = [], []
@@ -156,13 +163,42 @@ def timed(
         computed_s += time.process_time() - busy_start
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
-        call()
+        begin().wait()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
         busy.append(time.process_time() - busy_start)
     time_s, sharing = statistics.median(times[WARM_UP:]), max(1.0, computing_s / computed_s)
-    return time_s, min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
+    late_s = _late_s(begin, fill, factor, rounds, _products(factor, time_s / 2))
+    busy_share = min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
+    return Beside(time_s, busy_share, max(0.0, late_s - time_s))
+
+
+def _late_s(
+    begin: Callable[[], Any],
+    fill: Callable[[], object],
+    factor: torch.Tensor,
+    rounds: int,
+    products: int,
+) -> float:
+    """Return the median seconds of a collective beside computation; 0 where that lasts longer."""
+    found = []
+    for _ in range(rounds):
+        fill()
+        dist.barrier()
+        start = time.perf_counter()
+        work = begin()
+        for _ in range(products):
+            factor @ factor
+        if factor.is_cuda:
+            torch.cuda.current_stream(factor.device).synchronize()
+        computed = time.perf_counter()
+        work.wait()
+        if factor.is_cuda:
+            torch.cuda.synchronize(factor.device)
+        end = time.perf_counter()
+        found.append(end - start if end - computed > LEAST_S else 0.0)
+    return statistics.median(found)
 
 
 def time_added(
@@ -244,6 +280,14 @@ def fit_names(collective: str) -> tuple[str, ...]:
     return (blocking(collective), on_link(collective)) if collective == "send_recv" else (blocking(collective),)
 
 
+def beside_fits(
+    collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Beside]
+) -> list[CollectiveFit]:
+    """Return the fits of a collective that goes on beside computation."""
+    times_s, busy, delays_s = zip(*costs, strict=True)
+    return fit_sizes(collective, backend, ranks, sizes_bytes, times_s, busy, delays_s=delays_s)
+
+
 def blocking_fits(
     collective: str, backend: str, ranks: int, sizes_bytes: Sequence[int], costs: Sequence[Cost]
 ) -> list[CollectiveFit]:
@@ -251,7 +295,7 @@ def blocking_fits(
     whole = [1.0] * len(costs)
     if collective != "send_recv":
         times_s, hides = [cost.blocked_s for cost in costs], [cost.hides for cost in costs]
-        return fit_sizes(blocking(collective), backend, ranks, sizes_bytes, times_s, whole, hides)
+        return fit_sizes(blocking(collective), backend, ranks, sizes_bytes, times_s, whole, hides=hides)
     found = []
     work_s, link_s = [max(LEAST_S, cost.worked_s) for cost in costs], [cost.on_link_s for cost in costs]
     for name, times_s in zip(fit_names(collective), (work_s, link_s), strict=True):
@@ -268,20 +312,24 @@ def fit_sizes(
     sizes_bytes: Sequence[int],
     times_s: Sequence[float],
     busy: Sequence[float],
+    *,
     hides: Sequence[float] = (),
+    delays_s: Sequence[float] = (),
 ) -> list[CollectiveFit]:
     """Return one fit of the small sizes and one of the large ones, those of `SMALL_BYTES` being in both."""
-    fits = []
+    fits, none = [], [0.0] * len(busy)
     for small in (True, False):
         rows = [
             row
-            for row in zip(sizes_bytes, times_s, busy, hides or [0.0] * len(busy), strict=True)
+            for row in zip(sizes_bytes, times_s, busy, hides or none, delays_s or none, strict=True)
             if (row[0] <= SMALL_BYTES if small else row[0] >= SMALL_BYTES)
         ]
         if rows:
-            sizes, times, shares, hidden = zip(*rows, strict=True)
+            sizes, times, shares, hidden, late_s = zip(*rows, strict=True)
             found = fit(collective, backend, ranks, sizes, times, statistics.median(shares))
-            fits.append(msgspec.structs.replace(found, hides=statistics.median(hidden)))
+            points = tuple(zip(sizes, times, strict=True)) if found.residual > CLOSE else ()
+            more = {"hides": statistics.median(hidden), "delay_s": statistics.median(late_s), "points": points}
+            fits.append(msgspec.structs.replace(found, **more))
     return fits
 
 

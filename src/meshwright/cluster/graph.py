@@ -129,7 +129,8 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `busy_share` is the share of that time during which the rank's own cores work on it, so that it cannot be hidden
     behind computation on the same cores. `hides` is the share of the computation before a blocking call that goes on
-    while the link is busy with it for other groups, and so hides as much of it.
+    while the link is busy with it for other groups, and so hides as much of it. `delay_s` is by how much a call beside
+    computation is done later than one that ranks wait for.
     """
 
     collective: str
@@ -141,6 +142,7 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_bytes: int
     busy_share: float = 0.0
     hides: float = 0.0
+    delay_s: float = 0.0
     residual: float = 0.0  # largest relative error of the fit at the measured sizes
     algorithm: str = ""  # "" where the backend chose
     cut: int | None = None  # of messages between stages: those of this stage and the next; None: of any two

@@ -170,16 +170,18 @@ def overlapped_backward(
 ) -> float:
     """Append the last backward with its buckets in flight over the data axis; return when both are over."""
     sizes, ranks = buckets(inputs.workload, bucket_bytes), layout.dp * layout.cp
-    total = sum(sizes)
+    total, rest_s = sum(sizes), backward_s
     start = queue_free = now
     share = 0.0
     for size in sizes:
         segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
         now = advance(now, segment_s, queue_free, share)
+        rest_s -= segment_s
         fit = find_fit(inputs.measured, collective, inputs.backend, ranks, size)
-        share = fit.busy_share
-        begin = max(now, queue_free)
-        queue_free = begin + fit.time_s(size)
+        begin, sent_s = max(now, queue_free), fit.time_s(size)
+        delay_s = min(fit.delay_s, max(0.0, now + rest_s - begin))
+        share = fit.busy_share * sent_s / (delay_s + sent_s)
+        queue_free = begin + delay_s + sent_s
         spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank of all ends last, and the last bucket waits for it

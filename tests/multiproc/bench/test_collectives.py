@@ -59,6 +59,31 @@ def test_a_call_is_told_to_cost_what_it_does_and_to_work_as_long_as_that_lasts_a
     assert other == (told, filled)
 
 
+def beside(rank, world_size, store, cost_s, delay_s):
+    """Return what is told of a collective that takes `cost_s`, and `delay_s` more in the rounds with computation."""
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+    clock, rounds = Clock(), 3
+    alone = iter(range(collectives.WARM_UP + rounds))
+
+    class Begun:
+        def wait(self):
+            clock.now_s += cost_s + (delay_s if next(alone, None) is None else 0.0)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(collectives, "time", clock)
+            return collectives.timed(Begun, lambda: None, torch.device("cpu"), rounds)
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.125])
+def test_a_collective_is_told_to_be_as_late_as_computation_makes_it(rank_pool, delay_s):
+    for told in rank_pool(2).run(beside, 0.25, delay_s):
+        assert told.time_s == pytest.approx(0.25, abs=LOOK_S)
+        assert told.delay_s == pytest.approx(delay_s, abs=2 * LOOK_S)
+
+
 def order(rank, world_size, store):
     """Return what is called around the computation, in turn."""
     dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)

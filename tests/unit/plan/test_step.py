@@ -17,7 +17,7 @@ FORWARD_S, BACKWARD_S = 1e-3, 2e-3  # of every operator
 CHECKPOINTING = Operator(kind="recomputing", shape=(11, 0))
 
 
-def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, straggling=0.0):
+def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, delay_s=0.0, straggling=0.0):
     workload = describe(MODEL, seq_len=128, micro_batch=2)
     operators = [*(op for layer in workload.layers for op in layer.operators), *workload.update, CHECKPOINTING]
     return Measurements(
@@ -29,7 +29,7 @@ def measured(ranks, *, alpha_s=1e-3, beta_s_per_byte=1e-9, busy_share=0.0, strag
         collectives=(
             CollectiveFit(
                 collective="all_reduce", backend="gloo", ranks=ranks, alpha_s=alpha_s, min_bytes=1, max_bytes=2**30,
-                beta_s_per_byte=beta_s_per_byte, busy_share=busy_share,
+                beta_s_per_byte=beta_s_per_byte, busy_share=busy_share, delay_s=delay_s,
             ),
         ),
         straggling=(Straggling(ranks=ranks, share=straggling),),
@@ -95,6 +95,16 @@ def test_hidden_communication_on_the_same_cores_makes_backward_longer():
 
     assert shared["backward_s"] - free["backward_s"] == pytest.approx(0.5 * shared["hidden_comm_s"], rel=0.35)
     assert shared["step_time_s"] > free["step_time_s"]
+
+
+def test_a_bucket_that_computation_goes_on_beside_is_late_and_the_last_one_is_not():
+    delay_s = 5e-4
+    count = len(buckets(describe(MODEL, seq_len=128, micro_batch=2), 2**19))
+
+    assert parts(2, 4, delay_s=delay_s) == parts(2, 4)
+    quick, late = (parts(2, 4, beta_s_per_byte=0.0, bucket_bytes=2**19, delay_s=s) for s in (0.0, delay_s))
+    assert late["step_time_s"] == pytest.approx(quick["step_time_s"])
+    assert late["hidden_comm_s"] - quick["hidden_comm_s"] == pytest.approx((count - 1) * delay_s)
 
 
 def test_the_slowest_rank_is_waited_for():
