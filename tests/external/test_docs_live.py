@@ -51,6 +51,16 @@ STARTED = [
 EMULATED = [words for words in HERE if words.startswith("meshwright emulate --")]
 
 
+def some(every, by):
+    """Return parameters of a test: each is run, but only the first of each kind, as `by` tells it, outside of soak."""
+    kinds, found = set(), []
+    for words in every:
+        marks = [pytest.mark.soak] if by(words) in kinds else []
+        kinds.add(by(words))
+        found.append(pytest.param(words, marks=marks, id=words))
+    return found
+
+
 def test_every_command_of_the_documentation_is_run_or_it_is_said_why_not():
     run = {*STARTED, *EMULATED, *(words for words in HERE if words.split()[1] in RUN)}
     run |= {words for words in HERE if words.startswith(("meshwright emulate fault", "meshwright emulate exec"))}
@@ -114,7 +124,7 @@ def outcome(words: list[str], folder: Path) -> tuple[int, str]:
     return process.returncode, out
 
 
-@pytest.mark.parametrize("words", STARTED, ids=str)
+@pytest.mark.parametrize("words", some(STARTED, by=lambda words: (words.split()[1], "job.toml" in words)))
 def test_a_command_that_trains_or_measures_runs(words, folder):
     parts = shlex.split(words.partition(" > ")[0])
     verb = "train" if parts[0] == "torchrun" else parts[1]
@@ -130,7 +140,7 @@ def test_a_command_that_trains_or_measures_runs(words, folder):
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("words", EMULATED, ids=str)
+@pytest.mark.parametrize("words", some(EMULATED, by=lambda words: words.split()[-2]))  # python or torchrun
 def test_a_command_in_an_emulated_cluster_runs(words, folder):
     code, out = outcome(shlex.split(words), folder)
     if code == 2 and "refuses" in out:

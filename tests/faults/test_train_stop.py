@@ -83,11 +83,11 @@ def test_ctrl_c_saves_the_step_and_leaves_no_process(begin):
     ("whom", "signum"),
     [
         ("every process", signal.SIGUSR1),
-        pytest.param("one rank", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("launcher", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.slow),
-        pytest.param("every process", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("one rank", signal.SIGUSR1, marks=pytest.mark.slow),
+        pytest.param("one rank", signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.soak]),
+        pytest.param("launcher", signal.SIGUSR1, marks=[pytest.mark.slow, pytest.mark.soak]),
+        pytest.param("every process", signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.soak]),
     ],
 )
 def test_a_warning_of_the_scheduler_saves_the_step_and_leaves_no_process(begin, signum, whom):

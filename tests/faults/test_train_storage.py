@@ -55,7 +55,7 @@ def the_last_good_one_stays(folder) -> None:
 
 @needs_mounts
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["warn", "end"])
+@pytest.mark.parametrize("choice", ["warn", pytest.param("end", marks=pytest.mark.soak)])
 def test_a_full_disk(begin, choice, tmp_path):
     disk = tmp_path / "run" / "checkpoints"
     check = f"{sys.executable} -m meshwright checkpoint verify {disk} > {tmp_path}/verified"
@@ -86,7 +86,7 @@ def test_a_read_only_folder(begin, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["warn", "end"])
+@pytest.mark.parametrize("choice", ["warn", pytest.param("end", marks=pytest.mark.soak)])
 def test_a_folder_that_is_removed_during_the_run(begin, choice):
     folder, job = begin(choice)
     job.wait_until(lambda: len(checkpoints(folder.checkpoints)) > 0)

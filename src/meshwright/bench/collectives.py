@@ -23,6 +23,7 @@ STRETCH = 6  # calls between two looks at the clock, where it is told what they 
 COMPUTE_S = 0.01  # of computation before each call, as between the collectives of a training step
 ACTION_S = 0.02  # the same of a pipeline between two messages
 LEAST_S = 1e-6  # of work or of a link: less is not told from nothing
+ENDED = 0.05  # of a collective's time is what it takes to see that it is done
 CLOSE = 0.1  # a line that is off by more at a measured size gives way to the sizes themselves
 SMALL_BYTES = 2**16  # below, the start of a message costs more than its bytes: fitted apart
 
@@ -169,7 +170,7 @@ def timed(begin: Callable[[], Any], fill: Callable[[], object], device: torch.de
         times.append(time.perf_counter() - start)
         busy.append(time.process_time() - busy_start)
     time_s, sharing = statistics.median(times[WARM_UP:]), max(1.0, computing_s / computed_s)
-    late_s = _late_s(begin, fill, factor, rounds, _products(factor, time_s / 2))
+    late_s = _late_s(begin, fill, factor, rounds, time_s)
     busy_share = min(1.0, statistics.median(busy[WARM_UP:]) / time_s * sharing)
     return Beside(time_s, busy_share, max(0.0, late_s - time_s))
 
@@ -179,10 +180,10 @@ def _late_s(
     fill: Callable[[], object],
     factor: torch.Tensor,
     rounds: int,
-    products: int,
+    time_s: float,
 ) -> float:
-    """Return the median seconds of a collective beside computation; 0 where that lasts longer."""
-    found = []
+    """Return the median seconds of a collective beside computation of half its `time_s`; 0 where that ends last."""
+    found, products = [], _products(factor, time_s / 2)
     for _ in range(rounds):
         fill()
         dist.barrier()
@@ -197,7 +198,7 @@ def _late_s(
         if factor.is_cuda:
             torch.cuda.synchronize(factor.device)
         end = time.perf_counter()
-        found.append(end - start if end - computed > LEAST_S else 0.0)
+        found.append(end - start if end - computed > ENDED * time_s else 0.0)
     return statistics.median(found)
 
 

@@ -84,6 +84,30 @@ def test_a_collective_is_told_to_be_as_late_as_computation_makes_it(rank_pool, d
         assert told.delay_s == pytest.approx(delay_s, abs=2 * LOOK_S)
 
 
+def inside(rank, world_size, store):
+    """Return what is told of a collective that the caller's thread has done when it has begun it."""
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+    clock = Clock()
+
+    class Done:
+        def __init__(self):
+            clock.now_s += 0.25
+
+        def wait(self):
+            pass
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(collectives, "time", clock)
+            return collectives.timed(Done, lambda: None, torch.device("cpu"), 3)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_collective_that_is_done_before_the_computation_is_not_late(rank_pool):
+    assert [told.delay_s for told in rank_pool(2).run(inside)] == [0.0, 0.0]
+
+
 def order(rank, world_size, store):
     """Return what is called around the computation, in turn."""
     dist.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
