@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -165,20 +166,14 @@ def streamed_moves(rank, world_size, store):
 
 def every_call_tries_both_fillings(rank, world_size, store, function):
     """Run a function with all sizes, small as they are, treated as those where it matters how slots are filled."""
-    before, helper_module.FILLING_BYTES = helper_module.FILLING_BYTES, 1
-    try:
+    with patch.object(helper_module, "FILLING_BYTES", 1), patch.object(local, "claim_bytes", lambda *_: 64):
         return function(rank, world_size, store, "1")
-    finally:
-        helper_module.FILLING_BYTES = before
 
 
 def every_read_is_claimed_or_none(rank, world_size, store, function, claim_bytes):
     """Run a function with slots claimed up to so many bytes, whatever the processor."""
-    before, local.claim_bytes = local.claim_bytes, lambda library: claim_bytes
-    try:
+    with patch.object(local, "claim_bytes", lambda *_: claim_bytes):
         return function(rank, world_size, store, "mixed")
-    finally:
-        local.claim_bytes = before
 
 
 def every_wait_is_interrupted(rank, world_size, store, function):

@@ -240,7 +240,7 @@ static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t coun
     if (number < 0 || number >= c->state->size) Py_RETURN_FALSE;
     if (!may_begin(c, options)) Py_RETURN_FALSE;
     give(c, (int64_t)m.data, m.bytes, number);
-    return run(c, OF_BROADCAST, BROADCAST, m.bytes, 0, options);
+    return run(c, OF_BROADCAST, BROADCAST, m.bytes, mw_broadcast_fills(c->state, m.bytes), options);
 }
 
 /* Do an all-gather into targets of which the group's tables hold address and size. */

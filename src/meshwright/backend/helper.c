@@ -333,12 +333,18 @@ static int all_reduce_whole(Group *g) {
     return done(g);
 }
 
+/* Return how much of a payload all ranks work on between two steps, as `chunk_bytes` of local.py does. */
+static int64_t chunk_bytes(const Group *g, int64_t payload_bytes) {
+    int64_t share = payload_bytes / CHUNKS / ALIGN * ALIGN;
+    return least(share > g->least_chunk_bytes ? share : g->least_chunk_bytes, g->slot_bytes);
+}
+
 /* Each rank sums one piece of every chunk, and leaves the sum in the slots out of which it took what it summed: what a
  * processor has just read it writes to faster than to what others have read. Everyone fetches the sums from its own slot. */
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
-    int64_t per_chunk = g->chunk_bytes / item;
+    int64_t per_chunk = chunk_bytes(g, count * item) / item;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
     for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
@@ -455,6 +461,11 @@ int mw_reduce_scatter(Group *g) {
     return done(g);
 }
 
+/* Return how many bytes of a broadcast fill slots in one of two ways: all where readers would claim and it is too much. */
+int64_t mw_broadcast_fills(const Group *g, int64_t size) {
+    return g->claim_bytes && least(size, g->slot_bytes) > g->claim_bytes ? size : 0;
+}
+
 /* Copy data of the root to everyone's. Given: data, bytes, root. The root is at most as many chunks ahead of the slowest
  * reader as there are slots: short ones, so that it seldom waits for others to read a small message, where that fits. */
 int mw_broadcast(Group *g) {
@@ -466,7 +477,7 @@ int mw_broadcast(Group *g) {
         int64_t length = least(size - start, per_chunk);
         if (g->rank == root) {
             if (!free_slots(g, is_short)) return 0;
-            memcpy(slot(g, root), data + start, (size_t)length);
+            fill(g, slot(g, root), data + start, length);
             enter(g);
         } else {
             if (g->phase == 0) {
@@ -476,7 +487,7 @@ int mw_broadcast(Group *g) {
             char *from = slot(g, root);
             if (!wait_rank(g, root, g->sequence)) return 0;
             land(streams, data + start, from, length);
-            if (length * (g->size - 1) <= g->claim_bytes) claim(from, length); /* the last one wins */
+            if (length <= g->claim_bytes) claim(from, length); /* the last one wins */
         }
         pass_slots(g);
         g->phase = 0;

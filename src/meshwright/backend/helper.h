@@ -5,6 +5,7 @@ enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memo
 enum { LINE = 16, STATE = 1, ACTIVE = 1 };                      /* of memory.py and local.py */
 enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };          /* the element types of sums */
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, COLLECTIVES }; /* as in helper.py */
+enum { CHUNKS = 16 };                                           /* of local.py */
 enum { SIZES = 64 };                                            /* as many powers of two */
 
 /* A way of filling slots that was found for a collective and size, and for how many calls it is still to be taken. */
@@ -30,10 +31,10 @@ typedef struct {
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
     int64_t block_bytes;           /* of the part of a slot that is for one reader */
-    int64_t chunk_bytes;           /* of an all-reduce, in all its pieces */
+    int64_t least_chunk_bytes;     /* of an all-reduce, in all its pieces */
     int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
     int64_t stream_bytes;          /* results from here on leave the caches to others */
-    int64_t claim_bytes;           /* up to here, in all, the readers of a broadcast claim what they read */
+    int64_t claim_bytes;           /* up to here the readers of a broadcast claim what they read; 0: they do not */
     int64_t steps;                 /* where a rank says, for each long slot, how many steps it needs */
     int64_t rank, size;
     int64_t spins, yield_ns, patience_ns;
@@ -52,5 +53,6 @@ int mw_all_reduce(Group *g);
 int mw_all_gather(Group *g);
 int mw_reduce_scatter(Group *g);
 int mw_broadcast(Group *g);
+int64_t mw_broadcast_fills(const Group *g, int64_t size);
 int mw_all_to_all(Group *g);
 int mw_barrier(Group *g);

@@ -28,7 +28,7 @@ COLLECTIVES = (  # in the order of helper.h
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, _ = range(len(COLLECTIVES))
 SIZES = 64  # as many powers of two
 FILLING_BYTES = 256 * 1024  # from here on it matters how slots are filled
-CLAIM_BYTES = 1024 * 1024  # up to here what is read of a slot is still in the caches when the slot is filled again
+CLAIM_BYTES = 1024 * 1024  # up to here, in all, what is read of a slot is in the caches when the slot is filled again
 
 
 class GroupState(ctypes.Structure):
@@ -54,7 +54,7 @@ class GroupState(ctypes.Structure):
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
         ("block_bytes", ctypes.c_int64),
-        ("chunk_bytes", ctypes.c_int64),
+        ("least_chunk_bytes", ctypes.c_int64),
         ("whole_bytes", ctypes.c_int64),
         ("stream_bytes", ctypes.c_int64),
         ("claim_bytes", ctypes.c_int64),
@@ -84,9 +84,9 @@ def load_helper() -> ctypes.CDLL | None:
     return load_compiled(SOURCE, FLAGS, HEADERS, _declare)
 
 
-def claim_bytes(library: ctypes.CDLL) -> int:
-    """Return up to how many bytes in all the readers of a broadcast claim what they read, on this processor."""
-    return CLAIM_BYTES if library.mw_claims() else 0
+def claim_bytes(library: ctypes.CDLL, readers: int) -> int:
+    """Return up to how many bytes so many readers of a broadcast claim what they read; 0 if not on this processor."""
+    return CLAIM_BYTES // max(readers, 1) if library.mw_claims() else 0
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -94,6 +94,8 @@ def _declare(library: ctypes.CDLL) -> None:
     library.mw_wait.argtypes = (pointer, u64, i64, i64, i64)
     library.mw_wait_any.argtypes = (pointer, pointer, i64, pointer, i64, i64, i64, i64, i64)
     library.mw_short_turns.argtypes = (i64,)
+    library.mw_broadcast_fills.argtypes = (pointer, i64)
+    library.mw_broadcast_fills.restype = i64
     library.mw_sum.argtypes = (i64, pointer, pointer, i64, i64)
     library.mw_sum.restype = None
     library.mw_stream.argtypes = (pointer, pointer, i64)
@@ -132,7 +134,7 @@ class Native:
 
     def broadcast(self, address: int, size_bytes: int, root: int) -> None:
         """Copy from the root to all."""
-        self._call(BROADCAST, 0, address, size_bytes, root)
+        self._call(BROADCAST, self._library.mw_broadcast_fills(self.address, size_bytes), address, size_bytes, root)
 
     def all_to_all(
         self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]

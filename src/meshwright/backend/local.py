@@ -34,6 +34,7 @@ WORDS = HERE + 1  # how often this rank began or ended to leave word; odd while 
 PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a crowded group; 0 where it does not say
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
+CHUNKS = 16  # of an all-reduce that is neither short nor long
 BLOCK_BYTES = 512 * 1024  # of a slot at most, for one reader; two of them and what is moved fit into a cache
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
@@ -55,7 +56,7 @@ class LocalGroup:
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
         self.block_bytes = min(self.slot_bytes, BLOCK_BYTES) // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES
-        self.chunk_bytes = self.slot_bytes // (2 if self.size == 2 else 4)  # of an all-reduce, in all its pieces
+        self.least_chunk_bytes = self.slot_bytes // (2 if self.size == 2 else 4)  # of an all-reduce
         self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes // 4)
         self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
@@ -96,9 +97,9 @@ class LocalGroup:
             state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
             state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
-            state.chunk_bytes, state.whole_bytes = self.chunk_bytes, self.whole_bytes
+            state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
             state.stream_bytes = self.stream_bytes
-            state.claim_bytes, state.steps = claim_bytes(helper), STEPS
+            state.claim_bytes, state.steps = claim_bytes(helper, self.size - 1), STEPS
             state.rank, state.size = self.rank, self.size
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
             state.patience_ns = CHECK_NS
@@ -110,6 +111,15 @@ class LocalGroup:
         self.counters[self.mine + STATE] = ACTIVE
         remember(self)
         OURS.join(self)
+
+    def chunk_bytes(self, payload_bytes: int) -> int:
+        """Return how much of a payload, in all its pieces, the ranks reduce between two steps.
+
+        At each step ranks wait for the slowest, and those that share a processor take turns on it, so that large
+        payloads have large chunks: 128 MiB on 4 ranks and 2 processors take a seventh less time than in the least.
+        """
+        share = payload_bytes // CHUNKS // LINE_BYTES * LINE_BYTES
+        return min(max(share, self.least_chunk_bytes), self.slot_bytes)
 
     # ---- the steps
 

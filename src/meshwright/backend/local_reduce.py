@@ -82,7 +82,7 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
     tensor = kind.at(address, count) if count else None
     slots = group.typed(kind)
     wanting = [peer for peer in group.peers if root in {None, peer}]
-    per_chunk = group.chunk_bytes // item
+    per_chunk = group.chunk_bytes(count * item) // item
     for start in range(0, count, per_chunk):
         length = min(per_chunk, count - start)
         bounds = piece_bounds(length, size, item)
