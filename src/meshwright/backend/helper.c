@@ -180,7 +180,7 @@ static inline char *slot(const Group *g, int64_t rank) {
 static char *between(const Group *g, int64_t writer, int64_t reader) {
     int crossed = g->laps[g->turn] & 1;
     int64_t owner = crossed ? reader : writer, other = crossed ? writer : reader;
-    return slot(g, owner) + (other - (other > owner)) * g->block_bytes;
+    return slot(g, owner) + (other - (other > owner)) * g->part_bytes;
 }
 
 /* Return where `writer` leaves in this step what all others read. */
@@ -499,7 +499,7 @@ int mw_broadcast(Group *g) {
 static int64_t say_needed(Group *g) {
     int64_t needed = 1;
     for (int64_t r = 0; r < g->size; r++) {
-        int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->block_bytes - 1) / g->block_bytes;
+        int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->part_bytes - 1) / g->part_bytes;
         if (blocks > needed) needed = blocks;
     }
     g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)needed;
@@ -512,13 +512,13 @@ int mw_all_to_all(Group *g) {
     int64_t me = g->rank, *needed = &g->given[0];
     int streams = total(g->received, g->size) >= g->stream_bytes;
     do {
-        int64_t start = g->chunk * g->block_bytes;
+        int64_t start = g->chunk * g->part_bytes;
         int is_first = g->chunk == 0;
         if (g->phase == 0) {
             if (!free_slots(g, 0)) return 0;
             if (is_first) *needed = say_needed(g);
             for (int64_t i = 1; i < g->size; i++) {
-                int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->block_bytes);
+                int64_t peer = (me + i) % g->size, length = part(g->sent[peer], start, g->part_bytes);
                 fill(g, between(g, me, peer), g->sources[peer] + start, length);
             }
             enter(g);
@@ -526,7 +526,7 @@ int mw_all_to_all(Group *g) {
                 land(streams, g->targets[me], g->sources[me], g->sent[me]);
         }
         for (; g->phase < g->size; g->phase++) {
-            int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, g->block_bytes);
+            int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, g->part_bytes);
             if (!wait_rank(g, peer, g->sequence)) return 0;
             int64_t theirs = (int64_t)g->counters[peer * LINE + g->steps + g->turn];
             if (is_first && theirs > *needed) *needed = theirs;

@@ -30,7 +30,8 @@ typedef struct {
     uint64_t *counters;
     char *slots;
     int64_t slot_bytes, own_bytes; /* own_bytes: from one rank's slots to the next rank's */
-    int64_t block_bytes;           /* of the part of a slot that is for one reader */
+    int64_t part_bytes;            /* of a slot, for one reader */
+    int64_t block_bytes;           /* of such a part that is filled at once, but for all-to-all */
     int64_t least_chunk_bytes;     /* of an all-reduce, in all its pieces */
     int64_t whole_bytes;           /* up to here every rank reads all that the others have to be reduced */
     int64_t stream_bytes;          /* results from here on leave the caches to others */

@@ -53,6 +53,7 @@ class GroupState(ctypes.Structure):
         ("slots", ctypes.c_void_p),
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
+        ("part_bytes", ctypes.c_int64),
         ("block_bytes", ctypes.c_int64),
         ("least_chunk_bytes", ctypes.c_int64),
         ("whole_bytes", ctypes.c_int64),

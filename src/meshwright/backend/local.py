@@ -35,7 +35,7 @@ PLACE = WORDS + 1  # one more than the processor that this rank runs on, in a cr
 WHOLE_BYTES = {2: 64 * 1024}  # by ranks; up to here every rank reads all that the others have to be reduced
 WHOLE_BYTES_OTHERWISE = 128 * 1024
 CHUNKS = 16  # of an all-reduce that is neither short nor long
-BLOCK_BYTES = 512 * 1024  # of a slot at most, for one reader; two of them and what is moved fit into a cache
+BLOCK_BYTES = 512 * 1024  # of a slot at most, for all readers; two of them and what is moved fit into a cache
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
@@ -55,7 +55,10 @@ class LocalGroup:
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
-        self.block_bytes = min(self.slot_bytes, BLOCK_BYTES) // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES
+        self.part_bytes, self.block_bytes = (
+            length // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES
+            for length in (self.slot_bytes, min(self.slot_bytes, BLOCK_BYTES))
+        )
         self.least_chunk_bytes = self.slot_bytes // (2 if self.size == 2 else 4)  # of an all-reduce
         self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes // 4)
         self.stream_bytes = STREAM_BYTES
@@ -96,7 +99,8 @@ class LocalGroup:
         if helper is not None and self.size <= MAX_RANKS:
             state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
-            state.slot_bytes, state.own_bytes, state.block_bytes = self.slot_bytes, memory.own_bytes, self.block_bytes
+            state.slot_bytes, state.own_bytes = self.slot_bytes, memory.own_bytes
+            state.part_bytes, state.block_bytes = self.part_bytes, self.block_bytes
             state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
             state.stream_bytes = self.stream_bytes
             state.claim_bytes, state.steps = claim_bytes(helper, self.size - 1), STEPS
@@ -166,7 +170,7 @@ class LocalGroup:
         It is the reader's part of the writer's slot and, the next time, the writer's part of the reader's.
         """
         owner, other = (reader, writer) if self.steps[LAPS + turn] & 1 else (writer, reader)
-        return owner, (other - (other > owner)) * self.block_bytes
+        return owner, (other - (other > owner)) * self.part_bytes
 
     def owner_for_others(self, writer: int, turn: int) -> int:
         """Return in whose slot `writer` leaves what all others read: its own, or of two ranks by turns."""

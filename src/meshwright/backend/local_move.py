@@ -115,7 +115,7 @@ def all_to_all(
 
     No rank knows all sizes, so each says beside its counter how many steps it needs; the largest number counts.
     """
-    rank, block = group.rank, group.block_bytes
+    rank, block = group.rank, group.part_bytes
     if group.native is not None:
         group.native.all_to_all(sources, sent_bytes, targets, received_bytes)
         return
