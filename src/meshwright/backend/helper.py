@@ -5,6 +5,7 @@ name made of everything that the result depends on.
 """
 
 import ctypes
+import platform
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,9 @@ from .waiting import CHECK_S
 SOURCE = Path(__file__).with_name("helper.c")
 BF16 = SOURCE.with_name("bf16.h")
 HEADERS = (SOURCE.with_name("helper.h"), BF16)
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC")
+# vectors of 64 bytes make all-reduces of AMD's Zen 4 an eighth slower; for Intel compilers choose 32 by themselves
+WIDTH = ("-mprefer-vector-width=256",) if platform.machine() == "x86_64" else ()
+FLAGS = ("-O3", "-march=native", *WIDTH, "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
 COLLECTIVES = (  # in the order of helper.h
     *("mw_all_reduce", "mw_all_gather", "mw_reduce_scatter", "mw_broadcast", "mw_all_to_all", "mw_barrier"),
