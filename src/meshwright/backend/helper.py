@@ -21,7 +21,7 @@ from .waiting import CHECK_S
 SOURCE = Path(__file__).with_name("helper.c")
 BF16 = SOURCE.with_name("bf16.h")
 HEADERS = (SOURCE.with_name("helper.h"), BF16)
-# vectors of 64 bytes make all-reduces of AMD's Zen 4 an eighth slower; for Intel compilers choose 32 by themselves
+# Vectors of 64 bytes make all-reduces on AMD's Zen 4 a seventh slower; on Intel's, compilers choose 32 by themselves.
 WIDTH = ("-mprefer-vector-width=256",) if platform.machine() == "x86_64" else ()
 FLAGS = ("-O3", "-march=native", *WIDTH, "-std=gnu11", "-shared", "-fPIC")
 MAX_RANKS = 256
