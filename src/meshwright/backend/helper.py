@@ -90,7 +90,7 @@ def load_helper() -> ctypes.CDLL | None:
 
 def claim_bytes(library: ctypes.CDLL, readers: int) -> int:
     """Return up to how many bytes so many readers of a broadcast claim what they read; 0 if not on this processor."""
-    return CLAIM_BYTES // max(readers, 1) if library.mw_claims() else 0
+    return CLAIM_BYTES // readers if library.mw_claims() else 0
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -138,7 +138,9 @@ class Native:
 
     def broadcast(self, address: int, size_bytes: int, root: int) -> None:
         """Copy from the root to all."""
-        self._call(BROADCAST, self._library.mw_broadcast_fills(self.address, size_bytes), address, size_bytes, root)
+        is_short = size_bytes < FILLING_BYTES  # spares a small one the question
+        filled_bytes = 0 if is_short else self._library.mw_broadcast_fills(self.address, size_bytes)
+        self._call(BROADCAST, filled_bytes, address, size_bytes, root)
 
     def all_to_all(
         self, sources: Sequence[int], sent_bytes: Sequence[int], targets: Sequence[int], received_bytes: Sequence[int]

@@ -55,10 +55,9 @@ class LocalGroup:
         self.rank = self.members.index(me)
         memory = self.memory = Memory(self.size, default_slot_bytes())
         self.slot_bytes = memory.slot_bytes
-        self.part_bytes, self.block_bytes = (
-            length // max(1, self.size - 1) // LINE_BYTES * LINE_BYTES
-            for length in (self.slot_bytes, min(self.slot_bytes, BLOCK_BYTES))
-        )
+        readers = max(1, self.size - 1)
+        self.part_bytes = self.slot_bytes // readers // LINE_BYTES * LINE_BYTES
+        self.block_bytes = min(self.part_bytes, BLOCK_BYTES // readers // LINE_BYTES * LINE_BYTES)
         self.least_chunk_bytes = self.slot_bytes // (2 if self.size == 2 else 4)  # of an all-reduce
         self.whole_bytes = min(WHOLE_BYTES.get(self.size, WHOLE_BYTES_OTHERWISE), self.slot_bytes // 4)
         self.stream_bytes = STREAM_BYTES
@@ -103,7 +102,7 @@ class LocalGroup:
             state.part_bytes, state.block_bytes = self.part_bytes, self.block_bytes
             state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
             state.stream_bytes = self.stream_bytes
-            state.claim_bytes, state.steps = claim_bytes(helper, self.size - 1), STEPS
+            state.claim_bytes, state.steps = claim_bytes(helper, readers), STEPS
             state.rank, state.size = self.rank, self.size
             state.spins, state.yield_ns = self.patience.helper_spins, self.patience.helper_yield_ns
             state.patience_ns = CHECK_NS
