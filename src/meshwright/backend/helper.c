@@ -340,15 +340,17 @@ static int64_t chunk_bytes(const Group *g, int64_t payload_bytes) {
 }
 
 /* Each rank sums one piece of every chunk, and leaves the sum in the slots out of which it took what it summed: what a
- * processor has just read it writes to faster than to what others have read. Everyone fetches the sums from its own slot. */
+ * processor has just read it writes to faster than to what others have read. Everyone fetches the sums from its own slot.
+ * The last chunk comes first: of a long tensor that was just written, as a bucket of gradients is, the end is still in
+ * the cache. */
 static int all_reduce_pieces(Group *g) {
     char *data = (char *)g->given[0];
     int64_t count = g->given[1], kind = g->given[2], item = item_bytes(kind);
-    int64_t per_chunk = chunk_bytes(g, count * item) / item;
+    int64_t per_chunk = chunk_bytes(g, count * item) / item, chunks = (count + per_chunk - 1) / per_chunk;
     int64_t line = ALIGN / item, n = g->size, me = g->rank;
     void *in[MAX_RANKS];
-    for (int64_t start; (start = g->chunk * per_chunk) < count; next_chunk(g)) {
-        int64_t length = least(count - start, per_chunk);
+    for (; g->chunk < chunks; next_chunk(g)) {
+        int64_t start = (chunks - 1 - g->chunk) * per_chunk, length = least(count - start, per_chunk);
         int64_t piece = (length + n * line - 1) / (n * line) * line;
         int64_t low = least(me * piece, length), high = least(low + piece, length);
         char *x = data + start * item;
