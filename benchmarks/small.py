@@ -50,8 +50,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 class _AtOnce:
     """Answers every call at once: what is left is torch's part."""
 
-    def _answer(self, *_: object) -> bool:
-        return True
+    def __init__(self, answer: Any) -> None:
+        self._work = answer
+
+    def _answer(self, *_: object) -> Any:
+        return self._work
 
     all_reduce = broadcast = all_gather_single = reduce_scatter_single = all_to_all_single = _answer
 
@@ -61,10 +64,11 @@ def _rank_main() -> None:
     import torch.distributed as dist
 
     from meshwright.backend import calls
+    from meshwright.backend.work import DONE
 
     rank, size, comm = join(options.folder)
     groups = {"torch": dist.new_group(backend="meshwright"), "in_c": dist.new_group(backend="meshwright")}
-    groups["torch"]._usual = _AtOnce()
+    groups["torch"]._usual = _AtOnce(DONE)
     calls.load_calls = lambda: None
     groups["ctypes"] = dist.new_group(backend="meshwright")
     os.environ["MESHWRIGHT_HELPER"] = "0"

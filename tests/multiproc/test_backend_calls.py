@@ -1,6 +1,10 @@
 """The short way of the usual calls: which take it, that it leaves behind what the long one does, who runs ahead."""
 
+import contextlib
+import os
 import threading
+import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -53,12 +57,31 @@ def usual_calls(ranks):
     }
 
 
+def later(collective, *arguments):
+    return collective(*arguments, async_op=True)
+
+
+def asynchronous_calls(ranks):
+    """Return asynchronous calls by what they are; all but the last fill slots in one way."""
+    part, whole, other = torch.arange(3.0), torch.arange(3.0 * ranks), torch.zeros(3 * ranks)
+    return {
+        "sum": lambda: later(dist.all_reduce, whole),
+        "broadcast": lambda: later(dist.broadcast, part, ranks - 1),
+        "all-gather": lambda: later(dist.all_gather, [torch.zeros(3) for _ in range(ranks)], part),
+        "all-gather into one": lambda: later(dist.all_gather_into_tensor, other, part),
+        "reduce-scatter": lambda: later(dist.reduce_scatter_tensor, part, whole),
+        "all-to-all": lambda: dist.all_to_all_single(other, whole, async_op=True),
+        "sum where slots are filled in two ways": lambda: later(dist.all_reduce, torch.ones(100_000)),
+    }
+
+
 def unusual_calls(ranks):
     """Return calls by what keeps them from the short way."""
     part, whole = torch.ones(3), torch.ones(3 * ranks)
     rows = torch.ones(2 * ranks, 3)
     return {
-        "asynchronous": lambda: dist.all_reduce(torch.ones(3), async_op=True).wait(),
+        "asynchronous with another operator": lambda: later(dist.all_reduce, torch.ones(3), dist.ReduceOp.MAX).wait(),
+        "asynchronous of nothing": lambda: later(dist.barrier).wait(),
         "no options": lambda: group_of_all().broadcast([torch.ones(3)]).wait(),
         "an operator in place of options": lambda: group_of_all().allreduce([torch.ones(3)], dist.ReduceOp.SUM).wait(),
         "another operator": lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX),
@@ -111,6 +134,69 @@ def test_the_usual_calls_take_the_short_way(rank_pool, world_size, helper):
 def test_what_the_short_way_in_c_does_not_know_is_left_to_python(rank_pool, world_size):
     every = list(unusual_calls(world_size))
     assert rank_pool(world_size).run(answers, unusual_calls, "1") == [([], every)] * world_size
+
+
+@contextlib.contextmanager
+def processors(count):
+    """Let this process use so many processors."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def asynchronous_answers(rank, world_size, store, helper):
+    """Return what asynchronous calls have for an answer, and which of them went the short way at one of 50 times."""
+    found, taken = {}, set()
+    with processors(1), group(rank, world_size, store, helper=helper):
+        recording = group_of_all()._usual = Recording(group_of_all()._usual)
+        for name, call in asynchronous_calls(world_size).items():
+            for _ in range(50):
+                recording.answers.clear()
+                work = call()
+                if recording.answers != [None]:
+                    taken.add(name)
+                work.wait()
+            assert work.is_completed()
+            assert work.is_success()
+            found[name] = str(work.result()), str(work.get_future().wait())
+    return found, sorted(taken)
+
+
+@needs_calls
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_asynchronous_calls_take_the_short_way_where_ranks_fill_the_processors(rank_pool, world_size):
+    in_c = rank_pool(world_size).run(asynchronous_answers, "1")
+    in_python = rank_pool(world_size).run(asynchronous_answers, "0")
+    assert [found for found, _ in in_c] == [found for found, _ in in_python]
+    assert [taken for _, taken in in_c] == [sorted(asynchronous_calls(world_size))] * world_size
+    assert [taken for _, taken in in_python] == [[]] * world_size
+
+
+def error_of_an_asynchronous_call(rank, world_size, store, helper):
+    """Let the others leave in the middle of rank 0's sum; return where its error came up."""
+    with processors(1), group(rank, world_size, store, helper=helper):
+        group_of_all().set_timeout(timedelta(seconds=0.5))
+        if rank > 0:
+            dist.barrier()  # in the other's first step
+            store.wait(["failed"])
+            return "", ""
+        time.sleep(0.2)
+        work = dist.all_reduce(torch.ones(300_000), async_op=True)
+        with pytest.raises(RuntimeError) as error:
+            work.wait()
+        store.set("failed", "")
+        assert not work.is_success()
+        return str(error.value), str(work.exception())
+
+
+@pytest.mark.parametrize("helper", ["0", "1", "ctypes"])
+def test_the_error_of_an_asynchronous_call_is_that_of_its_work(rank_pool, helper):
+    (raised, kept), _ = rank_pool(2).run(error_of_an_asynchronous_call, helper)
+    assert "did not arrive within 0.5 s, in all_reduce #1 of 1.14 MiB" in raised
+    assert kept == raised
 
 
 def record(rank, world_size, store, helper):

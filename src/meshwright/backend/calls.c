@@ -1,8 +1,9 @@
-/* The optional short way into the helper's collectives: the usual blocking calls of torch.distributed, from Python's
- * objects to helper.c without an interpreter in between.
+/* The optional short way into the helper's collectives: the usual calls of torch.distributed, from Python's objects to
+ * helper.c without an interpreter in between.
  *
- * Each method returns True once it has done a call, and False, with nothing done, for one that it leaves to Python:
- * asynchronous, profiled, after others that have not ended, or with tensors or operators that the helper does not know.
+ * Each method returns the Work of a call that it has done, and None, with nothing done, for one that it leaves to
+ * Python: profiled, after others that have not ended, with tensors or operators that the helper does not know, or
+ * asynchronous where it is not to run at once (there are processors to run it beside, or not all ranks come soon).
  * Tensors are read through DLPack's C interface (github.com/dmlc/dlpack, struct DLPackExchangeAPI), so that no header
  * of torch is needed. Python goes on with a call that waits for long, and with one that finds out which way of filling
  * slots is the cheaper.
@@ -55,8 +56,10 @@ typedef struct {
     const int64_t *issued; /* how many asynchronous calls have begun; and the next, how many have ended */
     const DLExchange *exchange;
     long long operations[OPERATIONS], capacity, filling_bytes, sum;
-    PyObject *options, *finish, *profiler, *tensor_type, *parameter_type;
+    PyObject *options, *done, *done_work, *finish, *profiler, *tensor_type, *parameter_type;
     PyThread_type_lock lock; /* held during each call of the group, by whichever way */
+    int runs_inline;         /* whether asynchronous calls run at once where all ranks come */
+    int is_async;            /* whether the call that holds the lock is one */
 } Calls;
 
 /* A dense tensor on the CPU, its elements one after the other. */
@@ -132,18 +135,43 @@ static int64_t summed_type(const Calls *c, const Memory *m, PyObject *options) {
     return number == c->sum ? kind : -1;
 }
 
+/* Say that this rank has come to its next collective, and return whether the others come within its looks. One that did
+ * not say so has come all the same when it is in the first step. */
+static int all_come(const Group *g) {
+    uint64_t number = g->sequence + 1;
+    __atomic_store_n(g->counters + g->rank * LINE + HERE, number, __ATOMIC_RELEASE);
+    for (int64_t i = 1; i < g->size; i++) {
+        const uint64_t *there = g->counters + (g->rank + i) % g->size * LINE;
+        if (__atomic_load_n(there, __ATOMIC_ACQUIRE) >= number) continue;
+        if (mw_wait(there + HERE, number, g->spins, g->yield_ns, 0)) continue;
+        if (__atomic_load_n(there, __ATOMIC_ACQUIRE) < number) return 0;
+    }
+    return 1;
+}
+
 /* Return whether a call may run at once, and then hold the group's lock; if not, Python must see to it. */
 static int may_begin(Calls *c, PyObject *options) {
     Group *g = c->state;
     if (c->issued[0] != c->issued[1] || g->counters[g->rank * LINE + STATE] != ACTIVE) return 0;
-    if (!is_there(options, s_async, Py_False) || !is_there(c->profiler, s_profiled, Py_False)) return 0;
-    return PyThread_acquire_lock(c->lock, NOWAIT_LOCK);
+    if (!is_there(c->profiler, s_profiled, Py_False)) return 0;
+    int is_async = !is_there(options, s_async, Py_False);
+    if (is_async && (!c->runs_inline || !is_there(options, s_async, Py_True))) return 0;
+    if (!PyThread_acquire_lock(c->lock, NOWAIT_LOCK)) return 0;
+    int begins = 1;
+    if (is_async) {
+        Py_BEGIN_ALLOW_THREADS
+        begins = all_come(g);
+        Py_END_ALLOW_THREADS
+    }
+    c->is_async = is_async;
+    if (!begins) PyThread_release_lock(c->lock);
+    return begins;
 }
 
-/* Let go of the lock at the end of a call, and return its answer: 1 it is done, 0 left to Python, -1 with an error. */
-static PyObject *end(Calls *c, int answer) {
+/* Leave a call to Python after all. */
+static PyObject *leave(Calls *c) {
     PyThread_release_lock(c->lock);
-    return answer < 0 ? NULL : PyBool_FromLong(answer);
+    Py_RETURN_NONE;
 }
 
 /* Write the beginning of a call into the flight record, as FlightRecord.begin does. */
@@ -179,13 +207,19 @@ static int try_at_once(Group *g, int collective) {
     return done;
 }
 
-/* Do a collective on what the group was given, with the lock held, and let go of it. To let other threads run meanwhile
- * takes as long as a small collective for which all ranks are there. */
+/* Return the tensors of a result as torch hands them over, in a list or tuple. */
+static PyObject *listed(PyObject *result) {
+    return PyList_CheckExact(result) || PyTuple_CheckExact(result) ? Py_NewRef(result) : Py_BuildValue("[O]", result);
+}
+
+/* Do a collective on what the group was given, with the lock held, and let go of it; return its Work. To let other
+ * threads run meanwhile takes as long as a small collective for which all ranks are there. */
 static PyObject *run(Calls *c, int operation, int collective, int64_t moved_bytes, int64_t filled_bytes,
-                     PyObject *options) {
+                     PyObject *options, PyObject *result) {
     Group *g = c->state;
-    if (note(c, operation, moved_bytes, options)) return end(c, -1);
     int done = 0;
+    PyObject *results = c->is_async ? listed(result) : Py_NewRef(Py_None), *work = NULL;
+    if (!results || note(c, operation, moved_bytes, options)) goto end;
     if (settle(c, collective, filled_bytes)) {
         if (g->spins && moved_bytes <= BRIEF_BYTES) done = try_at_once(g, collective);
         if (!done) {
@@ -196,14 +230,17 @@ static PyObject *run(Calls *c, int operation, int collective, int64_t moved_byte
         g->streams = 0;
         filled_bytes = 0; /* it is under way */
     }
-    if (!done) {
+    if (done) {
+        c->record->finished = c->record->sequence;
+    } else {
         long long number = c->operations[operation], filled = filled_bytes;
-        PyObject *answer = PyObject_CallFunction(c->finish, "LiL", number, collective, filled);
-        done = answer ? 1 : -1;
-        Py_XDECREF(answer);
+        work = PyObject_CallFunction(c->finish, "LiLO", number, collective, filled, results);
     }
-    if (done == 1) c->record->finished = c->record->sequence;
-    return end(c, done);
+end:
+    PyThread_release_lock(c->lock);
+    if (done) work = results == Py_None ? Py_NewRef(c->done) : PyObject_CallOneArg(c->done_work, results);
+    Py_XDECREF(results);
+    return work;
 }
 
 static void give(Calls *c, int64_t first, int64_t second, int64_t third) {
@@ -220,38 +257,38 @@ static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     EXPECT(2, "tensors, options")
     PyObject *options = arguments[1];
     Memory m;
-    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_FALSE;
+    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_NONE;
     int64_t kind = summed_type(c, &m, options);
-    if (kind < 0) Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+    if (kind < 0) Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.count, kind);
-    return run(c, OF_ALL_REDUCE, ALL_REDUCE, m.bytes, m.bytes, options);
+    return run(c, OF_ALL_REDUCE, ALL_REDUCE, m.bytes, m.bytes, options, arguments[0]);
 }
 
 static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(2, "tensors, options")
     PyObject *options = arguments[1];
     Memory m;
-    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_FALSE;
+    if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_NONE;
     PyObject *root = PyObject_GetAttr(options, s_root);
     long number = root ? PyLong_AsLong(root) : -1;
     Py_XDECREF(root);
     if (PyErr_Occurred()) PyErr_Clear();
-    if (number < 0 || number >= c->state->size) Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+    if (number < 0 || number >= c->state->size) Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.bytes, number);
-    return run(c, OF_BROADCAST, BROADCAST, m.bytes, mw_broadcast_fills(c->state, m.bytes), options);
+    return run(c, OF_BROADCAST, BROADCAST, m.bytes, mw_broadcast_fills(c->state, m.bytes), options, arguments[0]);
 }
 
 /* Do an all-gather into targets of which the group's tables hold address and size. */
-static PyObject *gather_into(Calls *c, int operation, const char *source, PyObject *options) {
+static PyObject *gather_into(Calls *c, int operation, const char *source, PyObject *options, PyObject *result) {
     int64_t most = 0, all = 0;
     for (int64_t r = 0; r < c->state->size; r++) {
         all += c->state->received[r];
         if (c->state->received[r] > most) most = c->state->received[r];
     }
     give(c, (int64_t)source, 0, 0);
-    return run(c, operation, ALL_GATHER, all, most, options);
+    return run(c, operation, ALL_GATHER, all, most, options, result);
 }
 
 static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -261,10 +298,10 @@ static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         out.count != in.count * g->size)
-        Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+        Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
-    return gather_into(c, OF_ALL_GATHER_SINGLE, in.data, options);
+    return gather_into(c, OF_ALL_GATHER_SINGLE, in.data, options, arguments[0]);
 }
 
 static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -273,17 +310,17 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     Memory out, in;
     Group *g = c->state;
     if (!read_only_tensor(c, arguments[1], &in) || !PyList_CheckExact(lists) || PyList_GET_SIZE(lists) != 1)
-        Py_RETURN_FALSE;
+        Py_RETURN_NONE;
     PyObject *outputs = PyList_GET_ITEM(lists, 0);
-    if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+    if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) {
         if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
             (r == g->rank && out.count != in.count))
-            return end(c, 0);
+            return leave(c);
         g->targets[r] = out.data, g->received[r] = out.bytes;
     }
-    return gather_into(c, OF_ALL_GATHER, in.data, options);
+    return gather_into(c, OF_ALL_GATHER, in.data, options, lists);
 }
 
 static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -293,13 +330,13 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         in.count != out.count * g->size)
-        Py_RETURN_FALSE;
+        Py_RETURN_NONE;
     int64_t kind = summed_type(c, &in, options);
-    if (kind < 0) Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+    if (kind < 0) Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
     give(c, (int64_t)out.data, kind, 0);
-    return run(c, OF_REDUCE_SCATTER, REDUCE_SCATTER, in.bytes, out.bytes, options);
+    return run(c, OF_REDUCE_SCATTER, REDUCE_SCATTER, in.bytes, out.bytes, options, arguments[0]);
 }
 
 static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -309,20 +346,20 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size)
-        Py_RETURN_FALSE;
-    if (!may_begin(c, options)) Py_RETURN_FALSE;
+        Py_RETURN_NONE;
+    if (!may_begin(c, options)) Py_RETURN_NONE;
     int64_t size = in.bytes / g->size;
     for (int64_t r = 0; r < g->size; r++) {
         g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
         g->sent[r] = g->received[r] = size;
     }
-    return run(c, OF_ALL_TO_ALL, ALL_TO_ALL, in.bytes, in.bytes, options);
+    return run(c, OF_ALL_TO_ALL, ALL_TO_ALL, in.bytes, in.bytes, options, arguments[0]);
 }
 
 static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(1, "options")
-    if (!may_begin(c, arguments[0])) Py_RETURN_FALSE;
-    return run(c, OF_BARRIER, BARRIER, 0, 0, arguments[0]);
+    if (!is_there(arguments[0], s_async, Py_False) || !may_begin(c, arguments[0])) Py_RETURN_NONE;
+    return run(c, OF_BARRIER, BARRIER, 0, 0, arguments[0], Py_None);
 }
 
 /* ---- the group's lock, for calls that go the long way */
@@ -347,6 +384,8 @@ static PyObject *let_go(Calls *c, PyObject *Py_UNUSED(error)) {
 
 #define EVERY_OBJECT(c, do)    \
     do((c)->options);          \
+    do((c)->done);             \
+    do((c)->done_work);        \
     do((c)->finish);           \
     do((c)->profiler);         \
     do((c)->tensor_type);      \
@@ -373,14 +412,15 @@ static void deallocate(Calls *c) {
 
 static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     static char *names[] = {"state", "issued", "record", "capacity", "operations", "filling_bytes", "sum", "exchange",
-                            "options", "finish", "profiler", "tensor_type", "parameter_type", NULL};
+                            "options", "done", "done_work", "finish", "profiler", "tensor_type", "parameter_type",
+                            "runs_inline", NULL};
     unsigned long long state, issued, record;
     long long *o = c->operations;
-    PyObject *exchange, *options, *finish, *profiler, *tensor_type, *parameter_type;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOO", names, &state, &issued, &record,
+    PyObject *exchange, *options, *done, *done_work, *finish, *profiler, *tensor_type, *parameter_type;
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "KKKL(LLLLLLL)LLOO!OOOOOOp", names, &state, &issued, &record,
                                      &c->capacity, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6], &c->filling_bytes,
-                                     &c->sum, &exchange, &PyList_Type, &options, &finish, &profiler, &tensor_type,
-                                     &parameter_type))
+                                     &c->sum, &exchange, &PyList_Type, &options, &done, &done_work, &finish, &profiler,
+                                     &tensor_type, &parameter_type, &c->runs_inline))
         return -1;
     const DLExchange *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
     if (!api) return -1;
@@ -398,6 +438,8 @@ static int initialise(Calls *c, PyObject *arguments, PyObject *named) {
     c->record = (Record *)(uintptr_t)record;
     c->exchange = api;
     c->options = options;
+    c->done = done;
+    c->done_work = done_work;
     c->finish = finish;
     c->profiler = profiler;
     c->tensor_type = tensor_type;

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler
-from torch.distributed import ReduceOp
+from torch.distributed import ReduceOp, Work
 
 from ..native import load_extension
 from . import helper
 from .flight import CAPACITY, OPERATIONS, operation_number
 from .local import LocalGroup
-from .work import Worker
+from .work import DONE, DoneWork, PendingWork, Tensors, Worker
 
 SOURCE = helper.SOURCE.with_name("calls.c")
 EXCHANGE = "__dlpack_c_exchange_api__"
@@ -36,22 +36,32 @@ def load_calls() -> ModuleType | None:
     return load_extension(SOURCE, flags, (helper.SOURCE, *helper.HEADERS))
 
 
-def c_way(group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None]) -> Any:
+def c_way(group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None], *, inline: bool) -> Any:
     """Return what does the usual calls of a group on one host, like `PythonWay`; None where it cannot be had.
 
-    It calls only while `worker` is idle; `stopped` hears of the error that ends a call. It is also the lock that other
-    calls of the group must hold.
+    It calls only while `worker` is idle; `stopped` hears of the error that ends a call. Where asynchronous calls are to
+    run `inline`, they run at once if all ranks come soon. It is also the lock that the group's other calls must hold.
     """
     module, native = load_calls(), group.native
     if module is None or native is None or group.size == 1:
         return None
 
-    def finish(operation: int, collective: int, filled_bytes: int) -> None:
+    def go_on(operation: int, collective: int, filled_bytes: int) -> None:
         try:
             native.run(collective, filled_bytes)
         except BaseException as error:
             stopped(OPERATIONS[operation], error)
             raise
+        group.flight.end()
+
+    def finish(operation: int, collective: int, filled_bytes: int, result: Tensors | None) -> Work:
+        """Return the Work of a call that needs Python; a blocking one has no result."""
+        if result is None:
+            go_on(operation, collective, filled_bytes)
+            return DONE
+        work = PendingWork(lambda: go_on(operation, collective, filled_bytes), result)
+        work.run()
+        return work
 
     return module.Calls(
         state=native.address,
@@ -61,10 +71,13 @@ def c_way(group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseExcepti
         capacity=CAPACITY,
         operations=tuple(map(operation_number, CALLS)),
         options=group.flight.options,
+        done=DONE,
+        done_work=DoneWork,
         finish=finish,
         profiler=profiler,
         tensor_type=torch.Tensor,
         parameter_type=torch.nn.Parameter,
         filling_bytes=helper.FILLING_BYTES,
         sum=hash(ReduceOp.SUM),
+        runs_inline=inline,
     )

@@ -19,11 +19,10 @@ from .marks import mark_issue, marked
 from .reductions import Reduction, reduction
 from .tensors import operator_of
 from .usual import LongWay, PythonWay
-from .work import DoneWork, PendingWork, Tensors, Worker
+from .work import DONE, PendingWork, Tensors, Worker
 
 NAME = "meshwright"
 PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
-DONE = DoneWork()
 
 
 _ProcessGroup: Any = ProcessGroup  # its declared overloads name the C++ forms, of which Python needs the first only
@@ -46,13 +45,13 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._description = ""
         self._letters = 0
         self._compares = get_debug_level() == DebugLevel.DETAIL
-        self._usual = self._way_of_usual_calls()
+        self._usual: PythonWay | LongWay = self._way_of_usual_calls()
 
     def _way_of_usual_calls(self) -> Any:
         if self._compares:
             return LongWay()
         if isinstance(self._engine, LocalEngine):
-            way = c_way(self._engine.group, self._worker, self._stopped)
+            way = c_way(self._engine.group, self._worker, self._stopped, inline=self._engine.inline)
             if way is not None:
                 self._lock = way
                 return way

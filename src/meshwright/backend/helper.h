@@ -2,7 +2,7 @@
 #include <stdint.h>
 
 enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memory.py */
-enum { LINE = 16, STATE = 1, ACTIVE = 1 };                      /* of memory.py and local.py */
+enum { LINE = 16, STATE = 1, HERE = 4, ACTIVE = 1 };            /* of memory.py and local.py */
 enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };          /* the element types of sums */
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, COLLECTIVES }; /* as in helper.py */
 enum { CHUNKS = 16 };                                           /* of local.py */
@@ -47,6 +47,9 @@ typedef struct {
     int64_t place;     /* where a rank says, in its line of counters, which processor it runs on; 0: it does not say */
     int64_t waits;     /* that did not end at once, in a group that says */
 } Group;
+
+/* Return whether a counter has reached its target, after `patience_ns` at most. */
+int mw_wait(const uint64_t *counter, uint64_t target, int64_t spins, int64_t yield_ns, int64_t patience_ns);
 
 /* Each does a collective on what the group was given, and returns 1 once it is done, 0 when patience is at an end: then
  * it goes on where it was when it is called again. Blocks; all ranks. */

@@ -14,7 +14,7 @@ from torch.autograd import profiler
 from torch.distributed import ReduceOp, Work
 
 from ..errors import InputError
-from .group import DONE, GroupBase
+from .group import GroupBase
 from .lines import Parcel
 from .mailbox import Letter
 from .marks import mark_until_done
@@ -71,8 +71,8 @@ class MeshwrightGroup(GroupBase):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Work:
         """Reduce a tensor over all ranks, in place."""
-        if self._usual.all_reduce(tensors, opts):
-            return DONE
+        if (work := self._usual.all_reduce(tensors, opts)) is not None:
+            return work
         options = _options(opts)
         tensor = _one(tensors)
         if tensor.is_sparse:
@@ -135,8 +135,8 @@ class MeshwrightGroup(GroupBase):
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
-        if self._usual.reduce_scatter_single(output, input, opts):
-            return DONE
+        if (work := self._usual.reduce_scatter_single(output, input, opts)) is not None:
+            return work
         return self._reduce_scatter("reduce_scatter_single", [output], [input], _options(opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -181,8 +181,8 @@ class MeshwrightGroup(GroupBase):
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Work:
         """Copy the root's tensor to all ranks."""
-        if self._usual.broadcast(tensors, opts):
-            return DONE
+        if (work := self._usual.broadcast(tensors, opts)) is not None:
+            return work
         options = _options(opts)
         tensor, root, engine = _one(tensors), options.rootRank, self._engine
         check_tensors([tensor], "broadcast")
@@ -197,8 +197,8 @@ class MeshwrightGroup(GroupBase):
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """Copy every rank's tensor to all ranks; sizes may differ between ranks."""
-        if self._usual.all_gather(output_tensors, input_tensors, opts):
-            return DONE
+        if (work := self._usual.all_gather(output_tensors, input_tensors, opts)) is not None:
+            return work
         outputs = output_tensors[0] if len(output_tensors) == 1 and not isinstance(output_tensors[0], Tensor) else None
         return self._all_gather(
             "all_gather", [output_tensors if outputs is None else outputs], [_one(input_tensors)], _options(opts)
@@ -206,8 +206,8 @@ class MeshwrightGroup(GroupBase):
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Copy every rank's tensor into its block of one tensor on all ranks."""
-        if self._usual.all_gather_single(output, input, opts):
-            return DONE
+        if (work := self._usual.all_gather_single(output, input, opts)) is not None:
+            return work
         return self._all_gather("all_gather_single", [output], [input], _options(opts))
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -280,8 +280,10 @@ class MeshwrightGroup(GroupBase):
         self, output: Tensor, input: Tensor, output_splits: Any = (), input_splits: Any = (), opts: Any = None
     ) -> Work:
         """Send the i-th block of rows to rank i; blocks may differ in size."""
-        if not (output_splits or input_splits) and self._usual.all_to_all_single(output, input, opts):
-            return DONE
+        if not (output_splits or input_splits):
+            work = self._usual.all_to_all_single(output, input, opts)
+            if work is not None:
+                return work
         name, engine, landing, source = "all_to_all_single", self._engine, Outputs([output]), dense(input)
         check_tensors([output, input], name)
         sent = splits_bytes(source, input_splits, self._size, f"{name} input")
@@ -311,8 +313,8 @@ class MeshwrightGroup(GroupBase):
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait for all ranks."""
-        if self._usual.barrier(opts):
-            return DONE
+        if (work := self._usual.barrier(opts)) is not None:
+            return work
         return self._start("barrier", 0, self._engine.barrier, [], _options(opts))
 
     # ---- messages

@@ -1,7 +1,7 @@
 """The short way of a group's usual calls: blocking ones on dense tensors, where microseconds count.
 
-Each method returns True once it has done a call, and False, with nothing done, for one that needs more thought. What is
-here in Python calls.c does in C, for groups on one host.
+Each method returns the Work of a call that it has done, and None, with nothing done, for one that needs more thought.
+What is here in Python calls.c does in C, for groups on one host, and asynchronous calls too where they run at once.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import Work
 
 from .engine import Engine
 from .reductions import Reduction
@@ -27,7 +28,7 @@ class PythonWay:
         engine: Engine,
         worker: Worker,
         kinds: dict[tuple[int, torch.dtype], Reduction],
-        now: Callable[..., object],
+        now: Callable[..., Work],
     ) -> None:
         self._engine = engine
         self._ranks = len(engine.members)
@@ -35,78 +36,72 @@ class PythonWay:
         self._kinds = kinds
         self._now = now
 
-    def all_reduce(self, tensors: Any, options: Any) -> bool:
+    def all_reduce(self, tensors: Any, options: Any) -> Work | None:
         """Reduce a tensor over all ranks, in place."""
         if not self._is_usual(options, tensors) or len(tensors) != 1:
-            return False
+            return None
         (tensor,) = tensors
         kind = self._kinds.get((hash(options.reduceOp), tensor.dtype))
         if kind is None:
-            return False
+            return None
         address, count = tensor.data_ptr(), tensor.numel()
-        self._now("all_reduce", tensor.nbytes, options, self._engine.all_reduce, address, count, kind)
-        return True
+        return self._now("all_reduce", tensor.nbytes, options, self._engine.all_reduce, address, count, kind)
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> bool:
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work | None:
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
         count, ranks = output.numel(), self._ranks
         if not self._is_usual(options, (output, input)) or input.numel() != ranks * count:
-            return False
+            return None
         kind = self._kinds.get((hash(options.reduceOp), output.dtype))
         if kind is None:
-            return False
+            return None
         sources, call = _blocks(input, ranks), self._engine.reduce_scatter
         target, counts = output.data_ptr(), [count] * ranks
-        self._now("reduce_scatter_single", input.nbytes, options, call, sources, target, counts, kind)
-        return True
+        return self._now("reduce_scatter_single", input.nbytes, options, call, sources, target, counts, kind)
 
-    def broadcast(self, tensors: Any, options: Any) -> bool:
+    def broadcast(self, tensors: Any, options: Any) -> Work | None:
         """Copy the root's tensor to all ranks."""
         if not self._is_usual(options, tensors) or len(tensors) != 1:
-            return False
+            return None
         (tensor,) = tensors
         size, address, call = tensor.nbytes, tensor.data_ptr(), self._engine.broadcast
-        self._now("broadcast", size, options, call, address, size, options.rootRank)
-        return True
+        return self._now("broadcast", size, options, call, address, size, options.rootRank)
 
-    def all_gather(self, output_tensors: Any, input_tensors: Any, options: Any) -> bool:
+    def all_gather(self, output_tensors: Any, input_tensors: Any, options: Any) -> Work | None:
         """Copy every rank's tensor to all ranks."""
         if len(output_tensors) != 1 or len(output_tensors[0]) != self._ranks or len(input_tensors) != 1:
-            return False
+            return None
         (source,), (targets,) = input_tensors, output_tensors
         if not self._is_usual(options, (source, *targets)):
-            return False
+            return None
         sizes, addresses = [target.nbytes for target in targets], [target.data_ptr() for target in targets]
-        self._now("all_gather", sum(sizes), options, self._engine.all_gather, source.data_ptr(), addresses, sizes)
-        return True
+        call = self._engine.all_gather
+        return self._now("all_gather", sum(sizes), options, call, source.data_ptr(), addresses, sizes)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, options: Any) -> bool:
+    def all_gather_single(self, output: Tensor, input: Tensor, options: Any) -> Work | None:
         """Copy every rank's tensor into its block of one tensor on all ranks."""
         ranks = self._ranks
         if not self._is_usual(options, (output, input)) or output.numel() != ranks * input.numel():
-            return False
+            return None
         targets, sizes, call = _blocks(output, ranks), [input.nbytes] * ranks, self._engine.all_gather
-        self._now("all_gather_single", output.nbytes, options, call, input.data_ptr(), targets, sizes)
-        return True
+        return self._now("all_gather_single", output.nbytes, options, call, input.data_ptr(), targets, sizes)
 
-    def all_to_all_single(self, output: Tensor, input: Tensor, options: Any) -> bool:
+    def all_to_all_single(self, output: Tensor, input: Tensor, options: Any) -> Work | None:
         """Send the i-th block of rows to rank i; all blocks are of one size."""
         ranks = self._ranks
         if not self._is_usual(options, (output, input)) or output.numel() != input.numel():
-            return False
+            return None
         if not (input.dim() and output.dim()) or input.size(0) % ranks or output.size(0) % ranks:
-            return False
+            return None
         sizes, sources, targets = [input.nbytes // ranks] * ranks, _blocks(input, ranks), _blocks(output, ranks)
         call = self._engine.all_to_all
-        self._now("all_to_all_single", input.nbytes, options, call, sources, sizes, targets, sizes)
-        return True
+        return self._now("all_to_all_single", input.nbytes, options, call, sources, sizes, targets, sizes)
 
-    def barrier(self, options: Any) -> bool:
+    def barrier(self, options: Any) -> Work | None:
         """Wait for all ranks."""
         if not self._is_usual(options, ()):
-            return False
-        self._now("barrier", 0, options, self._engine.barrier)
-        return True
+            return None
+        return self._now("barrier", 0, options, self._engine.barrier)
 
     def _is_usual(self, options: Any, tensors: Iterable[Tensor]) -> bool:
         """Return whether a call blocks and its tensors, all of one type, can be taken as they are."""
@@ -128,8 +123,8 @@ class PythonWay:
 class LongWay:
     """Leaves every call to more thought, where the ranks compare what they call."""
 
-    def _leave(self, *_: object) -> bool:
-        return False
+    def _leave(self, *_: object) -> None:
+        return None
 
     all_reduce = broadcast = all_gather = all_gather_single = _leave
     reduce_scatter_single = all_to_all_single = barrier = _leave

@@ -52,6 +52,9 @@ class DoneWork(Work):
         return future
 
 
+DONE = DoneWork()  # of every call that blocks
+
+
 class PendingWork(Work):
     """A collective that another thread finishes by calling `run`."""
 
