@@ -1,11 +1,15 @@
-"""PyTorch's own tests of collectives, run on ranks that stay alive; `python -m tests.external.pytorch_suite` writes the
-table of docs/backend-pytorch-tests.md.
+"""PyTorch's own tests of collectives, run on ranks that stay alive.
+
+`python -m tests.external.pytorch_suite` runs all of them on Gloo and on this backend, writes the table of
+docs/backend-pytorch-tests.md, and ends with 1 where one that Gloo passes fails and it is not known why. With a backend,
+a number of ranks and names of tests it prints what becomes of those.
 
 The suite starts new processes for every test, which takes seconds each. Here the ranks of a pool run them one after
 the other, each with a process group of its own. The suite decides by the name of the backend which tests it skips, so
 that a test that it keeps for Gloo alone is run with the suite told "gloo" and every group made by "meshwright".
 """
 
+import argparse
 import contextlib
 import io
 import os
@@ -155,7 +159,6 @@ KNOWN = {  # tests that Gloo passes and this backend does not, and why
     "test_monitored_barrier_failure_order": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_wait_all_ranks": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_gloo": f"torch.distributed.monitored_barrier {BY_NAME}",
-    "test_monitored_barrier_gloo_rank_0_timeout": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_monitored_barrier_gloo_subgroup": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_barrier_timeout_full_group": LEFT,
     "test_barrier_timeout_group": LEFT,
@@ -163,11 +166,14 @@ KNOWN = {  # tests that Gloo passes and this backend does not, and why
 
 
 def write_document():
-    """Run the suite on Gloo and on this backend, and write what passed into docs/."""
+    """Run the suite on Gloo and on this backend, and write what passed into docs/.
+
+    Return the tests that Gloo passes and this backend does not, without those of which it is known why.
+    """
     text = [
         "# PyTorch's own tests on the backend",
         "",
-        "Written by `python -m tests.external.pytorch_suite --write`, on the CPU, with torch "
+        "Written by `make test-pytorch`, on the CPU, with torch "
         f"{torch.__version__.partition('+')[0]}. The tests are those of `torch.testing._internal.distributed."
         "distributed_test`; what a GPU is needed for is skipped by the suite itself.",
         "",
@@ -177,6 +183,7 @@ def write_document():
     missing, at_four = {}, {}
     for world_size in (4, 8):
         names = [n for n, o in at_four.items() if "small world size" in o.reason] if at_four else None
+        say(f"{world_size} ranks: Gloo, then this backend")
         gloo = run_all(world_size, "gloo", names=names)
         ours = run_all(world_size, "meshwright", "gloo", names)
         at_four = at_four or gloo
@@ -201,6 +208,14 @@ def write_document():
     text += [f"| `{name}` | {reason} | {KNOWN.get(name, 'not known')} |" for name, reason in sorted(missing.items())]
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text("\n".join(text) + "\n")
+    say(*text[6:], "", f"written: {DOCUMENT.parent.name}/{DOCUMENT.name}")
+    return sorted(missing.keys() - KNOWN.keys())
+
+
+def say(*lines):
+    """Print lines at once: the whole takes minutes."""
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
 
 
 ALL_TO_ALL = [
@@ -210,18 +225,23 @@ ALL_TO_ALL = [
 ]
 
 
-def main():
-    if sys.argv[1:] == ["--write"]:
-        write_document()
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="tests.external.pytorch_suite")
+    parser.add_argument("backend", nargs="?", help="such as gloo, or meshwright:gloo if the suite is told it were gloo")
+    parser.add_argument("ranks", nargs="?", type=int, default=4)
+    parser.add_argument("tests", nargs="*", help="all if none is named")
+    options = parser.parse_args(arguments)
+    if options.backend is None:
+        unknown = write_document()
+        if unknown:
+            sys.exit(f"fails, and it is not known why: {', '.join(unknown)}")
         return
-    mode, world_size = sys.argv[1], int(sys.argv[2])
-    backend, _, believed = mode.partition(":")
-    results = run_all(world_size, backend, believed or None, sys.argv[3:] or None)
+    backend, _, believed = options.backend.partition(":")
+    results = run_all(options.ranks, backend, believed or None, options.tests or None)
     for name, outcome in results.items():
-        if outcome.status != SKIPPED or len(sys.argv) > 3:
-            sys.stdout.write(f"{outcome.status:8}{name}  {outcome.reason}\n")
-    counts = {s: sum(o.status == s for o in results.values()) for s in (PASSED, SKIPPED, FAILED)}
-    sys.stdout.write(f"{counts}\n")
+        if outcome.status != SKIPPED or options.tests:
+            say(f"{outcome.status:8}{name}  {outcome.reason}")
+    say(str({s: sum(o.status == s for o in results.values()) for s in (PASSED, SKIPPED, FAILED)}))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
         pipe.send((type(error).__name__, str(error), time.monotonic() - start))
 
 
-def launch(function, world_size, tmp_path, *arguments, silent=None, per_host=None, **environment):
-    """Run `function` on fresh ranks; return for each what it sent, or None if it died or is the `silent` one."""
+def launch(function, world_size, tmp_path, *arguments, silent=(), per_host=None, **environment):
+    """Run `function` on fresh ranks; return for each what it sent, or None if it died or is one of the `silent`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
     processes, pipes = [], []
@@ -46,7 +46,7 @@ def launch(function, world_size, tmp_path, *arguments, silent=None, per_host=Non
     answers = []
     for rank, pipe in enumerate(pipes):
         try:
-            answers.append(pipe.recv() if rank != silent and pipe.poll(40) else None)
+            answers.append(pipe.recv() if rank not in silent and pipe.poll(40) else None)
         except EOFError:
             answers.append(None)
     for process in processes:

@@ -52,6 +52,14 @@ def stall(rank, world_size, victim):
     dist.broadcast(torch.ones(7), 0)
 
 
+def stall_before_a_monitored_barrier(rank, world_size, victims):
+    group = dist.group.WORLD
+    group.monitored_barrier(timedelta(seconds=20))
+    if rank in victims:
+        signal.pause()
+    group.monitored_barrier(timedelta(seconds=1), wait_all_ranks=True)
+
+
 def leave(rank, world_size, victim):
     if rank == victim:
         dist.destroy_process_group()
@@ -107,7 +115,7 @@ def test_a_message_that_was_sent_arrives_and_the_next_one_names_the_dead_sender(
 
 
 def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
-    answers = launch(stall, 3, tmp_path, 2, silent=2, TIMEOUT_S="1", MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
+    answers = launch(stall, 3, tmp_path, 2, silent={2}, TIMEOUT_S="1", MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
 
     for kind, message, took_s in answers[:2]:
         assert kind == "RankFailure"
@@ -122,6 +130,26 @@ def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
     assert record["arrivals"]["2"] < record["arrivals"]["0"] == record["arrivals"]["1"]
 
 
+@pytest.mark.parametrize("per_host", [None, 2])
+def test_a_monitored_barrier_names_all_ranks_that_did_not_come(tmp_path, per_host):
+    answers = launch(stall_before_a_monitored_barrier, 4, tmp_path, [1, 3], silent={1, 3}, per_host=per_host)
+
+    for rank in (0, 2):
+        kind, message, took_s = answers[rank]
+        assert kind == "CollectiveError"
+        late = ", ".join(rf"rank {late} \(host .+, pid \d+\) did not come" for late in (1, 3))
+        assert re.fullmatch(rf"Rank {rank} timed out in monitoredBarrier after 1 s: {late}", message)
+        assert took_s < 4
+
+
+def test_a_monitored_barrier_without_rank_0_names_it(tmp_path):
+    answers = launch(stall_before_a_monitored_barrier, 3, tmp_path, [0], silent={0})
+
+    for rank in (1, 2):
+        text = rf"Rank {rank} timed out in monitoredBarrier after 1 s: rank 0 \(host .+, pid \d+\) did not come"
+        assert re.fullmatch(text, answers[rank][1])
+
+
 def stall_in_a_pair(rank, world_size, victim):
     pairs = [dist.new_group([first, first + 1], timeout=timedelta(seconds=1)) for first in range(0, world_size, 2)]
     mine = pairs[rank // 2]
@@ -133,7 +161,7 @@ def stall_in_a_pair(rank, world_size, victim):
 
 
 def test_a_rank_of_a_sub_group_is_named_as_the_job_counts_it_and_every_group_is_in_its_record(tmp_path):
-    answers = launch(stall_in_a_pair, 4, tmp_path, 3, silent=3, MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
+    answers = launch(stall_in_a_pair, 4, tmp_path, 3, silent={3}, MESHWRIGHT_FLIGHT_DIR=str(tmp_path / "flight"))
 
     assert [answer[1] for answer in answers[:2]] == ["fine", "fine"]
     assert answers[2][0] == "RankFailure"
@@ -162,7 +190,7 @@ def break_a_grid(rank, world_size, victim, what):
 @pytest.mark.parametrize("per_host", [None, 2, 1])
 @pytest.mark.parametrize("what", ["dies", "stalls"])
 def test_who_waits_for_a_rank_that_gave_up_in_another_group_learns_because_of_whom(tmp_path, what, per_host):
-    answers = launch(break_a_grid, 4, tmp_path, 3, what, silent=3, per_host=per_host)
+    answers = launch(break_a_grid, 4, tmp_path, 3, what, silent={3}, per_host=per_host)
 
     for kind, message, _ in answers[:3]:
         assert kind == "RankFailure"
@@ -170,7 +198,7 @@ def test_who_waits_for_a_rank_that_gave_up_in_another_group_learns_because_of_wh
 
 
 def test_a_rank_that_left_is_named(tmp_path):
-    answers = launch(leave, 2, tmp_path, 1, silent=1)
+    answers = launch(leave, 2, tmp_path, 1, silent={1})
 
     assert "rank 1" in answers[0][1]
     assert "has left the group, in all_reduce #2 of 40 B" in answers[0][1]

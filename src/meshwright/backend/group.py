@@ -16,6 +16,7 @@ from .engine import Engine, LocalEngine
 from .failures import CollectiveError
 from .link_rates import LinkRates
 from .marks import mark_issue, marked
+from .monitored import MonitoredBarrier
 from .reductions import Reduction, reduction
 from .tensors import operator_of
 from .usual import LongWay, PythonWay
@@ -44,6 +45,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._name = ""
         self._description = ""
         self._letters = 0
+        self._monitored = MonitoredBarrier(store, engine.members, rank)
         self._compares = get_debug_level() == DebugLevel.DETAIL
         self._usual: PythonWay | LongWay = self._way_of_usual_calls()
 
@@ -214,6 +216,10 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time that a collective may take before it names the rank that did not arrive."""
         self._engine.set_timeout(timeout.total_seconds())
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks, or raise a CollectiveError that names all who do not come in time."""
+        self._monitored.wait(self._timeout_s if timeout is None else timeout.total_seconds())
 
     def shutdown(self) -> None:
         """Finish what was issued, and leave."""

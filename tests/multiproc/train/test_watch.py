@@ -31,7 +31,7 @@ def train(rank, world_size, folder, busy_s, lingers_s):
 
 @pytest.mark.parametrize(("busy_s", "lingers_s"), [(2.5, 0), (0, 2.5)], ids=["meets it late", "is slow to end"])
 def test_a_rank_that_ends_because_of_another_is_not_blamed(tmp_path, busy_s, lingers_s):
-    launch(train, 3, tmp_path, tmp_path / "events", busy_s, lingers_s, silent=STALLED, TIMEOUT_S="1")
+    launch(train, 3, tmp_path, tmp_path / "events", busy_s, lingers_s, silent={STALLED}, TIMEOUT_S="1")
 
     named = [(event.rank, event.culprit) for event in read_events(tmp_path / "events")]
     assert sorted(named) == [(0, STALLED), (QUICK, STALLED)]
