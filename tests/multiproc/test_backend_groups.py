@@ -1,6 +1,7 @@
 """What a user may say of a group: which backend for which device, and options of its own."""
 
 import os
+from datetime import timedelta
 
 import pytest
 import torch
@@ -184,3 +185,18 @@ def test_a_job_that_starts_anew_chooses_by_the_links_that_it_has_kept(rank_pool,
     rank_pool(2).run(links_of_a_job, str(tmp_path), kept)
 
     assert rank_pool(2).run(links_of_a_job, str(tmp_path), None) == [kept] * 2
+
+
+def keys_of_monitored_barriers(rank, world_size, store):
+    """Return which of ten monitored barriers have left anything in the store."""
+    with group(rank, world_size, store):
+        for _ in range(10):
+            dist.group.WORLD.monitored_barrier(timedelta(seconds=20))
+        dist.barrier()  # rank 0 has tidied up
+        store, parts = dist.group.WORLD.get_group_store(), [*range(world_size), "verdict"]
+        keys = {number: [f"monitored-barrier/{number}/{part}" for part in parts] for number in range(1, 11)}
+        return [number for number in keys if any(store.check([key]) for key in keys[number])]
+
+
+def test_any_number_of_monitored_barriers_takes_the_same_memory_of_the_store(rank_pool):
+    assert rank_pool(3).run(keys_of_monitored_barriers) == [[10]] * 3

@@ -149,13 +149,14 @@ static int all_come(const Group *g) {
     return 1;
 }
 
-/* Return whether a call may run at once, and then hold the group's lock; if not, Python must see to it. */
-static int may_begin(Calls *c, PyObject *options) {
+/* Return whether a call may run at once, and then hold the group's lock; if not, Python must see to it. One that is
+ * asynchronous may only if it is to run `is_inline`, where all ranks come. */
+static int may_begin(Calls *c, PyObject *options, int is_inline) {
     Group *g = c->state;
     if (c->issued[0] != c->issued[1] || g->counters[g->rank * LINE + STATE] != ACTIVE) return 0;
     if (!is_there(c->profiler, s_profiled, Py_False)) return 0;
     int is_async = !is_there(options, s_async, Py_False);
-    if (is_async && (!c->runs_inline || !is_there(options, s_async, Py_True))) return 0;
+    if (is_async && (!is_inline || !is_there(options, s_async, Py_True))) return 0;
     if (!PyThread_acquire_lock(c->lock, NOWAIT_LOCK)) return 0;
     int begins = 1;
     if (is_async) {
@@ -260,7 +261,7 @@ static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     if (!read_only_tensor(c, arguments[0], &m)) Py_RETURN_NONE;
     int64_t kind = summed_type(c, &m, options);
     if (kind < 0) Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.count, kind);
     return run(c, OF_ALL_REDUCE, ALL_REDUCE, m.bytes, m.bytes, options, arguments[0]);
 }
@@ -275,7 +276,7 @@ static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t coun
     Py_XDECREF(root);
     if (PyErr_Occurred()) PyErr_Clear();
     if (number < 0 || number >= c->state->size) Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.bytes, number);
     return run(c, OF_BROADCAST, BROADCAST, m.bytes, mw_broadcast_fills(c->state, m.bytes), options, arguments[0]);
 }
@@ -299,7 +300,7 @@ static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssiz
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         out.count != in.count * g->size)
         Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
     return gather_into(c, OF_ALL_GATHER_SINGLE, in.data, options, arguments[0]);
 }
@@ -313,7 +314,7 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
         Py_RETURN_NONE;
     PyObject *outputs = PyList_GET_ITEM(lists, 0);
     if (!PyList_CheckExact(outputs) || PyList_GET_SIZE(outputs) != g->size) Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) {
         if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
             (r == g->rank && out.count != in.count))
@@ -333,7 +334,7 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
         Py_RETURN_NONE;
     int64_t kind = summed_type(c, &in, options);
     if (kind < 0) Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
     give(c, (int64_t)out.data, kind, 0);
     return run(c, OF_REDUCE_SCATTER, REDUCE_SCATTER, in.bytes, out.bytes, options, arguments[0]);
@@ -347,7 +348,7 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
         in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size)
         Py_RETURN_NONE;
-    if (!may_begin(c, options)) Py_RETURN_NONE;
+    if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     int64_t size = in.bytes / g->size;
     for (int64_t r = 0; r < g->size; r++) {
         g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
@@ -358,7 +359,7 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
 
 static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(1, "options")
-    if (!is_there(arguments[0], s_async, Py_False) || !may_begin(c, arguments[0])) Py_RETURN_NONE;
+    if (!may_begin(c, arguments[0], 0)) Py_RETURN_NONE; /* an asynchronous one holds up nobody */
     return run(c, OF_BARRIER, BARRIER, 0, 0, arguments[0], Py_None);
 }
 

@@ -218,7 +218,10 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._engine.set_timeout(timeout.total_seconds())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks, or raise a CollectiveError that names all who do not come in time."""
+        """Wait for all ranks, or raise a CollectiveError that names all who do not come in time.
+
+        It always waits for all: torch's `wait_all_ranks` makes no difference.
+        """
         self._monitored.wait(self._timeout_s if timeout is None else timeout.total_seconds())
 
     def shutdown(self) -> None:

@@ -39,7 +39,15 @@ class MonitoredBarrier:
         late = [self._members[rank] for rank in sorted(self._members) if not self._comes(rank, deadline)]
         reason = _reason(timeout_s, late) if late else ""
         self._store.set(self._key(VERDICT), reason)
+        if not late and self._number > 1:
+            self._tidy_up(self._number - 1)
         return reason
+
+    def _tidy_up(self, number: int) -> None:
+        """Remove what a barrier has left in the store, once all have come to the next one. For rank 0."""
+        parts: list[int | str] = [*self._members, VERDICT]
+        for part in parts:
+            self._store.delete_key(self._key(part, number))
 
     def _verdict(self, timeout_s: float) -> str:
         """Return what rank 0 has found."""
@@ -55,8 +63,8 @@ class MonitoredBarrier:
             time.sleep(PAUSE_S)
         return True
 
-    def _key(self, part: int | str) -> str:
-        return f"{KEY}/{self._number}/{part}"
+    def _key(self, part: int | str, number: int | None = None) -> str:
+        return f"{KEY}/{number or self._number}/{part}"
 
 
 def _reason(timeout_s: float, late: Sequence[Member]) -> str:
