@@ -18,6 +18,7 @@ from .link_rates import LinkRates
 from .marks import mark_issue, marked
 from .monitored import MonitoredBarrier
 from .reductions import Reduction, reduction
+from .signature import COMPARISON, Signature
 from .tensors import operator_of
 from .usual import LongWay, PythonWay
 from .work import DONE, PendingWork, Tensors, Worker
@@ -44,7 +45,6 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._name = ""
         self._description = ""
-        self._letters = 0
         self._monitored = MonitoredBarrier(store, engine.members, rank)
         self._compares = get_debug_level() == DebugLevel.DETAIL
         self._usual: PythonWay | LongWay = self._way_of_usual_calls()
@@ -57,28 +57,40 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             if way is not None:
                 self._lock = way
                 return way
-        return PythonWay(self._engine, self._worker, self._kinds, self._now)
+        return PythonWay(self._engine, self._worker, self._kinds, self._now, self._rank)
 
     # ---- running
 
     def _start(
         self,
         name: str,
+        asked: Signature,
         moved_bytes: int,
         call: Callable[[], object],
         result: Tensors,
         options: Any,
         compared: Tensors | None = None,
+        land: Callable[[], object] | None = None,
     ) -> Work:
-        """Run `call` now, or hand it to the group's thread, as the options ask.
+        """Run `call` now, or hand it to the group's thread, as the options ask; then `land`, which is local.
 
-        `compared` are the tensors whose types and shapes must be the same on all ranks, if they are not the result.
+        `asked` is what all ranks must call alike. In debug mode they compare `compared` too, the tensors whose types
+        and shapes must be the same on all, if they are not the result.
         """
         if self._compares:
-            call = self._comparing(name, call, result if compared is None else compared, options)
+            call = self._comparing(name, asked, call, result if compared is None else compared, options)
         if not options.asyncOp and self._worker.idle:
-            return self._now(name, moved_bytes, options, call)
-        work = PendingWork(lambda: self._now(name, moved_bytes, options, call), result)
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+            return DONE
+
+        def run() -> None:
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+
+        work = PendingWork(run, result)
         if profiler._is_profiler_enabled:
             mark_issue(name, work, self._submit)
         elif moved_bytes and self._engine.inline and self._worker.idle:
@@ -99,7 +111,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._engine.inline:
             work.patient(PATIENCE_S)
 
-    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
+    def _now(
+        self,
+        name: str,
+        asked: Signature,
+        moved_bytes: int,
+        options: Any,
+        call: Callable[..., object],
+        *arguments: Any,
+    ) -> Work:
         """Run a call of the engine on this thread."""
         engine = self._engine
         if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
@@ -108,6 +128,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             if engine.broken is not None:
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
             engine.flight.begin(name, moved_bytes, options)
+            engine.ask(asked)
             try:
                 call(*arguments)
             except BaseException as error:
@@ -123,12 +144,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         else:
             self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
 
-    def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:
+    def _comparing(
+        self, name: str, asked: Signature, call: Callable[[], object], tensors: Tensors, options: Any
+    ) -> Callable[[], object]:
         """Return `call`, preceded by the comparison of what the ranks call."""
 
         def checked() -> None:
             text = describe(name, self._engine.flight.sequence, tensors, options)
+            self._engine.ask(COMPARISON)
             agree(self._engine.all_gather, self._engine.members, text)
+            self._engine.ask(asked)
             call()
 
         return checked

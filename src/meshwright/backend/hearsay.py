@@ -6,14 +6,15 @@ its own and an end, and none follows one that is overdue, whichever group asks.
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from .failures import Culprit
 from .hosts import Member
-from .words import OURS, Voice, Word, word_in
+from .words import LOOK_S, OURS, WORD_S, Voice, Word, word_in
 
-BLAME_KEY, WORD_KEY = "blame", "word"
+BLAME_KEY, WORD_KEY, CALL_KEY = "blame", "word", "call"
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
 
 
@@ -74,6 +75,22 @@ class Hearsay:
             if not self._is_final:
                 self._is_final = word.final
                 self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
+
+    def leave_call(self, call: str) -> None:
+        """Leave word of what this rank calls, for one that may find that it calls something else."""
+        self._within(lambda: self._store.set(f"{CALL_KEY}/{self._me.rank}", call))
+
+    def call_of(self, rank: int, mine: str) -> str:
+        """Return what another rank calls, while this one calls `mine`; "" if it does not say so soon."""
+        self.leave_call(mine)
+        end = time.monotonic() + WORD_S
+        while time.monotonic() < end:
+            there = self._within(lambda: self._store.check([f"{CALL_KEY}/{rank}"]))
+            if there:
+                said: bytes | None = self._within(lambda: self._store.get(f"{CALL_KEY}/{rank}"))
+                return said.decode() if said is not None else ""
+            time.sleep(LOOK_S)
+        return ""
 
     def close(self) -> None:
         """Leave no more words."""

@@ -16,14 +16,15 @@ from torch import Tensor
 from ..collectives import algorithms
 from .choice import Links, choose, price_s, still_serves
 from .executor import Executor
-from .failures import Culprit, RankFailure
+from .failures import DISAGREE, CollectiveError, Culprit
 from .hearsay import Hearsay
 from .hosts import Member
 from .links import LinkCache, Watch, measure
 from .local import LocalGroup
 from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
-from .transport import Incoming, Outgoing, Transport, TransportError
+from .signature import NOTHING, Signature, mix
+from .transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
 
 
@@ -72,6 +73,7 @@ class HostsNetwork:
         self.transport = TcpTransport(
             store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
         )
+        self._asked = NOTHING
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
         self._algorithm = options.algorithm
@@ -79,6 +81,12 @@ class HostsNetwork:
         self._watch = Watch()
         self._cache = LinkCache(members, self.columns, address)
         self.links = self._known() or self._kept(self._measured())
+
+    def ask(self, call: Signature) -> None:
+        """Say what this rank calls next: its messages carry a number made of all that it has called so far."""
+        self._asked = call
+        for number in call:
+            self.transport.call = mix(self.transport.call, number)
 
     def _known(self) -> Links | None:
         """Return the links that rank 0 remembers, the same on all ranks, or None."""
@@ -163,13 +171,25 @@ class HostsNetwork:
         """Turn the loss of a connection into an error that names the rank that is to blame."""
         try:
             yield
+        except OtherMessage as error:
+            raise self._mismatch(self.members[error.peer], str(error)) from None
         except TransportError as error:
             peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
             raise self.failure(peer, str(error), self._local.flight.current()) from None
 
-    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> RankFailure:
+    def _mismatch(self, peer: Member, why: str) -> CollectiveError:
+        """Return the error for a peer that calls something else: what it says that it calls, if it still says so."""
+        theirs = self._hearsay.call_of(peer.rank, str(self._asked))
+        said = f"{self._me} in {self._asked}; {peer} in {theirs}" if theirs else f"{why}, in {self._asked}"
+        culprit = Culprit.of(peer, DISAGREE + said)
+        error = self._local.failure(culprit, self._local.flight.current())
+        self.tell(culprit)
+        return error
+
+    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> CollectiveError:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
+        self._hearsay.leave_call(str(self._asked))  # the peer may have closed because it waits for another
         suspect = Culprit.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
         culprit = self._hearsay.culprit(peer.rank, suspect, lost=lost)
         error = self._local.failure(culprit, call)

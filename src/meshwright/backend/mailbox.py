@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from .failures import CollectiveError, Mismatch
+from .failures import CollectiveError, CollectiveMismatch
 from .futures import WorkFuture
 from .helper import load_helper
 from .hosts import Member
@@ -320,9 +320,9 @@ class Mailbox:
 
     # ---- trouble
 
-    def _wrong_size(self, letter: Letter, peer: int, size_bytes: int) -> Mismatch:
+    def _wrong_size(self, letter: Letter, peer: int, size_bytes: int) -> CollectiveMismatch:
         parcel = letter.parcel
-        return Mismatch(
+        return CollectiveMismatch(
             f"{self._members[peer]} sent {size_bytes} bytes with tag {parcel.tag}, "
             f"{self._me} receives {parcel.size_bytes}"
         )

@@ -84,7 +84,7 @@ class PendingWork(Work):
         self.end_mark: Callable[[], object] | None = None
 
     def run(self, before_callbacks: Callable[[], object] | None = None) -> None:
-        """Do the work, keep its error for whoever waits, and open the gate; `before_callbacks` only if there may be any.
+        """Do the work, keep its error for whoever waits, and open the gate; `before_callbacks` is called if there are any.
 
         A callback may wait for a later collective, so that this thread must not be the one that this needs.
         """
