@@ -1,6 +1,6 @@
 """The gate: what a collective is given is checked here, before anything moves, whatever then moves it.
 
-Errors are InputError, raised before the call is counted, so that the group can be used afterwards.
+Errors are ArgumentError, raised before the call is counted, so that the group can be used afterwards.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from .failures import ArgumentError
 
 TAG_MOST = 2**63 - 1
 
@@ -21,17 +21,17 @@ def only(tensors: Any, what: str) -> Tensor:
         return tensors
     listed = tensor_list(tensors, what)
     if len(listed) != 1:
-        raise InputError(f"{what}: expected one tensor a rank, got {len(listed)}")
+        raise ArgumentError(f"{what}: expected one tensor a rank, got {len(listed)}")
     return listed[0]
 
 
 def tensor_list(tensors: Any, what: str) -> list[Tensor]:
-    """Return a list of tensors as such; InputError for anything else."""
+    """Return a list of tensors as such; ArgumentError for anything else."""
     if not isinstance(tensors, list | tuple):
-        raise InputError(f"{what}: expected a list of tensors, got {type(tensors).__name__}")
+        raise ArgumentError(f"{what}: expected a list of tensors, got {type(tensors).__name__}")
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
-            raise InputError(f"{what}: expected tensors, got {type(tensor).__name__}")
+            raise ArgumentError(f"{what}: expected tensors, got {type(tensor).__name__}")
     return list(tensors)
 
 
@@ -43,50 +43,52 @@ def inner_list(tensors: Any, what: str) -> list[Tensor]:
 
 
 def check_tensors(tensors: Sequence[Any], what: str) -> None:
-    """Raise InputError unless all are dense tensors on the CPU, with memory, and of one element type."""
+    """Raise ArgumentError unless all are dense tensors on the CPU, with memory, and of one element type."""
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
-            raise InputError(f"{what}: expected a tensor, got {type(tensor).__name__}")
+            raise ArgumentError(f"{what}: expected a tensor, got {type(tensor).__name__}")
         if tensor.layout != torch.strided or tensor.is_nested:
-            raise InputError(f"{what}: expected dense tensors, got {'nested' if tensor.is_nested else tensor.layout}")
+            raise ArgumentError(
+                f"{what}: expected dense tensors, got {'nested' if tensor.is_nested else tensor.layout}"
+            )
         if tensor.device.type != "cpu":
-            raise InputError(f"{what}: expected tensors on the CPU, got one on {tensor.device}")
+            raise ArgumentError(f"{what}: expected tensors on the CPU, got one on {tensor.device}")
         if tensor.is_quantized:
-            raise InputError(f"{what}: expected plain numbers, got {tensor.dtype}; send its int_repr()")
+            raise ArgumentError(f"{what}: expected plain numbers, got {tensor.dtype}; send its int_repr()")
         if tensor.dtype != tensors[0].dtype:
-            raise InputError(f"{what}: element types differ: {tensors[0].dtype} and {tensor.dtype}")
+            raise ArgumentError(f"{what}: element types differ: {tensors[0].dtype} and {tensor.dtype}")
         start, end = extent(tensor)
         if end > start and (not start or end > _storage_end(tensor)):
-            raise InputError(f"{what}: a tensor of {list(tensor.shape)} has no memory, or less than its shape says")
+            raise ArgumentError(f"{what}: a tensor of {list(tensor.shape)} has no memory, or less than its shape says")
 
 
 def check_targets(tensors: Iterable[Tensor], what: str) -> None:
-    """Raise InputError for a tensor that is written to and has several elements in one place (`expand` makes such)."""
+    """Raise ArgumentError for a target with several elements in one place of memory (`expand` makes such)."""
     for tensor in tensors:
         if _overlaps_itself(tensor):
             shape = list(tensor.shape)
-            raise InputError(f"{what}: a tensor of {shape} has several elements in one place of memory; clone it")
+            raise ArgumentError(f"{what}: a tensor of {shape} has several elements in one place of memory; clone it")
 
 
 def root_of(options: Any, ranks: int, what: str) -> int:
     """Return the root of a call, a rank of the group."""
     root = options.rootRank
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < ranks:
-        raise InputError(f"{what}: root {root!r}: expected a rank of the group, 0 to {ranks - 1}")
+        raise ArgumentError(f"{what}: root {root!r}: expected a rank of the group, 0 to {ranks - 1}")
     return root
 
 
 def peer_of(rank: Any, me: int, ranks: int, what: str) -> int:
     """Return the rank that a message goes to or comes from."""
     if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks or rank == me:
-        raise InputError(f"{what}: rank {rank!r}: expected another rank of the group, 0 to {ranks - 1} but {me}")
+        raise ArgumentError(f"{what}: rank {rank!r}: expected another rank of the group, 0 to {ranks - 1} but {me}")
     return rank
 
 
 def tag_of(tag: Any, what: str) -> int:
     """Return the tag of a message."""
     if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag <= TAG_MOST:
-        raise InputError(f"{what}: tag {tag!r}: expected 0 to 2^63 - 1")
+        raise ArgumentError(f"{what}: tag {tag!r}: expected 0 to 2^63 - 1")
     return tag
 
 
@@ -95,13 +97,13 @@ def splits_of(tensor: Tensor, splits: Sequence[Any], parts: int, what: str) -> l
     rows = tensor.size(0) if tensor.dim() else tensor.numel()
     if not splits:
         if rows % parts:
-            raise InputError(f"{what}: {rows} rows do not divide by {parts} ranks")
+            raise ArgumentError(f"{what}: {rows} rows do not divide by {parts} ranks")
         splits = [rows // parts] * parts
     for size in splits:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise InputError(f"{what}: split size {size!r}: expected a number of rows, 0 or more")
+            raise ArgumentError(f"{what}: split size {size!r}: expected a number of rows, 0 or more")
     if len(splits) != parts or sum(splits) != rows:
-        raise InputError(f"{what}: split sizes {list(splits)} do not add up to {rows} rows over {parts} ranks")
+        raise ArgumentError(f"{what}: split sizes {list(splits)} do not add up to {rows} rows over {parts} ranks")
     row_bytes = tensor.numel() * tensor.element_size() // rows if rows else 0
     return [rows_of_rank * row_bytes for rows_of_rank in splits]
 

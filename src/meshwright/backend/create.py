@@ -1,7 +1,8 @@
 """Make a process group: find the ranks' hosts and choose what moves the bytes between them."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed as dist
@@ -36,8 +37,20 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
 
         mixed = MixedGroup(store, rank, size, timeout_s, engine)
         mixed.hand_over("cuda", lambda: nccl_group(store, rank, size))
-        return mixed
-    return MeshwrightGroup(store, rank, size, timeout_s, engine)
+        group: MeshwrightGroup = mixed
+    else:
+        group = MeshwrightGroup(store, rank, size, timeout_s, engine)
+    group.make = lambda *request: create_group(_Part(*request), fixed)
+    return group
+
+
+class _Part(NamedTuple):
+    """A group that is made out of another, described as torch describes one."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
 
 
 def _several_hosts(

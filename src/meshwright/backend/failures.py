@@ -4,9 +4,13 @@ from typing import NamedTuple
 
 from torch.distributed import DistBackendError
 
-from ..errors import MeshwrightError
+from ..errors import InputError, MeshwrightError
 from ..units import format_bytes
 from .hosts import Member
+
+
+class ArgumentError(InputError, ValueError):
+    """A call that cannot be made, refused before anything moved: the group can be used afterwards."""
 
 
 class Culprit(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.distributed import ReduceOp
 
-from ..errors import InputError
+from .failures import ArgumentError
 
 
 class CallOptions:
@@ -79,7 +79,7 @@ class Method:
             options.rootRank = values["root"]
         if "timeout" in values:
             if not isinstance(values["timeout"], timedelta):
-                raise InputError(f"{self._name}: timeout {values['timeout']!r}: expected a timedelta")
+                raise ArgumentError(f"{self._name}: timeout {values['timeout']!r}: expected a timedelta")
             options.timeout = values["timeout"]
         return options
 
@@ -87,7 +87,7 @@ class Method:
         if isinstance(given, ReduceOp.RedOpType):
             return ReduceOp(given)
         if not isinstance(given, ReduceOp):
-            raise InputError(f"{self._name}: operator {given!r}: expected a ReduceOp")
+            raise ArgumentError(f"{self._name}: operator {given!r}: expected a ReduceOp")
         return given
 
 

@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 from torch.distributed import Work
 
-from ..errors import InputError
 from . import overloads
 from .arguments import (
     check_targets,
@@ -26,6 +25,7 @@ from .arguments import (
     splits_of,
     tensor_list,
 )
+from .failures import ArgumentError
 from .messages import MessagesGroup
 from .signature import BARRIER, signature
 from .sparse import all_reduce_sparse, check_sparse
@@ -68,7 +68,7 @@ class MeshwrightGroup(MessagesGroup):
         check_tensors(tensors, name)
         check_targets(tensors, name)
         if not tensors:
-            raise InputError(f"{name}: expected at least one tensor")
+            raise ArgumentError(f"{name}: expected at least one tensor")
         engine, kind = self._engine, self._kind(code, tensors[0].dtype)
         outputs = Outputs(tensors)
         work = [(address, memory.numel()) for address, memory in zip(outputs.addresses, outputs.memory, strict=True)]
@@ -146,9 +146,9 @@ class MeshwrightGroup(MessagesGroup):
             elif len(blocks) == self._size:
                 counts = [block.numel() for block in blocks]
             else:
-                raise InputError(f"{name}: expected {self._size} input tensors, got {len(blocks)}")
+                raise ArgumentError(f"{name}: expected {self._size} input tensors, got {len(blocks)}")
             if memory.numel() != counts[self._rank]:
-                raise InputError(f"{name}: expected {counts[self._rank]} output elements, got {memory.numel()}")
+                raise ArgumentError(f"{name}: expected {counts[self._rank]} output elements, got {memory.numel()}")
             jobs.append((memory.data_ptr(), self._apart_from(memory, blocks, counts, kind.item_bytes), counts))
 
         def call() -> None:
@@ -250,9 +250,9 @@ class MeshwrightGroup(MessagesGroup):
             elif len(targets) == self._size:
                 sizes, addresses = [size_bytes(target) for target in targets], landing.addresses
             else:
-                raise InputError(f"{name}: expected {self._size} output tensors, got {len(targets)}")
+                raise ArgumentError(f"{name}: expected {self._size} output tensors, got {len(targets)}")
             if size_bytes(source) != sizes[self._rank]:
-                raise InputError(f"{name}: input of {size_bytes(source)} bytes, output of {sizes[self._rank]}")
+                raise ArgumentError(f"{name}: input of {size_bytes(source)} bytes, output of {sizes[self._rank]}")
             if source.data_ptr() != addresses[self._rank] and any(meet(source, target) for target in targets):
                 source = source.clone()
             jobs.append((source, addresses, sizes, landing))
@@ -278,7 +278,7 @@ class MeshwrightGroup(MessagesGroup):
         check_targets(targets, "gather")
         source = dense(source)
         if self._rank == root and [size_bytes(target) for target in targets] != [size_bytes(source)] * self._size:
-            raise InputError(f"gather: expected {self._size} output tensors of {size_bytes(source)} bytes")
+            raise ArgumentError(f"gather: expected {self._size} output tensors of {size_bytes(source)} bytes")
         landing = Outputs(targets)
         if targets and source.data_ptr() != landing.addresses[root] and any(meet(source, each) for each in targets):
             source = source.clone()
@@ -299,7 +299,7 @@ class MeshwrightGroup(MessagesGroup):
         landing, sources = Outputs([output]), [dense(tensor) for tensor in given]
         target = landing.memory[0]
         if self._rank == root and [size_bytes(source) for source in sources] != [size_bytes(target)] * self._size:
-            raise InputError(f"scatter: expected {self._size} input tensors of {size_bytes(target)} bytes")
+            raise ArgumentError(f"scatter: expected {self._size} input tensors of {size_bytes(target)} bytes")
         for i, source in enumerate(sources):
             if i != root and meet(source, target):
                 sources[i] = source.clone()
@@ -345,7 +345,9 @@ class MeshwrightGroup(MessagesGroup):
         check_tensors([*outputs, *inputs], name)
         check_targets(outputs, name)
         if len(outputs) != self._size or len(inputs) != self._size:
-            raise InputError(f"{name}: expected {self._size} tensors, got {len(inputs)} inputs, {len(outputs)} outputs")
+            raise ArgumentError(
+                f"{name}: expected {self._size} tensors, got {len(inputs)} inputs, {len(outputs)} outputs"
+            )
         landing = Outputs(outputs)
         kept = [t.clone() if any(meet(t, target) for target in outputs) else dense(t) for t in inputs]
         sent, received = [size_bytes(t) for t in kept], [size_bytes(t) for t in outputs]
@@ -367,7 +369,7 @@ class MeshwrightGroup(MessagesGroup):
         """Exchange blocks between addresses; `kept` are the tensors that hold the sources."""
         me, engine = self._rank, self._engine
         if sent[me] != received[me]:
-            raise InputError(f"{name}: this rank sends itself {sent[me]} bytes and expects {received[me]}")
+            raise ArgumentError(f"{name}: this rank sends itself {sent[me]} bytes and expects {received[me]}")
 
         def call() -> None:
             assert kept
@@ -399,4 +401,4 @@ def _plain(name: str) -> str:
 
 def _check_pairs(outputs: Sequence[Any], inputs: Sequence[Any], what: str) -> None:
     if not inputs or len(outputs) != len(inputs):
-        raise InputError(f"{what}: expected as many outputs as inputs, got {len(outputs)} and {len(inputs)}")
+        raise ArgumentError(f"{what}: expected as many outputs as inputs, got {len(outputs)} and {len(inputs)}")

@@ -6,8 +6,8 @@ from typing import Any, cast
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from ..errors import InputError
 from .arguments import are_apart
+from .failures import ArgumentError
 
 _OPERATORS = {
     int(cast(Any, code)): name
@@ -29,7 +29,7 @@ def operator_of(code: Any) -> str:
     """Return our name of a ReduceOp."""
     name = _OPERATORS.get(hash(code)) if isinstance(code, ReduceOp | ReduceOp.RedOpType) else None
     if name is None:
-        raise InputError(f"reduction {code!r}: expected an operator of torch.distributed.ReduceOp")
+        raise ArgumentError(f"reduction {code!r}: expected an operator of torch.distributed.ReduceOp")
     return name
 
 
@@ -67,7 +67,7 @@ def size_bytes(tensor: Tensor) -> int:
 def block_count(tensor: Tensor, parts: int, what: str) -> int:
     """Return the elements of each of `parts` equal blocks of a flat tensor."""
     if tensor.numel() % parts:
-        raise InputError(f"{what}: {tensor.numel()} elements do not divide by {parts} ranks")
+        raise ArgumentError(f"{what}: {tensor.numel()} elements do not divide by {parts} ranks")
     return tensor.numel() // parts
 
 

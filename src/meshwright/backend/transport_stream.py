@@ -1,8 +1,8 @@
 """What transports over byte streams share: the state of each message, and the loop that moves all of them.
 
-A message is a header of 16 bytes (its size, and a word that tells of which collective it is) and its elements. Each peer has a queue of messages to
-send and one of messages to receive; a transport moves bytes of the first of each whenever it can, so that an exchange
-needs no thread, and reductions run while later bytes are on their way.
+A message is a header of 16 bytes (its size, and a word that tells of which collective it is) and its elements. Each
+peer has a queue of messages to send and one of messages to receive; a transport moves bytes of the first of each
+whenever it can, so that an exchange needs no thread, and reductions run while later bytes are on their way.
 """
 
 import time

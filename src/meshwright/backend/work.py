@@ -84,9 +84,10 @@ class PendingWork(Work):
         self.end_mark: Callable[[], object] | None = None
 
     def run(self, before_callbacks: Callable[[], object] | None = None) -> None:
-        """Do the work, keep its error for whoever waits, and open the gate; `before_callbacks` is called if there are any.
+        """Do the work, keep its error for whoever waits, and open the gate.
 
-        A callback may wait for a later collective, so that this thread must not be the one that this needs.
+        `before_callbacks` is called if there may be any: one may wait for a later collective, which must not need this
+        thread.
         """
         assert self._call is not None
         try:
