@@ -5,16 +5,18 @@ its own and an end, and none follows one that is overdue, whichever group asks.
 """
 
 import contextlib
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .failures import Culprit
 from .hosts import Member
 from .words import LOOK_S, OURS, WORD_S, Voice, Word, word_in
 
-BLAME_KEY, WORD_KEY, CALL_KEY = "blame", "word", "call"
+BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
+CALLS_S = 2 * WORD_S  # for a rank to leave word of its calls, which it does once it knows whom it blames
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
 
 
@@ -76,21 +78,20 @@ class Hearsay:
                 self._is_final = word.final
                 self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
 
-    def leave_call(self, call: str) -> None:
-        """Leave word of what this rank calls, for one that may find that it calls something else."""
-        self._within(lambda: self._store.set(f"{CALL_KEY}/{self._me.rank}", call))
+    def leave_calls(self, calls: Mapping[int, str]) -> None:
+        """Leave word of this rank's last calls, by their numbers, for one that finds that it calls something else."""
+        text = json.dumps(list(calls.items()))
+        self._within(lambda: self._store.set(f"{CALLS_KEY}/{self._me.rank}", text))
 
-    def call_of(self, rank: int, mine: str) -> str:
-        """Return what another rank calls, while this one calls `mine`; "" if it does not say so soon."""
-        self.leave_call(mine)
-        end = time.monotonic() + WORD_S
+    def calls_of(self, rank: int) -> dict[int, str]:
+        """Return another rank's last calls, by their numbers; none if it does not leave word of them soon."""
+        key, end = f"{CALLS_KEY}/{rank}", time.monotonic() + CALLS_S
         while time.monotonic() < end:
-            there = self._within(lambda: self._store.check([f"{CALL_KEY}/{rank}"]))
-            if there:
-                said: bytes | None = self._within(lambda: self._store.get(f"{CALL_KEY}/{rank}"))
-                return said.decode() if said is not None else ""
+            if self._within(lambda: self._store.check([key])):
+                text: bytes | None = self._within(lambda: self._store.get(key))
+                return dict(json.loads(text)) if text else {}
             time.sleep(LOOK_S)
-        return ""
+        return {}
 
     def close(self) -> None:
         """Leave no more words."""

@@ -291,6 +291,7 @@ class HostsEngine:
         """Tell the other hosts of an error that this host's shared memory told of."""
         culprit = error.culprit if isinstance(error, RankFailure | CollectiveMismatch) else None
         if culprit is not None:
+            self.network.leave_calls()
             self.network.tell(culprit)
 
     def give_up(self, reason: str) -> None:
