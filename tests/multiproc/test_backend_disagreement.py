@@ -56,6 +56,7 @@ NAMES = (
     *("operator of a reduce", "root of a broadcast", "root of a reduce", "root of a gather", "root of a scatter"),
     *("collective", "barrier", "split sizes", "coalesced sizes"),
 )
+BETWEEN_HOSTS = ("size of an all-reduce", "root of a broadcast", "split sizes")  # tried on every run
 
 
 def disagree(rank, world_size, name):
@@ -66,8 +67,11 @@ def disagree(rank, world_size, name):
     return "done"
 
 
-@pytest.mark.parametrize("per_host", [None, 2])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "per_host"),
+    [(name, None) for name in NAMES]
+    + [pytest.param(name, 2, marks=[pytest.mark.slow] * (name not in BETWEEN_HOSTS)) for name in NAMES],
+)
 def test_ranks_that_disagree_are_told_who_calls_what(tmp_path, name, per_host):
     answers = launch(disagree, 4, tmp_path, name, per_host=per_host, TIMEOUT_S="3")
 

@@ -27,6 +27,7 @@ from .reductions import Reduction
 from .signature import Signature, mix
 from .transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
+from .words import OURS
 
 RECENT = 32  # calls that a rank can tell others of
 
@@ -83,6 +84,7 @@ class HostsNetwork:
         self._wire = WIRE_TYPES[options.wire]
         self._watch = Watch()
         self._cache = LinkCache(members, self.columns, address)
+        local.before_blame = self.leave_calls
         self.links = self._known() or self._kept(self._measured())
 
     def ask(self, call: Signature) -> None:
@@ -189,9 +191,11 @@ class HostsNetwork:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
         self.leave_calls()  # the peer may have closed, or wait, because it calls something else
-        if not lost and (said := self._other_call(peer)):
-            return self._failed(Culprit.of(peer, DISAGREE + said), call)
         suspect = Culprit.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
+        if not lost:
+            OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
+            if said := self._other_call(peer):
+                return self._failed(Culprit.of(peer, DISAGREE + said), call)
         return self._failed(self._hearsay.culprit(peer.rank, suspect, lost=lost), call)
 
     def _failed(self, culprit: Culprit, call: tuple[str, int, int]) -> CollectiveError:

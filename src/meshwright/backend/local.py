@@ -96,6 +96,7 @@ class LocalGroup:
         self._state = state
         self.plans: dict[tuple[int, Reduction], Any] = {}
         self.broken: CollectiveError | None = None
+        self.before_blame: Callable[[], object] = lambda: None  # called by a rank that has waited too long
         cores = len({core for member in members for core in member.cores})
         self.crowded = self.size >= cores
         helper = load_helper()
@@ -289,6 +290,7 @@ class LocalGroup:
             if self.has_left(peer) and not arrived(peer):
                 return self.failure(self._blamed(peer, "has left the group"), call)
         if waited_s > limit_s and late:
+            self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = Culprit.of(self.members[last], f"did not arrive within {limit_s:g} s")
             if OURS.has_several_boards:  # it may wait itself, for a rank that is not in this group
