@@ -34,8 +34,8 @@ def test_callbacks_may_wait_for_later_works_one_inside_the_other(worker):
         work = PendingWork(lambda: None, [torch.tensor(float(depth))])
         worker.submit(work)
         if depth:
-            return work.get_future().then(lambda _: after(depth - 1).wait()).wait()
-        return work.get_future().value()[0]
+            return work.get_future().then(lambda _: after(depth - 1)).wait()
+        return work.get_future().wait()[0]
 
     first = PendingWork(lambda: None, ())
     worker.submit(first)
