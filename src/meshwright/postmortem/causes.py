@@ -1,0 +1,158 @@
+"""The first fault: of everything that failed, what failed first and on a rank that does not merely wait."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from .facts import Exit, Fact, Failure, Identity, Timeout, Where, of
+from .positions import Position
+from .verdict import Kind
+
+# where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
+ORDER: tuple[Kind, ...] = (
+    *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
+)
+_OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
+_NAME = re.compile(r"\((?P<name>[^)]*)\)")
+_LACKS = {
+    "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
+    "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
+}
+_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+_CONSEQUENCES = {6, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """The fault that came first. `ranks` are those that it befell, empty where that is not known."""
+
+    kind: Kind
+    what: str
+    ranks: tuple[int, ...]
+    lines: tuple[Where, ...]
+    is_general: bool = False  # befell the job, not a rank: a time limit, a node, all ranks alike
+    is_weak: bool = False  # may as well be a consequence
+
+    @property
+    def lacks(self) -> str:
+        """What would tell whose fault it was."""
+        return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
+
+
+def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
+    """Return the first fault, None where nothing failed but what follows from the wait itself."""
+    identities = of(facts, Identity)
+    waiting = set(position.waiting) if position else set()
+    waited = [fact.where for fact in of(facts, Timeout)]
+    found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
+    found += _of_exits(of(facts, Exit), found)
+    found = [fault for fault in found if not fault.follows and _is_job(fault) and _can_be_first(fault, waiting, waited)]
+    if not found:
+        return None
+    first = _first(found)
+    alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
+    ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
+    everyone = len(ranks) > 1
+    kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
+    return Cause(
+        kind=kind,
+        what=f"{first.what}{f', on ranks {ranks}' if everyone else ''}",
+        ranks=() if kind == "network" else ranks,
+        lines=tuple(dict.fromkeys(fault.where for fault in (*alike, *_same_rank(found, first)))),
+        is_general=_is_general(first, everyone=everyone),
+        is_weak=kind in {"network", "data"},
+    )
+
+
+def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact]) -> Failure:
+    """Return the failure with its rank, where process, GPU or task lead to one."""
+    if failure.rank is not None:
+        return failure
+    fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
+    ranks: set[int] = set()
+    if failure.pid is not None:
+        ranks = {i.rank for i in fitting if i.pid == failure.pid}
+    if not ranks and failure.bus_id:
+        ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
+    if not ranks and failure.ranks and not of(facts, Exit):
+        ranks = set(failure.ranks)
+    if len(ranks) == 1:
+        return replace(failure, rank=ranks.pop())
+    return failure
+
+
+def _same_host(one: str, other: str) -> bool:
+    return one.split(".")[0] == other.split(".")[0]
+
+
+def _same_bus(nccl: str, kernel: str) -> bool:
+    try:
+        return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
+    except ValueError:
+        return False
+
+
+def _of_exits(exits: Sequence[Exit], told: Sequence[Failure]) -> list[Failure]:
+    """Return what torchrun's first failure says that no other line does."""
+    found = []
+    for end in exits:
+        signal = -end.code if end.code < 0 else end.code - 128 if 128 < end.code < 160 else 0
+        if not end.first or signal in _CONSEQUENCES or any(end.rank in _ranks(fault) for fault in told):
+            continue
+        if signal:
+            what = f"rank {end.rank} was ended by {_SIGNALS.get(signal, f'signal {signal}')}"
+            found.append(Failure(kind="killed", what=what, rank=end.rank, host=end.host, pid=end.pid, where=end.where))
+        elif end.code > 0:
+            what = f"rank {end.rank} ended with code {end.code} before the others"
+            found.append(Failure(kind="exception", what=what, rank=end.rank, host=end.host, where=end.where))
+    return found
+
+
+def _is_job(fault: Failure) -> bool:
+    """Whether a process that the kernel killed can belong to the job: it is one of its ranks, or a Python."""
+    if fault.kind not in {"host_memory", "killed", "host"} or fault.rank is not None or fault.pid is None:
+        return True
+    name = _NAME.search(fault.what)
+    return name is None or bool(_OURS.search(name.group("name")))
+
+
+def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) -> bool:
+    if fault.where.attempt is not None and any(
+        where.attempt is not None and where.attempt > fault.where.attempt for where in waited
+    ):
+        return False
+    orders = [fault.where.before(where) for where in waited]
+    is_summary = fault.kind in {"killed", "exception"} and fault.what.startswith("rank ")
+    after = any(order is False for order in orders) and not any(order is True for order in orders)
+    if fault.kind in {"device", "network"}:
+        return not after
+    if set(_ranks(fault)) & waiting:
+        return bool(orders) and all(order is True for order in orders) and fault.kind != "exception"
+    return is_summary or not after
+
+
+def _ranks(fault: Failure) -> tuple[int, ...]:
+    return (fault.rank,) if fault.rank is not None else fault.ranks
+
+
+def _first(found: Sequence[Failure]) -> Failure:
+    """Return the fault before which none is known to be; among those that cannot be ordered, the one that tells most."""
+    first = [
+        fault for fault in found if not any(other.where.before(fault.where) and _ranks(other) != () for other in found)
+    ] or list(found)
+    known = [fault for fault in first if fault.kind != "network"] or first
+    return min(known, key=lambda fault: (ORDER.index(fault.kind), not _ranks(fault)))  # type: ignore[arg-type]
+
+
+def _alike(fault: Failure, first: Failure) -> bool:
+    """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
+    return fault.what[:40] == first.what[:40] or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+
+
+def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
+    return [fault for fault in found if _ranks(first) and _ranks(fault) == _ranks(first)]
+
+
+def _is_general(fault: Failure, *, everyone: bool) -> bool:
+    return everyone or fault.what.startswith(("SLURM cancelled", "node ", "Kubernetes: "))

@@ -1,0 +1,181 @@
+"""How ranks end: Python exceptions, out of memory, torchrun's summary, progress bars of those that still prepare data."""
+
+import re
+from collections.abc import Iterator
+
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened
+from .lines import Message
+from .names import collective_in
+
+_CUDA_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\.|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
+)
+_WANTED = re.compile(
+    r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
+    re.S,
+)
+_ABSURD = re.compile(r"Tried to allocate more than 1EB")
+_CUDA_FAULT = re.compile(
+    r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|CUDA error: unknown error|"
+    r"unspecified launch failure|no CUDA-capable device|hardware error)",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
+)
+_NOT_THE_CAUSE = {
+    *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
+    *("KeyboardInterrupt", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError"),
+    *("ConnectionError", "ConnectionAbortedError", "EOFError", "RayActorError", "ActorDiedError", "RayTaskError"),
+    *("RankFailure", "CollectiveError", "WorkerCrashedError", "RendezvousConnectionError", "RendezvousClosedError"),
+    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired"),
+}
+_FOLLOWS = re.compile(
+    r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
+    r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|gloo/transport|aborted|terminated with exception|connectFullMesh|process group has been|shutting down|SIGTERM",
+)
+_WORKER_KILLED = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal: (?P<signal>\w[\w ]*)|exited unexpectedly)"
+)
+_LOADER_SLOW = re.compile(r"DataLoader timed out after")
+_SHARED_MEMORY = re.compile(
+    r"(?:out of shared memory|No space left on device).*|unable to (?:mmap|open shared memory|write to file </torch)"
+)
+_BAR = re.compile(
+    r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[[^\]]*?(?P<unit>examples|ex|docs|files|it|shards|tokens|rows|B)?/?s?[,\]]?"
+)
+_DATA_WORDS = re.compile(
+    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e|ing)|prepar|group(?:ing)? texts|"
+    r"loading data|convert|sampl|index",
+    re.IGNORECASE,
+)
+_TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
+_CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
+_CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
+_REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
+_HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
+_FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
+_OURS = re.compile(
+    r"\brank (?P<rank>\d+) \(host (?P<host>\S+), pid (?P<pid>\d+)\) (?P<deed>[^,]+), in (?P<call>\w+ #\d+)"
+)
+
+
+def read(messages: list[Message]) -> Iterator[Fact]:
+    """Yield how ranks ended, as the messages of one file say."""
+    yield from _exits(messages)
+    for message in messages:
+        text = message.text
+        if _REPEATED.search(text):
+            yield Shortened(where=message.where)
+        if "%|" in text:
+            yield from _progress(message)
+        if "(" in text:
+            yield from _code(message)
+        if "rror" in text or "emory" in text or "xception" in text or "Interrupt" in text or "rank" in text:
+            yield from _failure(message)
+
+
+def _failure(message: Message) -> Iterator[Fact]:
+    text, where, rank = message.text, message.where, message.rank
+    memory, worker, fault, ours = (
+        pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
+    )
+    if memory:
+        wanted = _WANTED.search(text)
+        what = "out of GPU memory"
+        if wanted:
+            what += f": {wanted.group('wanted')} wanted, {wanted.group('free')} free"
+        follows = bool(_ABSURD.search(text))
+        yield Failure(kind="device_memory", what=what, rank=rank, pid=message.pid, where=where, follows=follows)
+    elif worker:
+        killed = worker.group("signal") in {"Killed", "Bus error"}
+        what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"
+        yield Failure(kind="host_memory" if killed else "data", what=what, rank=rank, where=where)
+    elif _LOADER_SLOW.search(text):
+        yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
+    elif fault and re.search(r"CUDA|GPU|cuda|ECC", text):
+        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where)
+    elif ours:
+        died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
+        what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
+        yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
+    else:
+        yield from _exception(message)
+
+
+def _exception(message: Message) -> Iterator[Fact]:
+    match = _ERROR.match(message.text)
+    if not match:
+        return
+    told = match.group("text") or ""
+    if _SHARED_MEMORY.search(told):
+        what = f"shared memory is full: {told[:80]}"
+        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
+        return
+    yield Failure(
+        kind="exception",
+        what=f"{match.group('name')}: {told[:160]}" if told else match.group("name"),
+        rank=message.rank,
+        pid=message.pid,
+        where=message.where,
+        follows=match.group("name") in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told)),
+    )
+
+
+def _progress(message: Message) -> Iterator[Fact]:
+    for bar in _BAR.finditer(message.text):
+        label = bar.group("label").strip()
+        if int(bar.group("percent")) >= 100 or bar.group("done") == bar.group("all"):
+            continue
+        if _TRAIN_WORDS.search(label) and not re.search(r"tokeni[sz]|dataset", label, re.IGNORECASE):
+            continue
+        if _DATA_WORDS.search(label) or bar.group("unit") in {"examples", "docs", "files", "rows"}:
+            what = (
+                f"{label or 'a progress bar'} at {bar.group('percent')} % ({bar.group('done')} of {bar.group('all')})"
+            )
+            yield Busy(rank=message.rank, what=what, where=message.where)
+
+
+def _code(message: Message) -> Iterator[Fact]:
+    match = _CODE.search(message.text) or _CODE_FILE.search(message.text)
+    if match:
+        operation = collective_in(match.group("name"))
+        if operation:
+            yield CodeFrame(rank=message.rank, operation=operation, where=message.where)
+
+
+def _exits(messages: list[Message]) -> Iterator[Fact]:
+    """Read torchrun's summary: blocks of `key : value` below `[0]:`, the first failure below its own heading."""
+    first, inside = False, False
+    fields: dict[str, str] = {}
+    where = None
+    for message in messages:
+        text = message.text.strip()
+        if "Root Cause (first observed failure)" in text:
+            yield from _exit(fields, where, first)
+            fields, first, inside = {}, True, False
+        elif _HEAD.match(text):
+            yield from _exit(fields, where, first)
+            fields, inside, where = {}, True, message.where
+        elif inside and (field := _FIELD.match(text)):
+            fields[field.group("key")] = field.group("value")
+            if field.group("key") in {"rank", "exitcode"}:
+                where = message.where
+        elif text.startswith("=====") and fields:
+            yield from _exit(fields, where, first)
+            fields, first, inside = {}, False, False
+    yield from _exit(fields, where, first)
+
+
+def _exit(fields: dict[str, str], where: object, first: bool) -> Iterator[Fact]:
+    rank = re.match(r"(\d+)(?: \(local_rank: (\d+)\))?", fields.get("rank", ""))
+    code = re.match(r"(-?\d+)(?: +\(pid: (\d+)\))?", fields.get("exitcode", ""))
+    if not rank or not code or where is None:
+        return
+    pid = int(code.group(2)) if code.group(2) else None
+    host = fields.get("host", "")
+    place = {"rank": int(rank.group(1)), "host": host, "pid": pid, "where": where}
+    yield Identity(**place)  # type: ignore[arg-type]  # a mixture of types by name
+    local = int(rank.group(2)) if rank.group(2) else None
+    yield Exit(**place, local_rank=local, code=int(code.group(1)), first=first)  # type: ignore[arg-type]

@@ -1,0 +1,337 @@
+"""Where each group of ranks stands: the call that hangs, who is in it, who is not, and whether the calls agree."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from .calls import Call, Group
+from .facts import GroupName, Where
+from .names import ROOTED, UNEVEN
+
+MOST_SILENT = 3  # more that left nothing are rather files that were not collected
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group of ranks, or the job, hangs in. `blamed` are the ranks that keep the others waiting.
+
+    `kind` is absent, desync, sizes, circle or stuck. `certain` is false where the files do not tell who is to blame.
+    """
+
+    kind: str
+    blamed: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    group: GroupName | None = None
+    operation: str = ""
+    seq: int | None = None
+    why: str = ""
+    certain: bool = True
+    silent: bool = False  # the blamed left no word of their own
+    evidence: tuple[Where, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank that cannot go on before some others do something, in one call of one group."""
+
+    rank: int
+    on: frozenset[int]
+    call: Call
+    group: GroupName
+
+
+def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | None:
+    """Return how the calls of one number differ: ("desync" or "sizes", who differs, whether that is certain); or None.
+
+    A strict majority is right; without one nobody is named. Sizes are compared where the collective demands equal ones.
+    """
+    operations = {rank: call.operation for rank, call in calls.items() if call.operation}
+    if len(set(operations.values())) > 1:
+        return ("desync", *minority(operations))
+    if set(operations.values()) & UNEVEN - {"coalesced"}:
+        return None
+    sizes: dict[int, object] = {
+        rank: (call.size, call.types) for rank, call in calls.items() if call.numel_in is not None
+    }
+    if len(set(sizes.values())) > 1:
+        return ("sizes", *minority(sizes))
+    return None
+
+
+def minority(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
+    """Return the ranks whose value is not that of more than half of all, and whether there is such a half."""
+    (usual, count), *_ = Counter(values.values()).most_common()
+    if count * 2 <= len(values):
+        return (), False
+    return tuple(sorted(rank for rank, value in values.items() if value != usual)), True
+
+
+def disagreement(group: Group) -> Position | None:
+    """Return the first call of a group that its ranks do not make alike, None where all that can be compared agree.
+
+    What ended on all is compared by operation only: sizes that differed did no harm.
+    """
+    numbers = sorted({seq for part in group.ranks.values() for seq in part.calls})
+    for seq in numbers:
+        calls = group.of(seq)
+        found = differing(calls) if len(calls) > 1 else None
+        if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
+            continue
+        kind, blamed, certain = found
+        if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
+            continue
+        usual = next(call for rank, call in calls.items() if rank not in blamed)
+        told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
+        others = f", the others {_full(usual)}" if blamed else ""
+        return Position(
+            kind=kind,
+            blamed=blamed,
+            waiting=tuple(rank for rank in calls if rank not in blamed),
+            group=group.name,
+            operation=usual.operation,
+            seq=seq,
+            why=f"at #{seq} {'; '.join(told[:4])}{others}{_skipped(group, seq, blamed)}",
+            certain=certain,
+            evidence=tuple(call.where for call in calls.values()),
+        )
+    return None
+
+
+def _still_open(group: Group) -> bool:
+    return any(part.open() for part in group.ranks.values())
+
+
+def _skipped(group: Group, seq: int, blamed: Sequence[int]) -> str:
+    """Say so where a rank's call is the one that the others make next: it left one out."""
+    following = [call for rank, call in group.of(seq + 1).items() if rank not in blamed]
+    for rank in blamed:
+        call = group.ranks[rank].calls[seq]
+        if following and all((call.operation, call.size) == (other.operation, other.size) for other in following):
+            return f"; rank {rank} left one call out: its #{seq} is what the others call #{seq + 1}"
+    return ""
+
+
+def _full(call: Call) -> str:
+    size = "" if call.numel_in is None else f" of {call.numel_in} elements"
+    types = f" {'/'.join(call.types)}" if call.types else ""
+    return f"{call.operation}{size}{types}{f' ({call.frame})' if call.frame else ''}"
+
+
+def waits_of(group: Group, excused: frozenset[int]) -> list[Wait]:
+    """Return who waits for whom in a group: in its oldest open call, for the members that have not come to it.
+
+    `excused` are ranks of which a record exists and cannot be read: they are waited for only if it is known.
+    """
+    found = []
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    for rank, call in opened.items():
+        behind = {
+            member
+            for member in group.members
+            if member != rank and member not in excused and not _is_in(group, member, call)
+        }
+        ahead = {member for member in behind if call.operation in ROOTED and _has_passed(group, member, call)}
+        found.append(Wait(rank=rank, on=frozenset(behind - ahead), call=call, group=group.name))
+    for rank, part in group.ranks.items():
+        found += [
+            Wait(rank=rank, on=_partner(group, call), call=call, group=group.name)
+            for call in part.transfers
+            if not call.ended and call.peer not in excused
+        ][:1]
+    return found
+
+
+def _first_open(calls: list[Call]) -> Call | None:
+    return calls[0] if calls else None
+
+
+def _is_in(group: Group, member: int, call: Call) -> bool:
+    part = group.ranks.get(member)
+    if part is None:
+        return False
+    return part.came_to(call.seq) is not False
+
+
+def _has_passed(group: Group, member: int, call: Call) -> bool:
+    part = group.ranks.get(member)
+    return part is not None and (own := part.calls.get(call.seq)) is not None and own.ended
+
+
+def _partner(group: Group, call: Call) -> frozenset[int]:
+    """Return the peer of a send or receive unless it is at the other end already."""
+    if call.peer is None:
+        return frozenset()
+    part = group.ranks.get(call.peer)
+    meets = "recv" if call.operation == "send" else "send"
+    at_it = part is not None and any(
+        other.operation == meets and other.peer == call.rank and not other.ended for other in part.transfers
+    )
+    return frozenset() if at_it else frozenset({call.peer})
+
+
+def overtaken(group: Group) -> Position | None:
+    """Return the call that a later one of the same group has overtaken on the device, on every rank alike; or None."""
+    for part in group.ranks.values():
+        opened = part.open()
+        if not opened or opened[0].started is not False:
+            return None
+        later = [call for call in opened[1:] if call.started] or [
+            call for seq, call in part.calls.items() if seq > opened[0].seq and call.ended
+        ]
+        if not later:
+            return None
+    if not group.ranks:
+        return None
+    first = next(iter(group.ranks.values())).open()[0]
+    return Position(
+        kind="circle",
+        waiting=tuple(sorted(group.ranks)),
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        why=f"on every rank a later call has begun before {first}: streams of one program wait for each other",
+        evidence=tuple(part.open()[0].where for part in group.ranks.values()),
+    )
+
+
+def staggered(group: Group, excused: frozenset[int]) -> Position | None:
+    """Return who stands in another call than most, where all have come to the oldest of the open calls; or None."""
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    if len({call.seq for call in opened.values()}) < 2:
+        return None
+    oldest = min(opened.values(), key=lambda call: call.seq)
+    missing = [member for member in group.members if member not in excused and not _is_in(group, member, oldest)]
+    behind = [rank for rank, call in opened.items() if call.seq == oldest.seq]
+    if missing or (oldest.operation in ROOTED and len(opened) - len(behind) == 1):
+        return None
+    blamed, certain = minority({rank: call.seq for rank, call in opened.items()})
+    usual = next(call for rank, call in opened.items() if rank not in blamed)
+    alike = {call.operation for call in opened.values() if call.operation}
+    told = "; ".join(f"rank {rank} stands in {opened[rank]}" for rank in blamed or opened)
+    return Position(
+        kind="absent" if len(alike) <= 1 else "desync",
+        blamed=blamed,
+        waiting=tuple(rank for rank in opened if rank not in blamed),
+        group=group.name,
+        operation=usual.operation,
+        seq=usual.seq,
+        why=f"{told}, the others in {usual}" if blamed else told,
+        certain=certain,
+        evidence=tuple(call.where for call in opened.values()),
+    )
+
+
+def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Position | None:
+    """Return what the groups together hang in, None where no call is open.
+
+    First whatever the ranks do not call alike; then who is waited for and waits for nobody; a circle where everybody
+    who is waited for waits as well; last, a call that all have come to and none leaves.
+    """
+    groups = list(groups)
+    for group in groups:
+        if found := disagreement(group):
+            return found
+    for group in groups:
+        if found := overtaken(group) or staggered(group, excused):
+            return found
+    waits = [wait for group in groups for wait in waits_of(group, excused)]
+    if not waits:
+        return None
+    return _root(groups, waits + _queued(waits), excused)
+
+
+def _queued(waits: Sequence[Wait]) -> list[Wait]:
+    """Return the waits of calls that are enqueued behind another one: who is only queued has not come yet.
+
+    Two groups of one device run on two streams. Where a rank's call of one group has started and that of the other
+    only stands in the queue, those who wait in the other wait for this rank too.
+    """
+    begun = {(wait.rank, str(wait.group)) for wait in waits if wait.call.started}
+    queued = {
+        (wait.rank, str(wait.group), wait.call.seq)
+        for wait in waits
+        if wait.call.started is False and any(rank == wait.rank and name != str(wait.group) for rank, name in begun)
+    }
+    return [
+        Wait(rank=wait.rank, on=frozenset({rank}), call=wait.call, group=wait.group)
+        for wait in waits
+        for rank, name, seq in queued
+        if wait.call.started and name == str(wait.group) and seq == wait.call.seq and rank != wait.rank
+    ]
+
+
+def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+    waiting = {wait.rank for wait in waits if wait.on}
+    wanted = {rank for wait in waits for rank in wait.on}
+    held = {wait.rank for wait in waits if not wait.on}  # in a call that everybody has come to
+    roots = wanted - waiting - held
+    if roots:
+        return _absent(groups, [wait for wait in waits if wait.on & roots], roots)
+    stuck = [wait for wait in waits if not wait.on and wait.rank not in waiting]
+    if stuck:
+        return _stuck(stuck, excused)
+    circle = [wait for wait in waits if wait.on]
+    if not circle:
+        return _stuck(list(waits), excused)
+    first = min(circle, key=lambda wait: wait.call.created_ns)
+    told = dict.fromkeys(f"rank {wait.rank} in {wait.call} of {wait.group}" for wait in circle)
+    return Position(
+        kind="circle",
+        waiting=tuple(sorted({wait.rank for wait in circle})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why="everybody who is waited for waits as well: " + "; ".join(list(told)[:8]),
+        evidence=tuple(wait.call.where for wait in circle),
+    )
+
+
+def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+    first = min(waits, key=lambda wait: wait.call.created_ns)
+    same = [wait for wait in waits if wait.group == first.group]
+    missing = tuple(f"the flight record of rank {rank} (it could not be read)" for rank in sorted(excused))
+    return Position(
+        kind="stuck",
+        waiting=tuple(sorted({wait.rank for wait in same})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why=f"all have come to {first.call} and none gets out of it",
+        certain=not excused,
+        evidence=tuple(wait.call.where for wait in same),
+        missing=missing,
+    )
+
+
+def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> Position:
+    first = min(waits, key=lambda wait: (wait.call.created_ns, wait.call.seq))
+    parts = {rank: part for group in groups if group.name == first.group for rank, part in group.ranks.items()}
+    known = {rank for group in groups for rank in group.ranks}
+    silent = roots - known
+    told = []
+    for rank in sorted(roots):
+        part = parts.get(rank)
+        last = max(part.calls, default=part.enqueued) if part else None
+        told.append(f"rank {rank} left no record" if rank in silent else f"rank {rank} came to #{last}")
+    many = len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
+    return Position(
+        kind="absent",
+        blamed=() if many else tuple(sorted(roots)),
+        waiting=tuple(sorted({wait.rank for wait in waits if wait.group == first.group})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why=f"{'; '.join(told[:8])}; the others wait in {first.call}"
+        + (f" ({first.call.frame})" if first.call.frame else ""),
+        certain=not many,
+        silent=bool(silent) and silent == roots,
+        evidence=(
+            *(wait.call.where for wait in waits if wait.group == first.group),
+            *(w for rank in sorted(roots) if (part := parts.get(rank)) and (w := _last_word(part.where, part.calls))),
+        ),
+        missing=tuple(f"the record of rank {rank}" for rank in sorted(silent)),
+    )
+
+
+def _last_word(where: Where | None, calls: Mapping[int, Call]) -> Where | None:
+    return calls[max(calls)].where if calls else where
