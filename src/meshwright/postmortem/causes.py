@@ -33,6 +33,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Where, ...]
     is_general: bool = False  # befell the job, not a rank: a time limit, a node, all ranks alike
     is_weak: bool = False  # may as well be a consequence
+    device: int | None = None  # GPU as its host counts, where the rank is not known
 
     @property
     def lacks(self) -> str:
@@ -62,7 +63,13 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
         lines=tuple(dict.fromkeys(fault.where for fault in (*alike, *_same_rank(found, first)))),
         is_general=_is_general(first, everyone=everyone),
         is_weak=kind in {"network", "data"},
+        device=first.device,
     )
+
+
+def ended_from_outside(facts: list[Fact]) -> Failure | None:
+    """Return the notice of a time limit: it ends a job that hangs, and is the cause only where nothing else shows."""
+    return next((fault for fault in of(facts, Failure) if fault.kind == "killed" and fault.follows), None)
 
 
 def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact]) -> Failure:
@@ -155,4 +162,4 @@ def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
 
 
 def _is_general(fault: Failure, *, everyone: bool) -> bool:
-    return everyone or fault.what.startswith(("SLURM cancelled", "node ", "Kubernetes: "))
+    return everyone or fault.what.startswith(("SLURM cancelled", "node "))

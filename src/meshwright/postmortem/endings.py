@@ -14,6 +14,7 @@ _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
     re.S,
 )
+_DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|CUDA error: unknown error|"
@@ -87,7 +88,16 @@ def _failure(message: Message) -> Iterator[Fact]:
         if wanted:
             what += f": {wanted.group('wanted')} wanted, {wanted.group('free')} free"
         follows = bool(_ABSURD.search(text))
-        yield Failure(kind="device_memory", what=what, rank=rank, pid=message.pid, where=where, follows=follows)
+        device = _DEVICE.search(text)
+        yield Failure(
+            kind="device_memory",
+            what=what,
+            rank=rank,
+            pid=message.pid,
+            device=int(device.group(1)) if device else None,
+            where=where,
+            follows=follows,
+        )
     elif worker:
         killed = worker.group("signal") in {"Killed", "Bus error"}
         what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"

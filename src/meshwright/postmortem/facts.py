@@ -58,6 +58,7 @@ class Timeout(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
     numel_in: int | None = None
     numel_out: int | None = None
+    counted_in_group: bool = False  # `rank` is the only number of the line, which counts inside a group
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     pid: int | None = None
     bus_id: str = ""
+    device: int | None = None  # GPU, as its host counts
     follows: bool = False
 
 
@@ -133,6 +135,14 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     where: Where
     of: int | None = None
+
+
+class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank whose connection to another broke: the other's process ended (`killed`), or that or the link (`network`)."""
+
+    rank: int | None
+    kind: str
+    where: Where
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +266,7 @@ Fact = (
     | Absentees
     | Arrived
     | StoreWait
+    | PeerLost
     | Busy
     | Heartbeat
     | CodeFrame

@@ -56,7 +56,7 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
             raise InputError(f"{path}: not whole JSON: {error}") from None
     if isinstance(value, dict) and "groups" in value and "rank" in value:
         try:
-            return msgspec.convert(value, Record)
+            return msgspec.convert(value, Record, strict=False)  # JSON's keys are texts, also those that are ranks
         except msgspec.ValidationError as error:
             raise InputError(f"{path}: {error}") from None
     rank = rank_of(path)

@@ -169,6 +169,27 @@ def _partner(group: Group, call: Call) -> frozenset[int]:
     return frozenset() if at_it else frozenset({call.peer})
 
 
+def unequal_transfer(group: Group) -> Position | None:
+    """Return a send and a receive that meet with different sizes; which of the two is wrong cannot be told."""
+    opened = [call for part in group.ranks.values() for call in part.transfers if not call.ended]
+    receives = {(call.peer, call.rank): call for call in reversed(opened) if call.operation == "recv"}
+    sends = {(call.rank, call.peer): call for call in reversed(opened) if call.operation == "send"}
+    for pair in sends.keys() & receives.keys():
+        send, receive = sends[pair], receives[pair]
+        if (send.numel_in, send.types) != (receive.numel_out, receive.types):
+            return Position(
+                kind="sizes",
+                group=group.name,
+                operation="send",
+                seq=send.seq,
+                why=f"rank {send.rank} sends {send.numel_in} elements, rank {receive.rank} expects {receive.numel_out}",
+                certain=False,
+                evidence=(send.where, receive.where),
+                missing=("which of the two has the wrong size: the code of both",),
+            )
+    return None
+
+
 def overtaken(group: Group) -> Position | None:
     """Return the call that a later one of the same group has overtaken on the device, on every rank alike; or None."""
     for part in group.ranks.values():
@@ -229,7 +250,7 @@ def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Po
     """
     groups = list(groups)
     for group in groups:
-        if found := disagreement(group):
+        if found := disagreement(group) or unequal_transfer(group):
             return found
     for group in groups:
         if found := overtaken(group) or staggered(group, excused):

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from .calls import Group
-from .causes import Cause
+from .causes import Cause, ended_from_outside
 from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
 from .positions import Position
-from .spoken import ranks_seen
+from .spoken import A_HOST, ranks_seen
 from .standing import by_kernels, by_stacks, stand_of
 from .verdict import NEXT, Kind, Verdict, in_time
 
@@ -84,6 +84,8 @@ def _first_fault(case: Case) -> Verdict | None:
         return _verdict(cause.kind, cause.what, position=position, lines=cause.lines, ranks=ranks)
     if not ranks and len(blamed) == 1 and not cause.is_weak:
         ranks = blamed
+    elif not ranks and cause.device is not None and _is_one_host(case) and cause.device not in _waiting(case):
+        ranks = (cause.device,)  # on one host torchrun gives rank n GPU n
     return _verdict(
         cause.kind,
         cause.what,
@@ -93,6 +95,14 @@ def _first_fault(case: Case) -> Verdict | None:
         unknown=not ranks and not cause.is_general,
         missing=() if ranks or cause.is_general else (cause.lacks,),
     )
+
+
+def _is_one_host(case: Case) -> bool:
+    return len(ranks_seen(case.facts)) > 1 and max(ranks_seen(case.facts)) < A_HOST
+
+
+def _waiting(case: Case) -> tuple[int, ...]:
+    return case.position.waiting if case.position else ()
 
 
 # ---- what the ranks call
@@ -196,6 +206,13 @@ def _kernels(case: Case) -> Verdict | None:
     return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed) if found else None
 
 
+def _time_limit(case: Case) -> Verdict | None:
+    notice = ended_from_outside(case.facts)
+    if notice is None or case.position is not None:
+        return None
+    return _verdict("killed", notice.what, position=None, lines=(notice.where,))
+
+
 def _nothing(case: Case) -> Verdict:
     missing = ["the log of every rank, flight records (TORCH_FR_BUFFER_SIZE), or stacks (py-spy) taken while it hangs"]
     if case.groups:
@@ -251,6 +268,11 @@ RULES = (
         apply=_calls({"absent"}),
     ),
     Rule(
+        name="lost-peer",
+        reason="A connection breaks for all but the rank that ended: who does not complain of it is the one.",
+        apply=_calls({"killed", "network"}),
+    ),
+    Rule(
         name="circle",
         reason="Where everybody who is waited for waits as well, in another group or stream, no rank is late.",
         apply=_calls({"circle"}),
@@ -274,6 +296,11 @@ RULES = (
         name="cannot-be-told",
         reason="Ranks wait, and the files do not say for whom: nobody is named.",
         apply=_uncertain,
+    ),
+    Rule(
+        name="time-limit",
+        reason="A limit ends whatever hangs and whatever is only long: it is the answer where nothing else shows.",
+        apply=_time_limit,
     ),
     Rule(
         name="no-evidence",

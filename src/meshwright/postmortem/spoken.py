@@ -14,6 +14,7 @@ from .facts import (
     Fact,
     GroupName,
     Identity,
+    PeerLost,
     Progress,
     Shortened,
     SizesDiffer,
@@ -49,8 +50,21 @@ def position(facts: list[Fact]) -> Position | None:
             return found
     found = judged(_groups(facts))
     if found:
-        return _weighed(found, facts)
-    return _by_store(facts) or _by_calls(facts)
+        found = _weighed(found, facts)
+        return _without_ranks(found) if _counts_in_groups(facts) else found
+    return _by_store(facts) or _by_calls(facts) or _by_lost_peers(facts)
+
+
+def _counts_in_groups(facts: list[Fact]) -> bool:
+    """Whether the only ranks in the files are places in a group that is not that of all ranks."""
+    timeouts = of(facts, Timeout)
+    named = [fact.group for fact in of(facts, Progress) if fact.rank is None and fact.group]
+    return bool(named) and all(fact.counted_in_group for fact in timeouts) and not any(g.is_default for g in named)
+
+
+def _without_ranks(found: Position) -> Position:
+    what = "which ranks of the job these are: the lines count inside a group (a prefix [rank3]: tells, or a file a rank)"
+    return replace(found, blamed=(), waiting=(), certain=False, missing=(what,))
 
 
 def _by_barrier(facts: list[Fact]) -> Position | None:
@@ -135,7 +149,7 @@ def _groups(facts: list[Fact]) -> list[Group]:
     world = world_of(facts)
     seen = ranks_seen(facts)
     return [
-        Group(name=name, ranks=ranks, members=_members(name, ranks, places[name], world, seen), whole=world is not None)
+        Group(name=name, ranks=ranks, members=_members(name, ranks, places[name], world, seen), whole=world is not None or _size(ranks) is not None)
         for name, ranks in parts.items()
     ]
 
@@ -207,7 +221,7 @@ def _members(
     size = _size(ranks)
     own = all(place == rank for place, rank in places.items())
     if name.is_default or (name == UNKNOWN and own):
-        return tuple(range(max(world or 0, max(seen, default=-1) + 1)))
+        return tuple(range(max(world or 0, size or 0, max(seen, default=-1) + 1)))
     size = max(size or 0, max(places, default=-1) + 1)
     if own and size >= max(seen, default=-1) + 1:
         return tuple(sorted({*range(size), *ranks}))
@@ -310,6 +324,27 @@ def _by_store(facts: list[Fact]) -> Position | None:
         silent=True,
         evidence=tuple(fact.where for fact in (*waits, *gloo)),
         missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
+    )
+
+
+def _by_lost_peers(facts: list[Fact]) -> Position | None:
+    """Return whose process ended, where all others but one say that a connection broke."""
+    lost = of(facts, PeerLost)
+    losers = {fact.rank for fact in lost if fact.rank is not None}
+    silent = set(range(world_of(facts) or max(ranks_seen(facts), default=-1) + 1)) - losers
+    if not lost:
+        return None
+    ended = any(fact.kind == "killed" for fact in lost)
+    certain = ended and len(silent) == 1 and len(losers) >= 2 and not of(facts, Shortened)
+    return Position(
+        kind="killed" if ended else "network",
+        blamed=tuple(silent) if certain else (),
+        why=f"{len(lost)} connections to a peer broke"
+        + ("; one rank alone does not say so" if certain else ", whose end or whose link is not in the files"),
+        certain=certain,
+        silent=True,
+        evidence=tuple(fact.where for fact in lost),
+        missing=() if certain else ("the log of the rank at the other end, and the launcher's summary",),
     )
 
 

@@ -10,6 +10,7 @@ from .facts import (
     Fact,
     GroupName,
     Heartbeat,
+    PeerLost,
     Progress,
     SizesDiffer,
     Spoke,
@@ -52,9 +53,11 @@ _WORLD = re.compile(
     re.I,
 )
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
+_PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
+_PEER_LOST = re.compile(r"ncclRemoteError|remote process exited or there was a network error")
 _HINTS = (
     *("Watchdog", "watchdog", "work: ", "Heartbeat", "Timeout at collective", "collective #", "ranks:", "lagging"),
-    *(" started ", "monitoredBarrier", "monitored_barrier", "preamble", "Timed out", "keys: ", "Socket Timeout"),
+    *(" started ", "monitoredBarrier", "monitored_barrier", "preamble", "Timed out", "gloo", "emote", "keys: ", "Socket Timeout"),
     *("clients joined", "ncclUniqueId", "ased barrier", "orld_size", "ORLD_SIZE", "orld size", "of processes"),
 )
 
@@ -122,6 +125,7 @@ def _work(message: Message) -> Iterator[Fact]:
             seq=_number(inside.get("SeqNum")),
             numel_in=_number(inside.get("NumelIn")) or _elements(inside.get("TensorShape")),
             numel_out=_number(inside.get("NumelOut")),
+            counted_in_group=message.rank is None,
             where=message.where,
         )
     enqueued, started, completed = _ENQUEUED.search(text), _STARTED.search(text), _COMPLETED.search(text)
@@ -164,6 +168,9 @@ def _waits(message: Message) -> Iterator[Fact]:
         yield SizesDiffer(
             rank=message.rank, came_bytes=int(sizes.group(1)), expected_bytes=int(sizes.group(2)), where=where
         )
+    if _PEER_ENDED.search(text) or _PEER_LOST.search(text):
+        kind = "killed" if _PEER_ENDED.search(text) else "network"
+        yield PeerLost(rank=message.rank, kind=kind, where=where)
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
