@@ -1,4 +1,4 @@
-"""How ranks end: Python exceptions, out of memory, torchrun's summary, progress bars of those that still prepare data."""
+"""How ranks end: exceptions, out of memory, torchrun's summary; progress bars of those that still prepare data."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from .lines import Message
 from .names import collective_in
 
 _CUDA_MEMORY = re.compile(
-    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\.|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
+    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\."
+    r"|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
 )
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
@@ -22,7 +23,8 @@ _CUDA_FAULT = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(
-    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
+    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure"
+    r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
 )
 _NOT_THE_CAUSE = {
     *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
@@ -37,17 +39,21 @@ _FOLLOWS = re.compile(
     r"|gloo/transport|aborted|terminated with exception|connectFullMesh|process group has been|shutting down|SIGTERM",
 )
 _WORKER_KILLED = re.compile(
-    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal: (?P<signal>\w[\w ]*)|exited unexpectedly)"
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
+    r" (?P<signal>\w[\w ]*)|exited unexpectedly)"
 )
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
     r"(?:out of shared memory|No space left on device).*|unable to (?:mmap|open shared memory|write to file </torch)"
 )
 _BAR = re.compile(
-    r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\| *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[[^\]]*?(?P<unit>examples|ex|docs|files|it|shards|tokens|rows|B)?/?s?[,\]]?"
+    r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
+    r" *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[[^\]]*?(?P<unit>examples|ex|docs"
+    r"|files|it|shards|tokens|rows|B)?/?s?[,\]]?"
 )
 _DATA_WORDS = re.compile(
-    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e|ing)|prepar|group(?:ing)? texts|"
+    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e"
+    r"|ing)|prepar|group(?:ing)? texts|"
     r"loading data|convert|sampl|index",
     re.IGNORECASE,
 )

@@ -20,6 +20,11 @@ class Where(msgspec.Struct, frozen=True):
     time_s: float | None = None
     attempt: int | None = None  # of torchrun, None where the file belongs to no attempt in particular
     order: int = 0  # of the file among those read
+    rank: int | None = None  # whose line it is, where that is known
+
+    def by(self, rank: int | None) -> "Where":
+        """Return this as a line of `rank`, where that is known."""
+        return self if rank is None or rank == self.rank else msgspec.structs.replace(self, rank=rank)
 
     def before(self, other: "Where") -> bool | None:
         """Return whether this was written before `other`; None where neither clock nor file tells."""
@@ -138,7 +143,7 @@ class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank whose connection to another broke: the other's process ended (`killed`), or that or the link (`network`)."""
+    """A rank whose connection to another broke: the other's process ended (`killed`), or its link did (`network`)."""
 
     rank: int | None
     kind: str

@@ -66,7 +66,7 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
         raise InputError(f"{path}: expected a flight record with entries, pg_status or pg_config")
     if rank is None:
         raise InputError(f"{path}: no rank in the name; expected nccl_trace_rank_3, rank_3.json or the like")
-    return Dump(rank=rank, data=value, where=Where(str(path), 0, "", None, attempt, order))
+    return Dump(rank=rank, data=value, where=Where(str(path), 0, "", None, attempt, order, rank))
 
 
 def groups_of(dumps: Iterable[Dump]) -> list[Group]:
@@ -85,12 +85,12 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InputError(f"{dump.where.file}: a flight record of an unknown form ({error!r})") from None
     groups = []
-    for name, ranks in parts.items():
+    for name, own in parts.items():
         called = GroupName(name, "" if purposes[name] == "undefined" else purposes[name])
-        known = members[name] | ranks.keys()
+        known = members[name] | own.keys()
         if called.is_default:
             known |= set(range(newest + 1))
-        groups.append(Group(name=called, ranks=ranks, members=tuple(sorted(known)), whole=bool(members[name])))
+        groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(members[name])))
     return groups
 
 

@@ -169,9 +169,9 @@ def _read_file(path: Path, name: str, order: int, read: Read) -> None:
     if flight.is_record(data):
         record = flight.read(data, path, order=order, attempt=hint.attempt)
         if isinstance(record, Record):
-            read.ours.append((record, Where(name, 0, "", None, hint.attempt, order)))
+            read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
         else:
-            read.dumps.append(msgspec.structs.replace(record, where=Where(name, 0, "", None, hint.attempt, order)))
+            read.dumps.append(msgspec.structs.replace(record, where=msgspec.structs.replace(record.where, file=name)))
         read.files += 1
         return
     if b"\x00" in data[:4096]:

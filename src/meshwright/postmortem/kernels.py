@@ -38,7 +38,7 @@ def read(text: str, *, file: str, order: int, hint: FileHint) -> Iterator[Fact]:
         communication_s=communication_ns / 1e9,
         communication_calls=calls,
         compute_s=compute_ns / 1e9,
-        where=Where(file, 1, shown, None, None, order),
+        where=Where(file, 1, shown, None, None, order, hint.rank),
     )
 
 

@@ -94,19 +94,21 @@ def messages(text: str, *, file: str, order: int, hint: FileHint) -> list[Messag
     if hint.rank is not None and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = {
-        (message.host, message.pid): message.rank for message in found if message.pid and message.rank is not None
+        (message.host, message.pid): message.rank
+        for message in found
+        if message.pid is not None and message.rank is not None
     }
     return [_attributed(message, of_file, of_process) for message in found]
 
 
-def _attributed(message: Message, of_file: int | None, of_process: dict[tuple[str, int | None], int | None]) -> Message:
+def _attributed(message: Message, of_file: int | None, of_process: dict[tuple[str, int], int]) -> Message:
     if message.rank is not None:
         return message
-    rank = of_process.get((message.host, message.pid)) if message.pid else None
+    rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
     rank = of_file if rank is None else rank
     rank = message.task if rank is None else rank
     rank = message.local_rank if rank is None else rank
-    return message if rank is None else replace(message, rank=rank)
+    return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
 
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint) -> Iterator[Message]:
@@ -194,7 +196,7 @@ def _message(
         match = _RANK.match(text)
     return Message(
         text=text,
-        where=Where(file, number, raw.strip()[:400], _time_s(text if not stamp else stamp, text), attempt, order),
+        where=Where(file, number, raw.strip()[:400], _time_s(stamp or text, text), attempt, order, rank),
         rank=rank,
         task=_number(found.get("task")),
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,

@@ -1,5 +1,6 @@
 """Names of collectives, as c10d, NCCL, gloo and Python call them, in one spelling."""
 
+import functools
 import re
 
 _ALIASES = {
@@ -26,6 +27,7 @@ _ENDINGS = re.compile(
 )
 
 
+@functools.cache
 def spelled(name: str) -> str:
     """Return a collective's name in one spelling: `_ALLGATHER_BASE`, `allGather`, `nccl:_all_gather_base` are one."""
     bare = name.rsplit(":", 1)[-1].split(" ")[0].strip().lower().lstrip("_")

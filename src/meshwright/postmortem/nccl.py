@@ -10,14 +10,16 @@ from .names import spelled
 _LINE = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] (?P<rest>.*)")
 _INIT = re.compile(
     r"comm(?: (?P<comm>0x\w+))? rank (?P<rank>\d+) n[rR]anks (?P<ranks>\d+)(?: cudaDev (?P<device>\d+))?"
-    r"(?: nvmlDev \d+)?(?: busId (?P<bus>\w+))?.*?(?:commId (?P<id>0x\w+).*?)?(?:- Init COMPLETE|- Init START|localSize)"
+    r"(?: nvmlDev \d+)?(?: busId (?P<bus>\w+))?.*?(?:commId (?P<id>0x\w+).*?)?(?:- Init"
+    r" COMPLETE|- Init START|localSize)"
 )
 _CALL = re.compile(
     r"(?P<operation>[A-Z]\w+): opCount (?P<seq>[0-9a-f]+) .*?count (?P<count>\d+) datatype (?P<type>\d+)"
     r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?"
 )
 _COMPLETION = re.compile(
-    r"NET/IB\S* ?: Got completion (?:from peer (?P<peer>[\w.:\[\]-]+?)(?:<\d+>)? )?with (?:status=|error )(?P<status>\d+)"
+    r"NET/IB\S* ?: Got completion (?:from peer (?P<peer>[\w.:\[\]-]+?)(?:<\d+>)? )?with"
+    r" (?:status=|error )(?P<status>\d+)"
     r"(?:.*?vendor err (?P<vendor>\d+))?"
 )
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
@@ -84,7 +86,7 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Me
         communicator=init.group("comm") or "",
         communicator_id=init.group("id") or "",
         ranks=ranks,
-        where=message.where,
+        where=message.where.by(rank),
     )
 
 

@@ -124,14 +124,16 @@ def waits_of(group: Group, excused: frozenset[int]) -> list[Wait]:
     """
     found = []
     opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    behind: dict[tuple[int, str], frozenset[int]] = {}
     for rank, call in opened.items():
-        behind = {
-            member
-            for member in group.members
-            if member != rank and member not in excused and not _is_in(group, member, call)
-        }
-        ahead = {member for member in behind if call.operation in ROOTED and _has_passed(group, member, call)}
-        found.append(Wait(rank=rank, on=frozenset(behind - ahead), call=call, group=group.name))
+        key = (call.seq, call.operation)
+        if key not in behind:
+            behind[key] = frozenset(
+                member
+                for member in group.members
+                if member not in excused and not _is_in(group, member, call) and not _left(group, member, call)
+            )
+        found.append(Wait(rank=rank, on=behind[key] - {rank}, call=call, group=group.name))
     for rank, part in group.ranks.items():
         found += [
             Wait(rank=rank, on=_partner(group, call), call=call, group=group.name)
@@ -152,9 +154,11 @@ def _is_in(group: Group, member: int, call: Call) -> bool:
     return part.came_to(call.seq) is not False
 
 
-def _has_passed(group: Group, member: int, call: Call) -> bool:
+def _left(group: Group, member: int, call: Call) -> bool:
+    """Whether a member has gone out of a call that its root may leave before the others are in."""
     part = group.ranks.get(member)
-    return part is not None and (own := part.calls.get(call.seq)) is not None and own.ended
+    own = part.calls.get(call.seq) if part else None
+    return call.operation in ROOTED and own is not None and own.ended
 
 
 def _partner(group: Group, call: Call) -> frozenset[int]:
@@ -173,9 +177,11 @@ def unequal_transfer(group: Group) -> Position | None:
     """Return a send and a receive that meet with different sizes; which of the two is wrong cannot be told."""
     opened = [call for part in group.ranks.values() for call in part.transfers if not call.ended]
     receives = {(call.peer, call.rank): call for call in reversed(opened) if call.operation == "recv"}
-    sends = {(call.rank, call.peer): call for call in reversed(opened) if call.operation == "send"}
-    for pair in sends.keys() & receives.keys():
-        send, receive = sends[pair], receives[pair]
+    sends = [call for call in opened if call.operation == "send"]
+    for send in sends:
+        receive = receives.get((send.rank, send.peer or 0))
+        if receive is None:
+            continue
         if (send.numel_in, send.types) != (receive.numel_out, receive.types):
             return Position(
                 kind="sizes",

@@ -8,9 +8,9 @@ from .calls import Group
 from .causes import Cause, ended_from_outside
 from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
 from .positions import Position
-from .spoken import A_HOST, ranks_seen
 from .standing import by_kernels, by_stacks, stand_of
 from .verdict import NEXT, Kind, Verdict, in_time
+from .world import A_HOST, ranks_seen
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ def _busy_with_data(case: Case) -> Verdict | None:
 
 
 def _stands_elsewhere(case: Case) -> Verdict | None:
-    """A stack of the blamed rank says what it does instead."""
+    """Look at the stack of the rank that is missing: it says what the rank does instead."""
     position = case.position
     if position is None or position.kind != "absent" or len(position.blamed) != 1:
         return None
@@ -243,7 +243,8 @@ RULES = (
     ),
     Rule(
         name="unlike-calls",
-        reason="Ranks of a group must make the same calls of the same sizes in the same order; the few differ from the many.",
+        reason="Ranks of a group must make the same calls of the same sizes in the same order; the few"
+        " differ from the many.",
         apply=_calls({"desync", "sizes"}),
     ),
     Rule(
@@ -304,7 +305,8 @@ RULES = (
     ),
     Rule(
         name="no-evidence",
-        reason="Without a time-out, an error, an open call or a stack there is nothing to judge; silence is not health.",
+        reason="Without a time-out, an error, an open call or a stack there is nothing to judge;"
+        " silence is not health.",
         apply=_nothing,
     ),
 )

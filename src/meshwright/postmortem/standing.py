@@ -55,7 +55,7 @@ def stand_of(stack: Stack) -> Stand | None:
         kind=kind,
         call=call,
         line=f"{own.file}:{own.line}",
-        where=msgspec.structs.replace(stack.where, text=text),
+        where=msgspec.structs.replace(stack.where, text=text, rank=stack.rank),
     )
 
 

@@ -10,11 +10,13 @@ _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rs
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
 _LOST = re.compile(
-    r"NVRM:.*?GPU (?:at )?(?:PCI:)?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.?\d?).*?(?P<what>fallen off the bus[^.]*)",
+    r"NVRM:.*?GPU (?:at"
+    r" )?(?:PCI:)?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.?\d?).*?(?P<what>fallen off the bus[^.]*)",
     re.IGNORECASE,
 )
 _AMD = re.compile(
-    r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?(?P<what>GPU reset begin|GPU fault detected|uncorrectable"
+    r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?(?P<what>GPU reset begin"
+    r"|GPU fault detected|uncorrectable"
     r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
@@ -22,7 +24,8 @@ _AMD_RUNTIME = re.compile(r"(?P<what>HW Exception by GPU node-\d+.*|Memory acces
 _HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
 _LINK_DOWN = re.compile(
-    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
+    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down"
+    r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
     re.IGNORECASE,
 )
 _SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
@@ -31,7 +34,8 @@ _SLURM_OOM = re.compile(
     r"slurmstepd: error: .*?(?:Detected \d+ oom[_-]kill|Exceeded (?:job|step) memory limit)", re.IGNORECASE
 )
 _SLURM_END = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ ON (?P<host>\S+) CANCELLED AT \S+ (?P<why>DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE))",
+    r"\*\*\* (?:JOB|STEP) \S+ ON (?P<host>\S+) CANCELLED AT \S+ (?P<why>DUE TO (?:TIME LIMIT"
+    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE))",
 )
 _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
@@ -108,7 +112,10 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
     hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
     if killed:
         gib = int(killed.group("kb")) / 2**20
-        what = f"the kernel killed process {killed.group('pid')} ({killed.group('name')}) for memory, {gib:.1f} GiB resident"
+        what = (
+            f"the kernel killed process {killed.group('pid')} ({killed.group('name')}) for memory,"
+            f" {gib:.1f} GiB resident"
+        )
         yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
     elif task:
         what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"

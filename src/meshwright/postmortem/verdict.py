@@ -43,7 +43,8 @@ MEANINGS: dict[str, str] = {
 }
 NEXT: dict[str, tuple[str, ...]] = {
     "absent": (
-        "look at what the blamed rank did on its host: its own log, `py-spy dump --pid` of it, a checkpoint, an evaluation"
+        "look at what the blamed rank did on its host: its own log, `py-spy dump --pid` of it, a"
+        " checkpoint, an evaluation"
         " that only it runs",
         "look for a branch on the rank, or a loader that gives it fewer batches (DDP: Join; else drop_last)",
     ),
@@ -77,7 +78,8 @@ NEXT: dict[str, tuple[str, ...]] = {
         "restart from the last checkpoint on another node",
     ),
     "device_memory": (
-        "lower the batch or the sequence of that rank, recompute activations, or shard more; `meshwright plan` prices it",
+        "lower the batch or the sequence of that rank, recompute activations, or shard more;"
+        " `meshwright plan` prices it",
         "end the process on out of memory: a rank that catches it and goes on leaves the others waiting",
     ),
     "host_memory": (
@@ -85,7 +87,8 @@ NEXT: dict[str, tuple[str, ...]] = {
         "give /dev/shm more room if it was shared memory",
     ),
     "network": (
-        "test the link between the two named ends: `ib_write_bw`, `ibdiagnet`, `meshwright bench p2p`; cable, port, switch",
+        "test the link between the two named ends: `ib_write_bw`, `ibdiagnet`, `meshwright bench"
+        " p2p`; cable, port, switch",
         "check NCCL_IB_GID_INDEX, NCCL_IB_HCA and the time-out (NCCL_IB_TIMEOUT)",
     ),
     "exception": ("mend what the exception says; the time-outs of the other ranks are its consequence",),
@@ -93,7 +96,8 @@ NEXT: dict[str, tuple[str, ...]] = {
         "ask who killed it: kernel log of that host (out of memory?), SLURM's or Kubernetes' events, a time limit",
     ),
     "none": (
-        "collect the logs of all ranks and, with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, their flight"
+        "collect the logs of all ranks and, with TORCH_FR_BUFFER_SIZE=2000 and"
+        " TORCH_NCCL_DUMP_ON_TIMEOUT=1, their flight"
         " records",
         "while it hangs: `py-spy dump --pid` of every rank",
     ),
@@ -101,12 +105,14 @@ NEXT: dict[str, tuple[str, ...]] = {
 MOST_EVIDENCE = 60
 
 
-class Evidence(msgspec.Struct, frozen=True):
-    """One line that shows what the verdict says."""
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line that shows what the verdict says; `time_s` counts from the first line, where every line has a clock."""
 
     file: str
     line: int
     text: str
+    rank: int | None = None
+    time_s: float | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +153,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return f"{who}: {self.kind} ({MEANINGS[self.kind]})"
 
     def __str__(self) -> str:
-        """Print it for a person: who, in which call, why; the lines in the order of time; what is missing; what next."""
+        """Print it for a person: who, in which call, why; the lines in order of time; what is missing; what next."""
         lines = [self.headline()]
         if self.because:
             lines.append(f"because: {self.because} [{self.rule}]")
@@ -184,7 +190,29 @@ def shortened(ranks: Sequence[int]) -> str:
 
 def in_time(lines: Sequence[Where]) -> tuple[Evidence, ...]:
     """Return lines as evidence in the order of time: by clock where all have one, else by file and line; each once."""
-    known = all(line.time_s is not None for line in lines)
+    times_s = _times_s(lines)
+    known = all(line.file in times_s for line in lines)
+    lines = [line if line.time_s is not None else _at(line, times_s) for line in lines] if known else lines
     ordered = sorted(lines, key=lambda w: (w.time_s or 0.0 if known else 0.0, w.order, w.line))
-    unique = dict.fromkeys((line.file, line.line, line.text) for line in ordered)
-    return tuple(Evidence(*key) for key in list(unique)[:MOST_EVIDENCE])
+    unique = {(line.file, line.line, line.text): line for line in reversed(ordered)}
+    kept = list(reversed(unique.values()))[:MOST_EVIDENCE]
+    start_s = kept[0].time_s or 0.0 if kept else 0.0
+    return tuple(
+        Evidence(w.file, w.line, w.text, w.rank, round((w.time_s or 0.0) - start_s, 3) if known else None) for w in kept
+    )
+
+
+def _times_s(lines: Sequence[Where]) -> dict[str, list[tuple[int, float]]]:
+    """Return the lines of each file that show a clock, with what it shows."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for line in sorted(lines, key=lambda w: w.line):
+        if line.time_s is not None:
+            found.setdefault(line.file, []).append((line.line, line.time_s))
+    return found
+
+
+def _at(line: Where, times_s: dict[str, list[tuple[int, float]]]) -> Where:
+    """Return a line with the time of the last line before it that shows one, else of the first after it."""
+    timed = times_s[line.file]
+    before = [time_s for number, time_s in timed if number <= line.line]
+    return msgspec.structs.replace(line, time_s=before[-1] if before else timed[0][1])

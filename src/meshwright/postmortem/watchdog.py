@@ -49,7 +49,8 @@ _STORE = re.compile(
 _UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]")
 _STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
 _WORLD = re.compile(
-    r"\bWORLD_SIZE[=:]\s*(\d+)|\bworld[_ ]size[\"']?\s*[=:]\s*(\d+)|total number of processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)",
+    r"\bWORLD_SIZE[=:]\s*(\d+)|\bworld[_ ]size[\"']?\s*[=:]\s*(\d+)|total number of"
+    r" processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)",
     re.I,
 )
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
@@ -57,7 +58,17 @@ _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Conn
 _PEER_LOST = re.compile(r"ncclRemoteError|remote process exited or there was a network error")
 _HINTS = (
     *("Watchdog", "watchdog", "work: ", "Heartbeat", "Timeout at collective", "collective #", "ranks:", "lagging"),
-    *(" started ", "monitoredBarrier", "monitored_barrier", "preamble", "Timed out", "gloo", "emote", "keys: ", "Socket Timeout"),
+    *(
+        " started ",
+        "monitoredBarrier",
+        "monitored_barrier",
+        "preamble",
+        "Timed out",
+        "gloo",
+        "emote",
+        "keys: ",
+        "Socket Timeout",
+    ),
     *("clients joined", "ncclUniqueId", "ased barrier", "orld_size", "ORLD_SIZE", "orld size", "of processes"),
 )
 
@@ -117,8 +128,9 @@ def _work(message: Message) -> Iterator[Fact]:
     if work:
         inside = dict(re.findall(r"(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,]+)", work.group("inside")))
         group_rank = _number(work.group("rank"))
+        rank = message.rank if message.rank is not None else _global(group_rank, group)
         yield Timeout(
-            rank=message.rank if message.rank is not None else _global(group_rank, group),
+            rank=rank,
             group_rank=group_rank,
             group=group,
             operation=spelled(inside.get("OpType", "")),
@@ -126,15 +138,16 @@ def _work(message: Message) -> Iterator[Fact]:
             numel_in=_number(inside.get("NumelIn")) or _elements(inside.get("TensorShape")),
             numel_out=_number(inside.get("NumelOut")),
             counted_in_group=message.rank is None,
-            where=message.where,
+            where=message.where.by(rank),
         )
     enqueued, started, completed = _ENQUEUED.search(text), _STARTED.search(text), _COMPLETED.search(text)
     if enqueued or completed:
         place = re.search(r"Rank (\d+)\]", text)
         group_rank = int(place.group(1)) if place else None
         failed = _FAILED_AT.search(text)
+        rank = message.rank if message.rank is not None else _global(group_rank, group)
         yield Progress(
-            rank=message.rank if message.rank is not None else _global(group_rank, group),
+            rank=rank,
             group_rank=group_rank,
             group=group,
             enqueued=_number(enqueued.group(1)) if enqueued else None,
@@ -142,7 +155,7 @@ def _work(message: Message) -> Iterator[Fact]:
             started_operation=spelled(started.group(2) or "") if started else "",
             completed=_number(completed.group(1)) if completed else None,
             failed_at=int(failed.group(1)) if failed else None,
-            where=message.where,
+            where=message.where.by(rank),
         )
     if signalled := _SIGNALLED.search(text):  # whoever waited longest: it exists, and is no culprit
         yield Spoke(rank=int(signalled.group(1)), where=message.where)

@@ -1,0 +1,134 @@
+"""Plain notices of who did not come: barriers, desync reports, the store, connections that broke."""
+
+from .facts import (
+    Absentees,
+    Arrived,
+    DesyncReport,
+    Fact,
+    PeerLost,
+    Progress,
+    Shortened,
+    SizesDiffer,
+    StoreWait,
+    Timeout,
+    of,
+)
+from .positions import Position
+from .world import ranks_seen, world_of
+
+
+def by_barrier(facts: list[Fact]) -> Position | None:
+    """Return whom a monitored barrier names; those who only wait for another are healthy."""
+    named = of(facts, Absentees)
+    if not named:
+        return None
+    arrived = of(facts, Arrived)
+    ranks = {rank for fact in named for rank in fact.ranks} - {fact.rank for fact in arrived}
+    told = ", ".join(map(str, sorted(ranks)))
+    return Position(
+        kind="absent",
+        blamed=tuple(sorted(ranks)),
+        waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
+        operation="monitored_barrier",
+        why=f"a monitored barrier names who did not come: {told}",
+        certain=bool(ranks),
+        evidence=(*(fact.where for fact in named), *(fact.where for fact in arrived)),
+    )
+
+
+def by_report(facts: list[Fact]) -> Position | None:
+    """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
+    for report in of(facts, DesyncReport):
+        blamed, seq, why = report.never, None, "never joined any collective"
+        if not blamed and report.not_joined:
+            seq, blamed = min(report.not_joined)
+            why = f"finished #{seq - 1} and did not join #{seq}"
+        waiting = {rank for _, _, ranks in report.started for rank in ranks} - set(blamed)
+        if not blamed and report.unfinished:
+            seq, blamed = min(report.unfinished)
+            waiting -= set(blamed)
+            why = f"joined #{seq} and did not finish it, the others are past it"
+        if not blamed or (not waiting and report.unfinished) or set(blamed) >= ranks_seen(facts):
+            continue
+        if waiting and len(blamed) > len(waiting):
+            continue
+        last = min(report.started, default=None)
+        told = f"; the others wait in {last[1]} #{last[0]}" if last else ""
+        ranks = ", ".join(map(str, blamed))
+        return Position(
+            kind="absent",
+            blamed=tuple(blamed),
+            waiting=tuple(sorted(waiting)),
+            group=next((fact.group for fact in of(facts, Progress) if fact.group), None),
+            seq=seq if seq is not None else report.at_seq,
+            why=f"torch's desync report: rank{'s' * (len(blamed) > 1)} {ranks} {why}{told}",
+            evidence=(report.where,),
+        )
+    return None
+
+
+def by_sizes(facts: list[Fact]) -> Position | None:
+    """Return that gloo received another size than it expected: by whom is not in the line."""
+    found = of(facts, SizesDiffer)
+    if not found:
+        return None
+    first = found[0]
+    return Position(
+        kind="sizes",
+        why=f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks"
+        f" disagree about a size",
+        certain=False,
+        evidence=tuple(fact.where for fact in found),
+        missing=("which rank brought the other size: flight records or the shapes that each rank printed",),
+    )
+
+
+def by_store(facts: list[Fact]) -> Position | None:
+    """Return who did not write the key, or send the data, that others waited for in vain."""
+    waits = of(facts, StoreWait)
+    gloo = [fact for fact in of(facts, Timeout) if fact.seq is None]
+    waiting = {rank for rank in (*(fact.rank for fact in waits), *(fact.rank for fact in gloo)) if rank is not None}
+    if not waits and not gloo:
+        return None
+    writers = {fact.of for fact in waits if fact.of is not None} - waiting
+    seen, world = ranks_seen(facts), world_of(facts)
+    silent = set(range(world or max(seen, default=-1) + 1)) - waiting
+    blamed: set[int] = set()
+    if len(writers) == 1 and len(waiting) >= 1:
+        blamed = writers
+    elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened):
+        blamed = silent
+    everyone = not silent and world is not None and len(waiting) == world
+    what = "for a key of the store" if waits else "for others' data"
+    return Position(
+        kind="stuck" if everyone else "absent",
+        blamed=tuple(sorted(blamed)),
+        waiting=tuple(sorted(waiting)),
+        operation=next((fact.operation for fact in gloo if fact.operation), ""),
+        why=f"rank{'s' * (len(waiting) > 1)} {', '.join(map(str, sorted(waiting))) or '?'} waited in vain {what}",
+        certain=bool(blamed) or everyone,
+        silent=True,
+        evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),
+        missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
+    )
+
+
+def by_lost_peers(facts: list[Fact]) -> Position | None:
+    """Return whose process ended, where all others but one say that a connection broke."""
+    lost = of(facts, PeerLost)
+    losers = {fact.rank for fact in lost if fact.rank is not None}
+    silent = set(range(world_of(facts) or max(ranks_seen(facts), default=-1) + 1)) - losers
+    if not lost:
+        return None
+    ended = any(fact.kind == "killed" for fact in lost)
+    certain = ended and len(silent) == 1 and len(losers) >= 2 and not of(facts, Shortened)
+    return Position(
+        kind="killed" if ended else "network",
+        blamed=tuple(silent) if certain else (),
+        why=f"{len(lost)} connections to a peer broke"
+        + ("; one rank alone does not say so" if certain else ", whose end or whose link is not in the files"),
+        certain=certain,
+        silent=True,
+        evidence=tuple(fact.where for fact in lost),
+        missing=() if certain else ("the log of the rank at the other end, and the launcher's summary",),
+    )
