@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from .facts import Exit, Fact, Failure, Identity, Timeout, Where, of
+from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
 from .positions import Position
-from .verdict import Kind
+from .verdict import Kind, shortened
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -55,12 +55,14 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
     alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
     ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
     everyone = len(ranks) > 1
+    told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
+    joins = [i.where for i in identities if (i.rank,) == ranks and _leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
     return Cause(
         kind=kind,
-        what=f"{first.what}{f', on ranks {ranks}' if everyone else ''}",
+        what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
         ranks=() if kind == "network" else ranks,
-        lines=tuple(dict.fromkeys(fault.where for fault in (*alike, *_same_rank(found, first)))),
+        lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         is_general=_is_general(first, everyone=everyone),
         is_weak=kind in {"network", "data"},
         device=first.device,
@@ -82,11 +84,21 @@ def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact
         ranks = {i.rank for i in fitting if i.pid == failure.pid}
     if not ranks and failure.bus_id:
         ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
-    if not ranks and failure.ranks and not of(facts, Exit):
+    if failure.ranks and of(facts, Torchrun):
+        failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
+    if not ranks and failure.ranks:
         ranks = set(failure.ranks)
     if len(ranks) == 1:
-        return replace(failure, rank=ranks.pop())
+        rank = ranks.pop()
+        return replace(failure, rank=rank, where=failure.where.by(rank))
     return failure
+
+
+def _leads_to(failure: Failure, identity: Identity) -> bool:
+    """Whether a line says that the process or the GPU of a failure is that of a rank."""
+    if failure.pid is not None and failure.pid == identity.pid:
+        return True
+    return bool(failure.bus_id) and _same_bus(identity.bus_id, failure.bus_id)
 
 
 def _same_host(one: str, other: str) -> bool:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun
 from .lines import Message
 from .names import collective_in
 
@@ -73,6 +73,8 @@ def read(messages: list[Message]) -> Iterator[Fact]:
     yield from _exits(messages)
     for message in messages:
         text = message.text
+        if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
+            yield Torchrun(where=message.where)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
         if "%|" in text:

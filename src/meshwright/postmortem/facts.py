@@ -225,6 +225,12 @@ class Spoke(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
+
+    where: Where
+
+
 class Shortened(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of several ranks were folded into one (Ray's "repeated 7x across cluster"): silence means nothing."""
 
@@ -280,6 +286,7 @@ Fact = (
     | CommunicatorCall
     | WorldSize
     | Spoke
+    | Torchrun
     | Shortened
     | Stack
     | KernelTimes

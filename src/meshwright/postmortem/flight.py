@@ -15,6 +15,7 @@ from .calls import Call, Group, RankGroup, with_counted
 from .facts import GroupName, Where
 from .names import spelled
 from .pickles import is_pickle, load_plain
+from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _RANK = re.compile(r"rank[_-]?(\d+)\.(?:json|pkl|pickle)$|rank[_-](?:.*[_-])?(\d+)$|flight[_-](\d+)\.json$")
@@ -33,7 +34,8 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 def rank_of(path: Path) -> int | None:
     """Return the rank in a record's file name: `nccl_trace_rank_3`, `..._rank_host-01_3`, `rank_3.json`."""
     match = _RANK.search(path.name) or _RANK_AT_END.search(path.name)
-    return int(next(group for group in match.groups() if group)) if match else None
+    rank = int(next(group for group in match.groups() if group)) if match else None
+    return rank if rank is not None and rank < MOST_RANKS else None
 
 
 def is_record(data: bytes) -> bool:
@@ -82,7 +84,7 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
                 purposes[name] = purposes.get(name) or purpose
                 members[name] |= ranks
             newest = max(newest, dump.rank)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise InputError(f"{dump.where.file}: a flight record of an unknown form ({error!r})") from None
     groups = []
     for name, own in parts.items():
@@ -101,9 +103,9 @@ def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, set[int]]]:
     entries: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     purposes, ids = {}, {}
     for entry in dump.data.get("entries") or []:
-        name, purpose = (*map(str, entry["process_group"]), "")[:2]
+        name, purpose = (*map(_text, entry["process_group"]), "")[:2]
         entries[name].append(entry)
-        purposes[name], ids[name] = purpose, str(entry.get("pg_id", name))
+        purposes[name], ids[name] = purpose, _text(entry.get("pg_id", name))
     tells_starts = any(
         entry.get("state") == "started" or entry.get("time_discovered_started_ns")
         for found in entries.values()
@@ -114,7 +116,7 @@ def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, set[int]]]:
     names = dict.fromkeys([*entries, *(key for key in status if key not in known and key not in entries)])
     for name in names:
         told = config.get(name) or {}
-        ranks = set(map(int, re.findall(r"\d+", str(told.get("ranks", "")))))
+        ranks = _ranks(told.get("ranks", ""))
         count = status.get(ids.get(name, name)) or {}
         completed = _count(count.get("last_completed_collective"))
         calls = [
@@ -135,7 +137,7 @@ def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, set[int]]]:
             completed=completed,
             where=where,
         )
-        purpose = purposes.get(name, "") or str(told.get("desc", ""))
+        purpose = purposes.get(name, "") or _text(told.get("desc", ""))
         found.append((name, part, purpose, ranks))
     return found
 
@@ -144,7 +146,7 @@ def _with_coalesced(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries, those of a coalesced call with the state of the call: only that one is followed."""
     states: dict[tuple[bool, int], Mapping[str, Any]] = {}
     for entry in entries:
-        if "coalesced" in str(entry.get("profiling_name", "")).lower():
+        if _is_coalesced(entry):
             states[_place(entry)] = entry
     found = []
     for entry in entries:
@@ -153,12 +155,12 @@ def _with_coalesced(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
             found.append(dict(entry))
             continue
         found.append({**entry, "state": whole.get("state"), "retired": whole.get("retired")})
-    kept = {_place(entry) for entry in found if "coalesced" not in str(entry.get("profiling_name", "")).lower()}
-    return [
-        entry
-        for entry in found
-        if "coalesced" not in str(entry.get("profiling_name", "")).lower() or _place(entry) not in kept
-    ]
+    kept = {_place(entry) for entry in found if not _is_coalesced(entry)}
+    return [entry for entry in found if not _is_coalesced(entry) or _place(entry) not in kept]
+
+
+def _is_coalesced(entry: Mapping[str, Any]) -> bool:
+    return "coalesced" in _text(entry.get("profiling_name", "")).lower()
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int]:
@@ -167,7 +169,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[bool, int]:
 
 
 def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int | None, *, tells_starts: bool) -> Call:
-    name = str(entry.get("profiling_name", ""))
+    name = _text(entry.get("profiling_name", ""))
     is_p2p, seq = _place(entry)
     state = entry.get("state")
     ended = state == "completed" or bool(entry.get("retired")) or bool(entry.get("time_discovered_completed_ns"))
@@ -181,7 +183,8 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
     if peers:
         other = int(peers.group("b"))  # `send 0->1` on rank 0, `recv 1<-0` on rank 1: the own rank comes first
         peer = ranks[other] if other < len(ranks) else other
-    shown = f"{name} #{seq} of group {entry['process_group'][0]}: {_sizes_text(entry)}, {state}"
+    group = _text(entry["process_group"][0])
+    shown = f"{name} #{seq} of group {group}: {_sizes_text(entry)}, {_text(state)}"
     return Call(
         rank=dump.rank,
         seq=seq,
@@ -189,7 +192,7 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
         where=msgspec.structs.replace(dump.where, text=shown),
         numel_in=_elements(entry.get("input_sizes")),
         numel_out=_elements(entry.get("output_sizes")),
-        types=tuple(map(str, entry.get("input_dtypes") or ())),
+        types=tuple(map(_text, entry.get("input_dtypes") or ())),
         ended=ended,
         started=started,
         peer=peer,
@@ -201,9 +204,9 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
 def _users(frames: list[Mapping[str, Any]]) -> str:
     """Return the innermost line of the user's own code."""
     for frame in frames:
-        file = str(frame.get("filename", ""))
+        file = _text(frame.get("filename", ""))
         if file and not _LIBRARY.search(file):
-            return f"{file.rsplit('/', 1)[-1]}:{frame.get('line')} ({frame.get('name')})"
+            return f"{file.rsplit('/', 1)[-1]}:{_text(frame.get('line'))} ({_text(frame.get('name'))})"
     return ""
 
 
@@ -220,7 +223,23 @@ def _elements(sizes: Any) -> int | None:
 
 
 def _sizes_text(entry: Mapping[str, Any]) -> str:
-    return f"{entry.get('input_sizes')} to {entry.get('output_sizes')}"
+    return f"{_elements(entry.get('input_sizes'))} to {_elements(entry.get('output_sizes'))} elements"
+
+
+def _text(value: Any) -> str:
+    """Return a plain value as text; TypeError for a container, which may hold itself many times over."""
+    if isinstance(value, str):
+        return value[:500]
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} where a text was expected")
+
+
+def _ranks(value: Any) -> set[int]:
+    """Return the ranks of a group, which torch writes as a text, `[0, 1]`."""
+    if isinstance(value, list | tuple):
+        return {int(rank) for rank in value[:MOST_RANKS]}
+    return {rank for number in re.findall(r"\d{1,9}", value) if (rank := int(number)) < MOST_RANKS}
 
 
 def _count(value: Any) -> int | None:

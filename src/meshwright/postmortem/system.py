@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from .facts import Fact, Failure
 from .lines import Message
+from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
@@ -201,6 +202,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.strip("[]").split(","):
         first, _, last = part.partition("-")
-        if first.isdecimal():
-            found += range(int(first), int(last or first) + 1)
+        if first.isdecimal() and (last or first).isdecimal():
+            found += range(int(first), min(int(last or first) + 1, int(first) + MOST_RANKS))
     return tuple(found)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import Fact, GroupName, Progress, Timeout, of
-from .world import ranks_seen, world_of
+from .world import MOST_RANKS, ranks_seen, world_of
 
 UNKNOWN = GroupName("")
 
@@ -66,7 +66,7 @@ def _merged(name: GroupName, parts: dict[GroupName, dict[int, RankGroup]]) -> Gr
 
 
 def _place(places: dict[int, int], fact: Timeout | Progress) -> None:
-    if fact.group_rank is not None and fact.rank is not None:
+    if fact.group_rank is not None and fact.group_rank < MOST_RANKS and fact.rank is not None:
         places[fact.group_rank] = fact.rank
 
 
@@ -129,6 +129,7 @@ def size_of(ranks: dict[int, RankGroup]) -> int | None:
     for part in ranks.values():
         for call in part.calls.values():
             small, large = sorted((call.numel_in or 0, call.numel_out or 0))
-            if call.operation in {"all_gather", "reduce_scatter", "coalesced"} and small and large % small == 0:
+            gathers = call.operation in {"all_gather", "reduce_scatter", "coalesced"}
+            if gathers and small and large % small == 0 and large // small < MOST_RANKS:
                 ratios.add(large // small)
     return ratios.pop() if len(ratios) == 1 else None
