@@ -20,7 +20,7 @@ from ..units import parse_time
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH...",
-    help="Say why a job hung, from its logs, flight records, stacks, kernel log: files or folders.",
+    help="Say why a job hung: logs, flight records, stacks, dmesg.",
 )
 @click.option("--html", "page", type=click.Path(path_type=Path), help="With --logs: write the verdict as a page.")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
@@ -38,13 +38,10 @@ def command(
 ) -> int:
     """Say what makes distributed training slow or hang here, why it does, and how to mend it.
 
-    Alone it examines this machine. Started on every node of a job, as the job itself is (torchrun's or SLURM's
-    variables), the nodes meet at MASTER_ADDR:MASTER_PORT and are examined together. With --run it reads what the ranks
-    of a hanging run have written down and names the one that is stuck. Exits with 1 if something is wrong.
-
-    With --logs it reads what a hung job left: output of any launcher, c10d's watchdog and desync reports, NCCL_DEBUG,
-    torch's flight records, stacks of py-spy, the kernel's log, and says whose fault it was, or that it cannot be told.
-    Exits with 1 for a verdict, 0 where nothing shows a fault, 2 where nothing could be read.
+    Alone it examines this machine; started on every node of a job (with torchrun's or SLURM's variables) the nodes meet
+    at MASTER_ADDR:MASTER_PORT and are examined together. With --run it names the rank of a hanging run that is stuck;
+    with --logs it reads what any job that hung has left and says whose fault it was, or that it cannot be told. Exits
+    with 1 if something is wrong.
     """
     if logs:
         return _post_mortem([*logs, *more], page, as_json)

@@ -28,7 +28,7 @@ from .facts import (
     of,
 )
 from .lines import FileHint, Message, hint_of, messages
-from .positions import Position, judged
+from .positions import Position, in_records, judged
 from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
@@ -97,7 +97,7 @@ def case_of(read: Read) -> Case:
     excused = frozenset(rank for rank in read.refused.values() if rank is not None)
     recorded = judged(groups, excused) if groups else None
     spoken = spoken_position(facts)
-    position = _better(recorded, spoken)
+    position = in_records(_better(recorded, spoken), groups)
     return Case(
         facts=facts,
         groups=groups,

@@ -360,5 +360,32 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
     )
 
 
+def in_records(position: Position | None, groups: Sequence[Group]) -> Position | None:
+    """Return a position that logs tell with its call, where the records have one that all but the blamed came to.
+
+    A time-out closes the call in gloo's record; that the blamed never came to it is written still.
+    """
+    if position is None or position.seq is not None or position.kind != "absent" or not position.blamed:
+        return position
+    for group in sorted(groups, key=lambda group: -len(group.ranks)):
+        lasts = {rank: max(part.calls) for rank, part in group.ranks.items() if part.calls}
+        waiting = {lasts.get(rank) for rank in position.waiting}
+        if len(waiting) != 1 or (seq := next(iter(waiting))) is None:
+            continue
+        calls = group.of(seq)
+        if all(lasts.get(rank, seq) < seq for rank in position.blamed) and set(calls) >= set(position.waiting):
+            call = calls[position.waiting[0]]
+            frame = f" ({call.frame})" if call.frame else ""
+            return msgspec.structs.replace(
+                position,
+                group=group.name,
+                operation=call.operation,
+                seq=seq,
+                why=f"{position.why}, in {call}{frame}",
+                evidence=(*position.evidence, *(calls[rank].where for rank in position.waiting)),
+            )
+    return position
+
+
 def _last_word(where: Where | None, calls: Mapping[int, Call]) -> Where | None:
     return calls[max(calls)].where if calls else where

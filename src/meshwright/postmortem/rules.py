@@ -51,7 +51,7 @@ def _verdict(
     values: dict[str, object] = {
         "rank": ranks[0] if len(ranks) == 1 else None,
         "unknown": False,
-        "missing": told.missing if not ranks else (),
+        "missing": told.missing,
     }
     values |= more | {"ranks": ranks if len(ranks) > 1 else ()}
     return Verdict(

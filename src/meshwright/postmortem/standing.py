@@ -49,12 +49,13 @@ def stand_of(stack: Stack) -> Stand | None:
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
     own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
-    text = f"rank {stack.rank} stands in {call} at {own.file}:{own.line}"
+    line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
+    text = f"rank {stack.rank} stands in {call} at {line}"
     return Stand(
         rank=stack.rank,
         kind=kind,
         call=call,
-        line=f"{own.file}:{own.line}",
+        line=line,
         where=msgspec.structs.replace(stack.where, text=text, rank=stack.rank),
     )
 

@@ -167,7 +167,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         lines += [f"  {place(e)}: {e.text}" for e in self.evidence[:12]]
         if len(self.evidence) > 12:
             lines.append(f"  ... {len(self.evidence) - 12} more lines; --json has them")
-        lines += [f"cannot be told without: {what}" for what in self.missing]
+        lines += [f"missing: {what}" for what in self.missing]
         lines += [f"try: {what}" for what in self.next]
         return "\n".join(lines)
 
