@@ -14,6 +14,7 @@ from .verdict import Kind, shortened
 ORDER: tuple[Kind, ...] = (
     *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
 )
+SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
 _NAME = re.compile(r"\((?P<name>[^)]*)\)")
 _LACKS = {
@@ -45,16 +46,21 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
     """Return the first fault, None where nothing failed but what follows from the wait itself."""
     identities = of(facts, Identity)
     waiting = set(position.waiting) if position else set()
-    waited = [fact.where for fact in of(facts, Timeout)]
+    timeouts = of(facts, Timeout)
+    waited = [fact.where for fact in timeouts]
     found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
     found += _of_exits(of(facts, Exit), found)
-    found = [fault for fault in found if not fault.follows and _is_job(fault) and _can_be_first(fault, waiting, waited)]
+    found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
+    found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
     if not found:
         return None
     first = _first(found)
     alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
     ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
     everyone = len(ranks) > 1
+    if first.kind == "host_memory" and not ranks and first.pid is None:
+        killed = {rank for fault in found if fault.kind == "killed" for rank in _ranks(fault)}
+        ranks = tuple(killed) if len(killed) == 1 else ()  # SLURM says in one line what, in another whom
     told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
     joins = [i.where for i in identities if (i.rank,) == ranks and _leads_to(first, i)]
     kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
@@ -134,6 +140,12 @@ def _is_job(fault: Failure) -> bool:
         return True
     name = _NAME.search(fault.what)
     return name is None or bool(_OURS.search(name.group("name")))
+
+
+def _too_old(fault: Failure, timeouts: Sequence[Timeout]) -> bool:
+    """Whether a fault was long over when the call that timed out began: until then every rank came to its calls."""
+    begun_s = [t.where.time_s - t.waited_s for t in timeouts if t.where.time_s is not None and t.waited_s is not None]
+    return fault.where.time_s is not None and bool(begun_s) and fault.where.time_s < min(begun_s) - SLACK_S
 
 
 def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) -> bool:

@@ -1,12 +1,17 @@
 """How ranks end: exceptions, out of memory, torchrun's summary; progress bars of those that still prepare data."""
 
+import bisect
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun
 from .lines import Message
 from .names import collective_in
 
+MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\."
     r"|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
@@ -18,10 +23,12 @@ _WANTED = re.compile(
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
-    r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|CUDA error: unknown error|"
-    r"unspecified launch failure|no CUDA-capable device|hardware error)",
+    r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
+    r"no CUDA-capable device|hardware error)",
     re.IGNORECASE,
 )
+_CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
+_WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
 _ERROR = re.compile(
     r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure"
     r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
@@ -36,7 +43,8 @@ _NOT_THE_CAUSE = {
 _FOLLOWS = re.compile(
     r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
     r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
-    r"|gloo/transport|aborted|terminated with exception|connectFullMesh|process group has been|shutting down|SIGTERM",
+    r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
+    r"|process group has been|shutting down|SIGTERM",
 )
 _WORKER_KILLED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
@@ -71,7 +79,11 @@ _OURS = re.compile(
 def read(messages: list[Message]) -> Iterator[Fact]:
     """Yield how ranks ended, as the messages of one file say."""
     yield from _exits(messages)
-    for message in messages:
+    went_on: dict[int | None, list[int]] = defaultdict(list)
+    for index, message in enumerate(messages):
+        if _WENT_ON.search(message.text):
+            went_on[message.rank].append(index)
+    for index, message in enumerate(messages):
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
             yield Torchrun(where=message.where)
@@ -82,10 +94,13 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         if "(" in text:
             yield from _code(message)
         if "rror" in text or "emory" in text or "xception" in text or "Interrupt" in text or "rank" in text:
-            yield from _failure(message)
+            later = bisect.bisect_right(went_on[message.rank], index)
+            handled = len(went_on[message.rank]) - later >= (1 if message.rank is not None else MANY_STEPS)
+            for fact in _failure(message):
+                yield replace(fact, follows=True) if fact.kind == "exception" and handled else fact
 
 
-def _failure(message: Message) -> Iterator[Fact]:
+def _failure(message: Message) -> Iterator[Failure]:
     text, where, rank = message.text, message.where, message.rank
     memory, worker, fault, ours = (
         pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
@@ -118,11 +133,13 @@ def _failure(message: Message) -> Iterator[Fact]:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
         what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
         yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
+    elif cuda := _CUDA_ERROR.search(text):
+        yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where)
     else:
         yield from _exception(message)
 
 
-def _exception(message: Message) -> Iterator[Fact]:
+def _exception(message: Message) -> Iterator[Failure]:
     match = _ERROR.match(message.text)
     if not match:
         return

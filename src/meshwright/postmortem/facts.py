@@ -63,6 +63,7 @@ class Timeout(msgspec.Struct, frozen=True, kw_only=True):
     seq: int | None = None
     numel_in: int | None = None
     numel_out: int | None = None
+    waited_s: float | None = None
     counted_in_group: bool = False  # `rank` is the only number of the line, which counts inside a group
 
 

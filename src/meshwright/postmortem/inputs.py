@@ -19,6 +19,7 @@ from .facts import (
     Exit,
     Fact,
     Failure,
+    Identity,
     SizesDiffer,
     Spoke,
     Stack,
@@ -89,7 +90,7 @@ def read_all(paths: Sequence[Path]) -> Read:
 
 def case_of(read: Read) -> Case:
     """Return the case of the last attempt that shows a fault."""
-    facts = _of_last_attempt(read.facts)
+    facts = _with_ranks(_of_last_attempt(read.facts))
     groups: list[Group] = []
     dumps = _newest(read.dumps)
     groups += flight.groups_of(dumps)
@@ -213,6 +214,17 @@ def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
         if fact.where.attempt == last
         or isinstance(fact, Stack)
         or (fact.where.attempt is None and (fact.where.file not in restarted or last == 0))
+    ]
+
+
+def _with_ranks(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, stacks that name a process only with the rank that NCCL or torchrun says it is."""
+    ranks = {identity.pid: identity.rank for identity in of(facts, Identity) if identity.pid is not None}
+    return [
+        msgspec.structs.replace(fact, rank=ranks[fact.pid])
+        if isinstance(fact, Stack) and fact.rank is None and fact.pid in ranks
+        else fact
+        for fact in facts
     ]
 
 

@@ -339,7 +339,8 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
     for rank in sorted(roots):
         part = parts.get(rank)
         last = max(part.calls, default=part.enqueued) if part else None
-        told.append(f"rank {rank} left no record" if rank in silent else f"rank {rank} came to #{last}")
+        came = f"came to #{last}" if last is not None else "made no call of this group"
+        told.append(f"rank {rank} {'left no record' if rank in silent else came}")
     many = len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
     return Position(
         kind="absent",

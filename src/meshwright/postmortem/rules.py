@@ -144,7 +144,7 @@ def _stands_elsewhere(case: Case) -> Verdict | None:
         return None
     for stack in of(case.facts, Stack):
         stand = stand_of(stack)
-        if stand and stand.rank in position.blamed and stand.kind in {"data", "host"}:
+        if stand.rank in position.blamed and stand.kind in {"data", "host"}:
             because = f"{stand.where.text}; {position.why}"
             kind: Kind = "data" if stand.kind == "data" else "host"
             return _verdict(kind, because, position=position, lines=(stand.where,), ranks=position.blamed)

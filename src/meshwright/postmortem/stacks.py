@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from .facts import Fact, Frame, Stack, Where
 from .lines import FileHint, Message
 
+MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
 _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
 _SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
@@ -30,8 +31,7 @@ class _Thread:
 def read(messages: list[Message], hint: FileHint, file_name: str) -> Iterator[Fact]:
     """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process."""
     rank, pid = hint.rank, None
-    if rank is None and (named := _FILE_RANK.search(file_name.rsplit(".", 1)[0])):
-        rank = int(named.group("rank"))
+    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
     threads: list[_Thread] = []
     open_thread: _Thread | None = None
     for message in messages:
@@ -40,7 +40,11 @@ def read(messages: list[Message], hint: FileHint, file_name: str) -> Iterator[Fa
             yield from _stack(threads, rank, pid)
             threads, open_thread, pid = [], None, int(process.group("pid"))
             told = _LOCAL_RANK.search(process.group("command"))
-            rank = hint.rank if told is None or hint.rank is not None else int(told.group("rank"))
+            rank = hint.rank
+            if rank is None and told:
+                rank = int(told.group("rank"))
+            elif rank is None and named and int(named.group("rank")) != pid:
+                rank = int(named.group("rank"))
         elif thread := _SPY_THREAD.match(text):
             open_thread = _Thread(message.where, thread.group("name") or "")
             threads.append(open_thread)
@@ -57,6 +61,8 @@ def read(messages: list[Message], hint: FileHint, file_name: str) -> Iterator[Fa
                 open_thread.frames.append(
                     Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
                 )
+        if rank is None and named and pid is None and open_thread is not None:
+            rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
         if rank is None and message.rank is not None and open_thread is not None:
             rank = message.rank
     yield from _stack(threads, rank, pid)

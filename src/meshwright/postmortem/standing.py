@@ -33,26 +33,27 @@ _HOST = re.compile(
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one rank stands: `kind` is collective, device (waits for it), data, host or program."""
+    """Where one process stands: `kind` is collective, device (waits for it), data, host or program."""
 
-    rank: int
+    rank: int | None
+    name: str  # rank 2, or the process where its rank is not known
     kind: str
     call: str  # the collective, or the innermost function that tells
     line: str  # the user's own line
     where: Where
 
 
-def stand_of(stack: Stack) -> Stand | None:
-    """Return where the rank of a stack stands; None for a stack whose rank is not known."""
-    if stack.rank is None:
-        return None
+def stand_of(stack: Stack) -> Stand:
+    """Return where the process of a stack stands."""
     frames = stack.frames[:DEEP]
     kind, call = _kind(frames)
     own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
     line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
-    text = f"rank {stack.rank} stands in {call} at {line}"
+    name = f"rank {stack.rank}" if stack.rank is not None else f"process {stack.pid or stack.where.file}"
+    text = f"{name} stands in {call} at {line}"
     return Stand(
         rank=stack.rank,
+        name=name,
         kind=kind,
         call=call,
         line=line,
@@ -93,50 +94,68 @@ def _is_library(file: str) -> bool:
 
 def by_stacks(stacks: Sequence[Stack]) -> Position | None:
     """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told."""
-    stands = {stand.rank: stand for stack in stacks if (stand := stand_of(stack))}
+    stands = list({stand.name: stand for stack in stacks if (stand := stand_of(stack))}.values())
     if len(stands) < 2:
         return None
-    waits = {rank for rank, stand in stands.items() if stand.kind in {"collective", "device"}}
-    others = set(stands) - waits
-    evidence = tuple(stand.where for _, stand in sorted(stands.items()))
-    collectives = {rank: stand.call for rank, stand in stands.items() if stand.kind == "collective"}
-    operation = max(collectives.values(), key=list(collectives.values()).count, default="")
+    stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
+    waits = [stand for stand in stands if stand.kind in {"collective", "device"}]
+    others = [stand for stand in stands if stand not in waits]
+    calls = [stand.call for stand in waits if stand.kind == "collective"]
+    operation = max(calls, key=calls.count, default="")
     if others and waits:
-        kinds = {stands[rank].kind for rank in others}
-        few = len(others) < len(waits) or len(others) == 1
-        told = "; ".join(f"rank {rank} stands in {stands[rank].call} ({stands[rank].line})" for rank in sorted(others))
-        return Position(
-            kind="data" if kinds == {"data"} else "host",
-            blamed=tuple(sorted(others)) if few else (),
-            waiting=tuple(sorted(waits)),
-            operation=operation,
-            why=f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}",
-            certain=few,
-            evidence=evidence,
-        )
-    if len(set(collectives.values())) > 1:
-        blamed, certain = minority(collectives)
-        told = "; ".join(f"rank {rank} stands in {collectives[rank]} ({stands[rank].line})" for rank in collectives)
-        return Position(
-            kind="desync",
-            blamed=blamed,
-            waiting=tuple(sorted(waits - set(blamed))),
-            operation=operation,
-            why=told,
-            certain=certain,
-            evidence=evidence,
-        )
+        return _apart(others, waits, stands, operation)
+    if len(set(calls)) > 1:
+        return _split(stands, operation)
     if waits:
-        return Position(
-            kind="stuck",
-            waiting=tuple(sorted(waits)),
-            operation=operation,
-            why=f"every rank whose stack is here waits{f' in {operation}' if operation else ' for its device'}",
-            evidence=evidence,
-        )
-    if {stand.kind for stand in stands.values()} == {"data"}:
-        return Position(kind="data", why="every rank waits for its data", evidence=evidence)
+        where = f" in {operation}" if operation else " for its device"
+        return _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
+    if {stand.kind for stand in stands} == {"data"}:
+        return _position("data", (), (), stands, "", "every process waits for its data")
     return None
+
+
+def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> Position:
+    """Return that some stand elsewhere while the others wait."""
+    told = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in others)
+    why = f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}"
+    kind = "data" if all(stand.kind == "data" for stand in others) else "host"
+    few = len(others) < len(waits) or len(others) == 1
+    return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
+
+
+def _split(stands: Sequence[Stand], operation: str) -> Position:
+    """Return that the collectives differ."""
+    found, certain = minority({index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"})
+    blamed = [stands[index] for index in found]
+    waits = [stand for stand in stands if stand not in blamed]
+    why = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in stands)
+    return _position("desync", blamed, waits, stands, operation, why, certain=certain)
+
+
+def _position(
+    kind: str,
+    blamed: Sequence[Stand],
+    waits: Sequence[Stand],
+    stands: Sequence[Stand],
+    operation: str,
+    why: str,
+    *,
+    certain: bool = True,
+) -> Position:
+    unnamed = any(stand.rank is None for stand in blamed)
+    missing = (
+        ("which rank each process is: name the files of the stacks after the ranks, rank3.txt",) if unnamed else ()
+    )
+    return Position(
+        kind=kind,
+        blamed=() if unnamed else tuple(stand.rank for stand in blamed if stand.rank is not None),
+        waiting=tuple(stand.rank for stand in waits if stand.rank is not None),
+        operation=operation,
+        why=why,
+        certain=certain and not unnamed,
+        evidence=tuple(stand.where for stand in stands),
+        missing=(lacks,) if unnamed else (),
+    )
 
 
 def by_kernels(times: Sequence[KernelTimes]) -> Position | None:

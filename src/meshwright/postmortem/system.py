@@ -29,6 +29,10 @@ _LINK_DOWN = re.compile(
     r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
     re.IGNORECASE,
 )
+_LINK_UP = re.compile(
+    r"\b(?P<device>(?:mlx[45]_|bnxt_|ib|irdma|eth|en)\w*\d\w*)\b.*?(?:Link ACTIVE|[Ll]ink (?:is )?[Uu]p|becomes ready)"
+)
+_NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
 _SRUN_TASKS = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<what>.*)")
 _SLURM_OOM = re.compile(
@@ -67,44 +71,37 @@ XIDS = {
 }  # NVIDIA's "Xid Errors" documentation
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
-_HINTS = (
-    *(
-        "Killed",
-        "oom",
-        "OOM",
-        "NVRM",
-        "amdgpu",
-        "by GPU node",
-        "blocked for",
-        "responding",
-        "Lustre",
-        "own",
-        "nplugged",
-    ),
-    *(
-        "segfault",
-        "srun",
-        "slurmstepd",
-        "CANCELLED",
-        "Node failure",
-        "Evicted",
-        "vict",
-        "reempt",
-        "otReady",
-        "not ready",
-    ),
-    *("shutdown", "Shutdown", "low on", "Segmentation", "Bus error", "ceph"),
+_TELLS = re.compile(  # a quick look, since most lines are none of these
+    r"Killed|oom|OOM|NVRM|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"|unplugged|becomes ready|segfault"
+    r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
+    r"|Bus error|ceph"
 )
 
 
-def read(messages: list[Message]) -> Iterator[Fact]:
-    """Yield what kernel, SLURM and Kubernetes say in the messages of one file."""
+def read(messages: list[Message]) -> list[Fact]:
+    """Return what kernel, SLURM and Kubernetes say in the messages of one file."""
+    found: list[Fact] = []
+    named = ""  # the GPU of a notice that the driver spreads over three lines
     for message in messages:
         text = message.text
-        if any(hint in text for hint in _HINTS):
-            yield from _kernel(message, text, _syslog_host(text) or message.host)
-            yield from _slurm(message, text)
-            yield from _kubernetes(message, text)
+        if not _TELLS.search(text):
+            continue
+        if up := _LINK_UP.search(text):
+            found = [fact for fact in found if not _is_down(fact, up.group("device"))]
+        if gpu := _NAMED_GPU.search(text):
+            named = gpu.group("bus")
+        elif named and "fallen off the bus" in text and not _XID.search(text):
+            text, named = f"NVRM: GPU {named} has fallen off the bus", ""
+        found += _kernel(message, text, _syslog_host(message.text) or message.host)
+        found += _slurm(message, text)
+        found += _kubernetes(message, text)
+    return found
+
+
+def _is_down(fact: Fact, device: str) -> bool:
+    """Whether a fact is that a link went down which is up again."""
+    return isinstance(fact, Failure) and fact.kind == "network" and device in fact.what
 
 
 def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:

@@ -23,6 +23,7 @@ from .names import spelled
 
 _WORK = re.compile(
     r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)"
+    r"(?: ran for (?P<ms>\d+))?"
 )
 _GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>[\w.-]+)?(?: ?PG GUID (?P<guid>[\w.:-]+))? ?(?:\((?P<purpose>[^)]*)\))? ?Rank (?P<rank>\d+)\]"
@@ -43,6 +44,7 @@ _OUR_BARRIER = re.compile(r"timed out in monitoredBarrier after [\d.]+ s: (rank 
 _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _GLOO_WAITED = re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation to complete")
+_CONNECTS = re.compile(r"client socket has (?:timed out|failed).*?to connect|Timed out.*?connecting to.*?store")
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
 )
@@ -56,20 +58,12 @@ _WORLD = re.compile(
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
 _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
 _PEER_LOST = re.compile(r"ncclRemoteError|remote process exited or there was a network error")
-_HINTS = (
-    *("Watchdog", "watchdog", "work: ", "Heartbeat", "Timeout at collective", "collective #", "ranks:", "lagging"),
-    *(
-        " started ",
-        "monitoredBarrier",
-        "monitored_barrier",
-        "preamble",
-        "Timed out",
-        "gloo",
-        "emote",
-        "keys: ",
-        "Socket Timeout",
-    ),
-    *("clients joined", "ncclUniqueId", "ased barrier", "orld_size", "ORLD_SIZE", "orld size", "of processes"),
+_TELLS = re.compile(  # a quick look, since most lines are none of these
+    r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
+    r"|lagging| started |dump signal"
+    r"|monitoredBarrier|preamble|Timed out|gloo|emote|keys: |keys?:|Socket Timeout|clients"
+    r" joined|ncclUniqueId|ased barrier"
+    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
 )
 
 
@@ -79,7 +73,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
     snapshot: int | None = None
     for message in messages:
         text = message.text
-        if not any(hint in text for hint in _HINTS):
+        if not _TELLS.search(text):
             continue
         begun = _DESYNC_AT.search(text)
         if begun or (report is None and _NEVER.search(text)):
@@ -137,6 +131,7 @@ def _work(message: Message) -> Iterator[Fact]:
             seq=_number(inside.get("SeqNum")),
             numel_in=_number(inside.get("NumelIn")) or _elements(inside.get("TensorShape")),
             numel_out=_number(inside.get("NumelOut")),
+            waited_s=int(work.group("ms")) / 1000 if work.group("ms") else None,
             counted_in_group=message.rank is None,
             where=message.where.by(rank),
         )
@@ -194,9 +189,9 @@ def _waits(message: Message) -> Iterator[Fact]:
     elif stored:
         yield StoreWait(rank=int(stored.group(1)), where=where)
         yield WorldSize(ranks=int(stored.group(2)), where=where)
-    elif store:
+    elif store or _CONNECTS.search(text):
         yield StoreWait(rank=message.rank, where=where)
-        if store.group(3):
+        if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
     world = _WORLD.search(text)
     if world and not stored:

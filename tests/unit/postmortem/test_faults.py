@@ -63,6 +63,19 @@ CASES = {
         [f"[rank{rank}]: FileNotFoundError: [Errno 2] No such file: '/data/x'" for rank in range(4)],
         answer("exception", ranks=(0, 1, 2, 3)),
     ),
+    "an exception after which its rank trained on was caught": (
+        ["[rank2]: ValueError: bad sample, next", "[rank2]: step 411 loss 2.3", *WAITING],
+        answer("absent", 2, 9),
+    ),
+    "an illegal access in a kernel is an exception of its rank": (
+        [
+            "[rank2]:[E1120 10:09:00.1 ProcessGroupNCCL.cpp:1414] [PG 0 Rank 2] Process group"
+            " watchdog thread terminated"
+            " with exception: CUDA error: an illegal memory access was encountered",
+            *WAITING,
+        ],
+        answer("exception", 2, 9),
+    ),
     "an exception without a rank is that of the silent one": (
         ["ValueError: bad sample", *WAITING],
         answer("exception", 2, 9),
@@ -94,6 +107,38 @@ CASES = {
             ],
         },
         answer("device", 2, 9),
+    ),
+    "the driver spreads a lost GPU over three lines": (
+        {
+            "train.log": [*JOINED, *WAITING],
+            "dmesg.txt": [
+                "[ 1843.308145] NVRM: The NVIDIA GPU 0000:3d:00.0",
+                "               NVRM: (PCI ID: 10de:26b5) installed in this system has",
+                "               NVRM: fallen off the bus and is not responding to commands.",
+            ],
+        },
+        answer("device", 2, 9),
+    ),
+    "an Xid of last week is not the cause of today": (
+        {
+            "train.log": [*JOINED, *ALL],
+            "node-a.dmesg": [kernel("NVRM: Xid (PCI:0000:3d:00): 79, gone").replace("20", "12", 1)],
+        },
+        answer("stuck", None, 9),
+    ),
+    "a link that came up again is no fault": (
+        {
+            "train.log": ALL,
+            "node-a.dmesg": [
+                kernel("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN"),
+                kernel("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE", "10:10:30"),
+            ],
+        },
+        answer("stuck", None, 9),
+    ),
+    "a link that stayed down is the network": (
+        {"train.log": ALL, "node-a.dmesg": [kernel("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN")]},
+        answer("network", None, 9),
     ),
     "an AMD GPU that is reset is a device too": (
         {"train.log": [*JOINED, *WAITING], "node-a.dmesg": [kernel("amdgpu 0000:3d:00.0: amdgpu: GPU reset begin!")]},
@@ -156,6 +201,10 @@ CASES = {
             " have been OOM Killed.",
             "srun: error: node-a: task 3: Out Of Memory",
         ],
+        answer("host_memory", 3),
+    ),
+    "SLURM says in one line what, in another whom": (
+        ["slurmstepd: error: Detected 1 oom_kill event in StepId=4.0.", "srun: error: node-a: task 3: Killed"],
         answer("host_memory", 3),
     ),
     "a task of SLURM is no rank where torchrun starts the ranks": (

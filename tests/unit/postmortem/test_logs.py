@@ -196,6 +196,20 @@ CASES = {
         ],
         answer("absent", 1),
     ),
+    "who cannot reach the master does not say why": (
+        [
+            "[rank1]: torch.distributed.DistNetworkError: The client socket has timed out after 1800000ms while trying to"
+            " connect to (10.0.0.1, 29500)."
+        ],
+        answer("absent", unknown=True),
+    ),
+    "a connection that NCCL lost may be the peer or the link": (
+        [
+            "[rank1]: ncclRemoteError: A call failed possibly due to a network error or a remote"
+            " process exiting prematurely."
+        ],
+        answer("network", unknown=True),
+    ),
     "RCCL's count shows another call at the same place": (
         [called(r, count, "AllGather" if r == 2 else "AllReduce") for count in ("28c", "28d") for r in range(4)],
         answer("desync", 2, 0x28C),

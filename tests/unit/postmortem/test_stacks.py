@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import DONE, answer, entry, judge, record, told
+from .made import DONE, answer, entry, joined, judge, record, told
 
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
 REDUCE = [(f"{TORCH}/distributed/distributed_c10d.py", 3245, "all_reduce"), ("/job/train.py", 42, "step")]
@@ -87,6 +87,17 @@ CASES = {
             for r in range(3)
         },
         answer("host", 2),
+    ),
+    "files named after processes tell what, and not who": (
+        {f"stack-{5000 + r}.txt": spy(5000 + r, LOADS if r == 2 else REDUCE) for r in range(4)},
+        answer("data", unknown=True),
+    ),
+    "torchrun or NCCL says which rank a process is": (
+        {
+            **{f"stack-{5000 + r}.txt": spy(5000 + r, LOADS if r == 2 else REDUCE) for r in range(4)},
+            "nccl.log": [joined(r, 4) for r in range(4)],
+        },
+        answer("data", 2),
     ),
     "one stack alone shows nothing": ({"rank0.txt": main(REDUCE)}, answer("none", unknown=True)),
     "a stack says what the rank does that the records miss": (
