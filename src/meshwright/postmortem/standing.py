@@ -143,9 +143,7 @@ def _position(
     certain: bool = True,
 ) -> Position:
     unnamed = any(stand.rank is None for stand in blamed)
-    missing = (
-        ("which rank each process is: name the files of the stacks after the ranks, rank3.txt",) if unnamed else ()
-    )
+    lacks = "which rank each process is: name the files of the stacks after the ranks, rank3.txt"
     return Position(
         kind=kind,
         blamed=() if unnamed else tuple(stand.rank for stand in blamed if stand.rank is not None),

@@ -198,8 +198,8 @@ CASES = {
     ),
     "who cannot reach the master does not say why": (
         [
-            "[rank1]: torch.distributed.DistNetworkError: The client socket has timed out after 1800000ms while trying to"
-            " connect to (10.0.0.1, 29500)."
+            "[rank1]: torch.distributed.DistNetworkError: The client socket has timed out after 1800000ms while trying"
+            " to connect to (10.0.0.1, 29500)."
         ],
         answer("absent", unknown=True),
     ),
