@@ -44,6 +44,7 @@ _FOLLOWS = re.compile(
     r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
     r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
+    r"|Detected mismatch between collectives"
     r"|process group has been|shutting down|SIGTERM",
 )
 _WORKER_KILLED = re.compile(
@@ -68,6 +69,9 @@ _DATA_WORDS = re.compile(
 _TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
+_ENDED_OUTSIDE = re.compile(
+    r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15"
+)
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
 _FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
@@ -87,6 +91,9 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
             yield Torchrun(where=message.where)
+        if _ENDED_OUTSIDE.search(text):
+            what = "the launcher was told to end (SIGTERM)"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
         if "%|" in text:

@@ -183,6 +183,16 @@ class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
 
 
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank called when TORCH_DISTRIBUTED_DEBUG=DETAIL compared the ranks; NCCL names only a rank near it."""
+
+    rank: int
+    where: Where
+    operation: str = ""
+    shape: str = ""
+    seq: int | None = None
+
+
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Which process, GPU and host a rank is, as NCCL's Init line or torchrun says."""
 
@@ -283,6 +293,7 @@ Fact = (
     | Heartbeat
     | CodeFrame
     | SizesDiffer
+    | Fingerprint
     | Identity
     | CommunicatorCall
     | WorldSize

@@ -76,7 +76,7 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
     parts: dict[str, dict[int, RankGroup]] = defaultdict(dict)
     purposes: dict[str, str] = {}
     members: dict[str, set[int]] = defaultdict(set)
-    newest = -1
+    newest, recorded = -1, set()
     for dump in dumps:
         try:
             for name, part, purpose, ranks in _parts(dump):
@@ -84,14 +84,18 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
                 purposes[name] = purposes.get(name) or purpose
                 members[name] |= ranks
             newest = max(newest, dump.rank)
+            recorded.add(dump.rank)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise InputError(f"{dump.where.file}: a flight record of an unknown form ({error!r})") from None
     groups = []
     for name, own in parts.items():
         called = GroupName(name, "" if purposes[name] == "undefined" else purposes[name])
         known = members[name] | own.keys()
+        lacking = set(range(newest + 1)) - recorded
         if called.is_default:
             known |= set(range(newest + 1))
+        elif len(known) == 1 and len(lacking) == 1 and any(part.open() for part in own.values()):
+            known |= lacking  # nobody waits in a group of one: the other is the rank that left no record
         groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(members[name])))
     return groups
 

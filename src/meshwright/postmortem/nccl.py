@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from .facts import CommunicatorCall, Fact, Failure, Identity, Spoke, WorldSize
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, Identity, WorldSize
 from .lines import Message
 from .names import spelled
 
@@ -115,7 +115,7 @@ def _faults(message: Message, rest: str, host: str, pid: int) -> Iterator[Fact]:
         yield Failure(kind="device_memory", what=what, host=host, pid=pid, rank=rank, where=where)
     mismatch = _MISMATCH.search(rest)
     if mismatch:
-        yield Spoke(rank=int(mismatch.group("rank")), where=where)
+        yield Fingerprint(rank=int(mismatch.group("rank")), where=where)
 
 
 def world_of(identities: list[Identity]) -> list[WorldSize]:

@@ -5,6 +5,7 @@ from .facts import (
     Arrived,
     DesyncReport,
     Fact,
+    Fingerprint,
     PeerLost,
     Progress,
     Shortened,
@@ -13,7 +14,7 @@ from .facts import (
     Timeout,
     of,
 )
-from .positions import Position
+from .positions import Position, minority
 from .world import ranks_seen, world_of
 
 
@@ -39,6 +40,8 @@ def by_barrier(facts: list[Fact]) -> Position | None:
 def by_report(facts: list[Fact]) -> Position | None:
     """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
     for report in of(facts, DesyncReport):
+        if found := _unlike(report):
+            return found
         blamed, seq, why = report.never, None, "never joined any collective"
         if not blamed and report.not_joined:
             seq, blamed = min(report.not_joined)
@@ -67,6 +70,29 @@ def by_report(facts: list[Fact]) -> Position | None:
     return None
 
 
+def _unlike(report: DesyncReport) -> Position | None:
+    """Return who started another operation than the others under one number, in the snapshot of a report."""
+    numbers = sorted({seq for seq, _, _ in report.started})
+    for seq in numbers:
+        operations = {rank: name for at, name, ranks in report.started if at == seq for rank in ranks}
+        if len(set(operations.values())) < 2 or report.not_joined or report.never:
+            continue
+        blamed, certain = minority(operations)
+        usual = next(name for rank, name in operations.items() if rank not in blamed)
+        told = "; ".join(f"rank {rank} started {operations[rank]}" for rank in list(blamed or operations)[:8])
+        return Position(
+            kind="desync",
+            blamed=blamed,
+            waiting=tuple(sorted(set(operations) - set(blamed))),
+            operation=usual,
+            seq=seq,
+            why=f"torch's desync report: at #{seq} {told}, the others {usual}",
+            certain=certain,
+            evidence=(report.where,),
+        )
+    return None
+
+
 def by_sizes(facts: list[Fact]) -> Position | None:
     """Return that gloo received another size than it expected: by whom is not in the line."""
     found = of(facts, SizesDiffer)
@@ -80,6 +106,31 @@ def by_sizes(facts: list[Fact]) -> Position | None:
         certain=False,
         evidence=tuple(fact.where for fact in found),
         missing=("which rank brought the other size: flight records or the shapes that each rank printed",),
+    )
+
+
+def by_fingerprints(facts: list[Fact]) -> Position | None:
+    """Return who called something else where torch or NCCL compared the calls; of two ranks neither is named."""
+    found = of(facts, Fingerprint)
+    if not found:
+        return None
+    calls = {fact.rank: fact for fact in found if fact.operation}
+    operations = {rank: fact.operation for rank, fact in calls.items()}
+    alike = len(set(operations.values())) == 1
+    compared = {rank: fact.shape for rank, fact in calls.items()} if alike else operations
+    blamed, certain = minority(compared) if calls else ((), False)
+    told = "; ".join(f"rank {rank} calls {fact.operation} {fact.shape}".rstrip() for rank, fact in calls.items())
+    usual = next((fact for rank, fact in calls.items() if rank not in blamed), found[0])
+    return Position(
+        kind="sizes" if calls and alike else "desync",
+        blamed=blamed,
+        waiting=tuple(rank for rank in calls if rank not in blamed),
+        operation=usual.operation,
+        seq=usual.seq,
+        why=told or f"NCCL found calls that do not match, at or near rank {found[0].rank}",
+        certain=certain,
+        evidence=tuple(dict.fromkeys(fact.where for fact in found)),
+        missing=() if certain else ("which of them is wrong: the calls of a third rank, or the code of both",),
     )
 
 

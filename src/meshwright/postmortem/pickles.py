@@ -19,6 +19,7 @@ _SIMPLE = re.compile(  # opcodes whose arguments have a fixed length; a run of t
     re.DOTALL,
 )
 _TEXTS = {b"X": 4, b"T": 4, b"B": 4, b"U": 1, b"C": 1, b"\x8c": 1, b"\x8d": 8, b"\x8e": 8, b"\x8a": 1, b"\x8b": 4}
+CUT_OFF = "is cut off"
 _STOP = b"."
 _GLOBAL = b"c"  # module and name follow as two lines
 
@@ -40,7 +41,10 @@ def is_pickle(data: bytes) -> bool:
 
 def load_plain(data: bytes, *, where: str) -> Any:
     """Return the value of a pickle made of dicts, lists, tuples, texts and numbers alone; InputError for any other."""
-    if wrong := _not_plain(data):
+    wrong = _not_plain(data)
+    if wrong == CUT_OFF:
+        raise InputError(f"{where}: not a whole pickle: it is cut off")
+    if wrong:
         raise InputError(f"{where}: refused: the pickle {wrong}; expected plain containers and numbers")
     try:
         return _Plain(io.BytesIO(data)).load()
@@ -67,7 +71,7 @@ def _not_plain(data: bytes) -> str:
         at += 1 + head
         texts = [texts[1], data[at : at + min(length, 100)]]
         at += length
-    return "is cut off"
+    return CUT_OFF
 
 
 def _refusal(opcode: bytes, rest: bytes, texts: list[bytes]) -> str:

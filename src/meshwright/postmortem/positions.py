@@ -317,13 +317,16 @@ def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
     first = min(waits, key=lambda wait: wait.call.created_ns)
     same = [wait for wait in waits if wait.group == first.group]
     missing = tuple(f"the flight record of rank {rank} (it could not be read)" for rank in sorted(excused))
+    why = f"all have come to {first.call} and none gets out of it"
+    if excused:
+        why = f"the ranks whose records could be read wait in {first.call}"
     return Position(
-        kind="stuck",
+        kind="absent" if excused else "stuck",
         waiting=tuple(sorted({wait.rank for wait in same})),
         group=first.group,
         operation=first.call.operation,
         seq=first.call.seq,
-        why=f"all have come to {first.call} and none gets out of it",
+        why=why,
         certain=not excused,
         evidence=tuple(wait.call.where for wait in same),
         missing=missing,

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from .calls import Group
 from .facts import Fact, Progress, Shortened, Timeout, of
-from .notices import by_barrier, by_lost_peers, by_report, by_sizes, by_store
+from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .opcount import by_calls
 from .positions import MOST_SILENT, Position, judged
 from .timeouts import groups_of, size_of
@@ -13,7 +13,7 @@ from .world import A_HOST
 
 def position(facts: list[Fact]) -> Position | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
-    for reader in (by_barrier, by_report, by_sizes):
+    for reader in (by_barrier, by_fingerprints, by_report, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))

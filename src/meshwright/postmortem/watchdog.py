@@ -8,6 +8,7 @@ from .facts import (
     Arrived,
     DesyncReport,
     Fact,
+    Fingerprint,
     GroupName,
     Heartbeat,
     PeerLost,
@@ -56,12 +57,16 @@ _WORLD = re.compile(
     re.I,
 )
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
+_FINGERPRINT = re.compile(
+    r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), ?)?"
+    r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\]))?"
+)
 _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
 _PEER_LOST = re.compile(r"ncclRemoteError|remote process exited or there was a network error")
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
     r"|lagging| started |dump signal"
-    r"|monitoredBarrier|preamble|Timed out|gloo|emote|keys: |keys?:|Socket Timeout|clients"
+    r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
 )
@@ -179,6 +184,14 @@ def _waits(message: Message) -> Iterator[Fact]:
     if _PEER_ENDED.search(text) or _PEER_LOST.search(text):
         kind = "killed" if _PEER_ENDED.search(text) else "network"
         yield PeerLost(rank=message.rank, kind=kind, where=where)
+    for print_ in _FINGERPRINT.finditer(text):
+        yield Fingerprint(
+            rank=int(print_.group("rank")),
+            operation=spelled(print_.group("operation")),
+            shape=print_.group("shape") or "",
+            seq=_number(print_.group("seq")),
+            where=where,
+        )
     if _GLOO_WAITED.search(text):
         yield Timeout(rank=message.rank, where=where)
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)

@@ -216,6 +216,14 @@ CASES = {
         answer("absent", 2, 9),
     ),
     "a time limit alone is what ended the job": (["step 1", CANCELLED.format("TIME LIMIT")], answer("killed")),
+    "a launcher that was told to end says no more": (
+        [
+            "step 1",
+            "W1120 10:20:00.1 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death"
+            " signal, shutting down workers",
+        ],
+        answer("killed"),
+    ),
     "preemption is nobody's fault": (["step 1", CANCELLED.format("PREEMPTION")], answer("killed")),
     "a node that failed ended the job": (["srun: error: Node failure on node-c"], answer("killed")),
     "Kubernetes says OOMKilled of a pod and not of a rank": (

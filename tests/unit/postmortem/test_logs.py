@@ -140,6 +140,44 @@ CASES = {
         ],
         answer("stuck", None, 241),
     ),
+    "a desync report shows who started something else": (
+        [
+            *REPORT,
+            LAGGING,
+            "\t   - [0, 1, 2, 3] joined but didn't finish collective #241 (count from 1)",
+            "\t - Snapshot of ranks' latest states:",
+            "\t   #241 started ranks:",
+            "\t     [0, 1, 3] started ALLREDUCE",
+            "\t     [2] started BROADCAST",
+        ],
+        answer("desync", 2, 241),
+    ),
+    "torch compared the calls and one of three differs": (
+        [
+            f"[rank{r}]: RuntimeError: Detected mismatch between collectives on ranks. Rank {r} is running collective:"
+            f" CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, TensorShape=[10],"
+            f" TensorDtypes=Float), but Rank"
+            " 2 is running collective: CollectiveFingerPrint(SequenceNumber=7, OpType=REDUCE, TensorShape=[10])."
+            for r in (0, 1)
+        ],
+        answer("desync", 2, 7),
+    ),
+    "torch compared the sizes of two ranks and neither is named": (
+        [
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective:"
+            " CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, TensorShape=[10]), but Rank 1 is running"
+            " collective: CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE, TensorShape=[20])."
+        ],
+        answer("sizes", None, 7, unknown=True),
+    ),
+    "NCCL found calls that do not match and names a rank near them": (
+        [
+            "host:1:2 [0] init.cc:1247 NCCL WARN Mismatched collective detected, please check your"
+            " collective calls at and"
+            " around rank 39. You can use NCCL_DEBUG=INFO"
+        ],
+        answer("desync", unknown=True),
+    ),
     "a watchdog that stands still on one rank alone is that rank's host": (
         [*(timed_out(rank, 9) for rank in (0, 1, 2, 4, 5, 6, 7)), stood_still(3)],
         answer("host", 3, 9),

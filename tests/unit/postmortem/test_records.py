@@ -243,13 +243,17 @@ CASES = {
         {f"flight-{rank}.json": ours(rank, rank == 2) for rank in range(3)},
         answer("absent", 2, 5),
     ),
+    "the partner of a rank that waits alone is the one without a record": (
+        records({0: [*DONE, within("1", 5)], 2: DONE, 3: DONE}, {}),
+        answer("absent", 1, 5),
+    ),
     "a log says why the rank is missing from the records": (
         {**records({0: [*DONE, OPEN], 1: [*DONE, OPEN], 2: DONE, 3: [*DONE, OPEN]}), "train.log": [out_of_memory(2)]},
         answer("device_memory", 2, 5),
     ),
     "a record that is cut off does not make its rank the suspect": (
         {**records({r: [*DONE, OPEN] for r in (0, 1, 3)}), "nccl_trace_rank_2": record(DONE)[:300]},
-        answer("stuck", None, 5, unknown=True),
+        answer("absent", None, 5, unknown=True),
     ),
 }
 
