@@ -144,7 +144,13 @@ def _is_job(fault: Failure) -> bool:
 
 def _too_old(fault: Failure, timeouts: Sequence[Timeout]) -> bool:
     """Whether a fault was long over when the call that timed out began: until then every rank came to its calls."""
-    begun_s = [t.where.time_s - t.waited_s for t in timeouts if t.where.time_s is not None and t.waited_s is not None]
+    begun_s = [
+        timeout.where.time_s - timeout.waited_s
+        for timeout in timeouts
+        if timeout.where.time_s is not None
+        and timeout.waited_s is not None
+        and timeout.where.is_utc == fault.where.is_utc
+    ]
     return fault.where.time_s is not None and bool(begun_s) and fault.where.time_s < min(begun_s) - SLACK_S
 
 

@@ -21,6 +21,7 @@ class Where(msgspec.Struct, frozen=True):
     attempt: int | None = None  # of torchrun, None where the file belongs to no attempt in particular
     order: int = 0  # of the file among those read
     rank: int | None = None  # whose line it is, where that is known
+    is_utc: bool = False  # the clock is that of a container's log; a job's own lines and a kernel's show local time
 
     def by(self, rank: int | None) -> "Where":
         """Return this as a line of `rank`, where that is known."""
@@ -30,8 +31,9 @@ class Where(msgspec.Struct, frozen=True):
         """Return whether this was written before `other`; None where neither clock nor file tells."""
         if self.file == other.file and self.line != other.line:
             return self.line < other.line
-        if self.time_s is not None and other.time_s is not None and self.time_s != other.time_s:
-            return self.time_s < other.time_s
+        known = self.time_s is not None and other.time_s is not None and self.is_utc == other.is_utc
+        if known and self.time_s != other.time_s:
+            return (self.time_s or 0.0) < (other.time_s or 0.0)
         return None
 
 

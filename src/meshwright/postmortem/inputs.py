@@ -1,8 +1,5 @@
 """Files and folders into a case: each file is read once, by what it is and not by its name."""
 
-import gzip
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,28 +25,13 @@ from .facts import (
     Where,
     of,
 )
-from .lines import FileHint, Message, hint_of, messages
+from .files import content, files_of, hints_of, short_names
+from .lines import FileHint, Message, messages
 from .positions import Position, in_records, judged
 from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
 
-MOST_BYTES = 256 * 2**20  # of one file; of a larger one the end is read, where the fault is
-MOST_FILES = 20_000
-_SKIPPED = {
-    ".html",
-    ".png",
-    ".pt",
-    ".pth",
-    ".bin",
-    ".safetensors",
-    ".so",
-    ".py",
-    ".pyc",
-    ".nsys-rep",
-    ".sqlite",
-    ".zip",
-}
 _TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
 
 
@@ -70,13 +52,13 @@ def examine(paths: Sequence[Path]) -> Verdict:
 
 
 def read_all(paths: Sequence[Path]) -> Read:
-    """Read files and folders, these with all that is below them; hidden files are left out."""
-    files = [file for path in paths for file in _files(path)]
+    """Read files and folders; InputError where nothing in them could be read."""
+    files = files_of(paths)
     read = Read(facts=[], dumps=[], ours=[], refused={})
-    names = _short_names(files)
+    names, hints = short_names(files), hints_of(files)
     for order, path in enumerate(files):
         try:
-            _read_file(path, names[path], order, read)
+            _read_file(path, names[path], order, hints[path], read)
         except InputError as error:
             read.refused[str(error)] = flight.rank_of(path)
     if not read.files:
@@ -118,49 +100,9 @@ def _better(recorded: Position | None, spoken: Position | None) -> Position | No
     return spoken if spoken.certain else recorded
 
 
-# ---- files
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder; expected logs, stacks or flight records")
-    if not path.is_dir():
-        return [path]
-    found = []
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(folder) / name for name in sorted(names) if not name.startswith(".")]
-        if len(found) > MOST_FILES:
-            raise InputError(f"{path}: more than {MOST_FILES} files; expected the folder of one job's logs")
-    return [file for file in found if file.suffix not in _SKIPPED]
-
-
-def _short_names(files: Sequence[Path]) -> dict[Path, str]:
-    """Return the files' names without the folders that all share."""
-    if not files:
-        return {}
-    shared = Path(os.path.commonpath([file.absolute().parent for file in files]))
-    return {file: str(file.absolute().relative_to(shared)) for file in files}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"{path}: is a device or a pipe, expected a file")
-            if path.suffix == ".gz":
-                with gzip.GzipFile(fileobj=file) as packed:
-                    return packed.read(MOST_BYTES)
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - MOST_BYTES))
-            return file.read(MOST_BYTES)
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _read_file(path: Path, name: str, order: int, read: Read) -> None:
-    data = _bytes(path)
-    hint = hint_of(Path(name) if len(Path(name).parts) > 1 else path)
+def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) -> None:
+    parts = content(path)
+    data = parts[0][1]
     if not data.strip():
         if hint.rank is not None:  # an empty log of a rank: it exists and said nothing
             read.facts.append(
@@ -168,7 +110,7 @@ def _read_file(path: Path, name: str, order: int, read: Read) -> None:
             )
         return
     if flight.is_record(data):
-        record = flight.read(data, path, order=order, attempt=hint.attempt)
+        record = flight.read(b"".join(part for _, part in parts), path, order=order, attempt=hint.attempt)
         if isinstance(record, Record):
             read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
         else:
@@ -177,21 +119,22 @@ def _read_file(path: Path, name: str, order: int, read: Read) -> None:
         return
     if b"\x00" in data[:4096]:
         raise InputError(f"{path}: neither text nor a flight record")
-    read.facts += _of_text(data.decode("utf-8", errors="replace"), name, order, hint)
+    for first, part in parts:
+        read.facts += _of_text(part.decode("utf-8", errors="replace"), name, order, hint, first)
     read.files += 1
 
 
-def _of_text(text: str, name: str, order: int, hint: FileHint) -> list[Fact]:
+def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> list[Fact]:
     if kernels.is_table(text):
         return list(kernels.read(text, file=name, order=order, hint=hint))
-    found = messages(text, file=name, order=order, hint=hint)
+    found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [*facts, *_spoken(found, hint, name, order)]
+    return [*facts, *_spoken(found)]
 
 
-def _spoken(found: Sequence[Message], hint: FileHint, name: str, order: int) -> list[Fact]:
+def _spoken(found: Sequence[Message]) -> list[Fact]:
     """Return one fact for each rank that said anything, whatever it was."""
     first: dict[tuple[int, int | None], Where] = {}
     for message in found:

@@ -72,6 +72,7 @@ class FileHint(msgspec.Struct, frozen=True):
     rank: int | None
     attempt: int | None
     host: str
+    is_local: bool = False  # the path counts ranks on one of several hosts: no prefix of a launcher does better
 
 
 def hint_of(path: PurePath) -> FileHint:
@@ -86,33 +87,35 @@ def hint_of(path: PurePath) -> FileHint:
     return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
 
 
-def messages(text: str, *, file: str, order: int, hint: FileHint) -> list[Message]:
+def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[Message]:
     """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
-    found = list(_messages(text, file=file, order=order, hint=hint))
+    found = list(_messages(text, file=file, order=order, hint=hint, first=first))
     prefixed = {message.rank for message in found if message.rank is not None}
     of_file = hint.rank
-    if hint.rank is not None and prefixed:  # the folders of torchrun count on each host from 0
+    if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
         of_file = prefixed.pop() if len(prefixed) == 1 else None
     of_process = {
         (message.host, message.pid): message.rank
         for message in found
         if message.pid is not None and message.rank is not None
     }
-    return [_attributed(message, of_file, of_process) for message in found]
+    return [_attributed(message, of_file, of_process, is_local=hint.is_local) for message in found]
 
 
-def _attributed(message: Message, of_file: int | None, of_process: dict[tuple[str, int], int]) -> Message:
+def _attributed(
+    message: Message, of_file: int | None, of_process: dict[tuple[str, int], int], *, is_local: bool
+) -> Message:
     if message.rank is not None:
         return message
     rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
     rank = of_file if rank is None else rank
     rank = message.task if rank is None else rank
-    rank = message.local_rank if rank is None else rank
+    rank = message.local_rank if rank is None and not is_local else rank
     return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
 
 
-def _messages(text: str, *, file: str, order: int, hint: FileHint) -> Iterator[Message]:
-    rows = list(_rows(text))
+def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
+    rows = list(_rows(text, first))
     tasks = _is_labelled(rows)
     attempt = hint.attempt
     restarts = 0
@@ -125,8 +128,8 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint) -> Iterator[M
             yield message
 
 
-def _rows(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.split("\n"), 1):
+def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), first):
         if "\x1b" in line:
             line = _ANSI.sub("", line)
         if line.startswith('{"log":'):  # docker's json-file driver
@@ -196,7 +199,9 @@ def _message(
         match = _RANK.match(text)
     return Message(
         text=text,
-        where=Where(file, number, raw.strip()[:400], _time_s(stamp or text, text), attempt, order, rank),
+        where=Where(
+            file, number, raw.strip()[:400], _time_s(stamp or text, text), attempt, order, rank, stamp.endswith("Z")
+        ),
         rank=rank,
         task=_number(found.get("task")),
         local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from meshwright.postmortem.inputs import examine
+
 from .made import WORLD, answer, called, failed_at, judge, signalled, stood_still, timed_out, told
 
 TP = "PG ID 3 PG GUID 12(tp)"
@@ -332,3 +334,39 @@ def test_folders_of_attempts_are_told_apart(tmp_path):
     verdict = judge(tmp_path, first | second)
 
     assert (verdict.kind, verdict.rank, verdict.seq) == ("exception", 1, 30)
+
+
+def test_the_folders_of_two_hosts_do_not_make_an_exception_one_of_the_other_host(tmp_path):
+    logs = {f"node0/attempt_0/{r}/stderr.log": [timed_out(r, 9)] for r in range(4)}
+    logs |= {f"node1/attempt_0/{r}/stderr.log": [timed_out(4 + r, 9)] for r in range(3)}
+
+    verdict = judge(tmp_path, {**logs, "node1/attempt_0/3/stderr.log": ["ValueError: bad sample"]})
+
+    assert (verdict.kind, verdict.rank) != ("exception", 3)
+
+
+def test_a_file_given_twice_is_read_once(tmp_path):
+    judge(tmp_path, WAITING)
+
+    twice = examine([tmp_path, tmp_path / "train.log"])
+
+    assert twice.read == 1
+
+
+def test_of_a_large_file_the_head_and_the_end_are_read_and_lines_keep_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr("meshwright.postmortem.files.MOST_BYTES", 20_000)
+    monkeypatch.setattr("meshwright.postmortem.files.HEAD_BYTES", 2_000)
+    lines = ["world_size=4", *(f"step {n} loss 2.1" for n in range(20_000)), *(timed_out(r, 9) for r in (0, 1, 2))]
+
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank) == ("absent", 3)
+    assert [line.line for line in verdict.evidence] == [20_002, 20_003, 20_004]
+
+
+def test_the_clock_of_a_container_is_not_compared_with_local_time(tmp_path):
+    error = "2026-11-20T02:00:00.1Z stderr F [rank2]: ValueError: bad"
+
+    verdict = judge(tmp_path, {"pod.log": [error], "train.log": WAITING})
+
+    assert (verdict.kind, verdict.rank) == ("exception", 2)

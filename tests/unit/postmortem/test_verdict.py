@@ -151,7 +151,7 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_a_folder_of_more_files_than_a_job_has_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("meshwright.postmortem.inputs.MOST_FILES", 3)
+    monkeypatch.setattr("meshwright.postmortem.files.MOST_FILES", 3)
     for number in range(5):
         (tmp_path / f"{number}.log").write_text("x")
 
