@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
-from .positions import Position
+from .position import Position
 from .verdict import Kind, shortened
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause

@@ -27,10 +27,11 @@ from .facts import (
 )
 from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, Message, messages
-from .positions import Position, in_records, judged
+from .position import Position
 from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
+from .waits import in_records, judged
 
 _TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
 

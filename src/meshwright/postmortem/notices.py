@@ -14,7 +14,7 @@ from .facts import (
     Timeout,
     of,
 )
-from .positions import Position, minority
+from .position import Position, minority
 from .world import ranks_seen, world_of
 
 

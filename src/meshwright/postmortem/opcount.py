@@ -4,10 +4,11 @@ from collections import Counter, defaultdict
 
 from msgspec.structs import replace
 
+from .agreement import disagreement
 from .calls import Call, Group, RankGroup
 from .facts import CommunicatorCall, Fact, GroupName, Identity, of
 from .names import UNEVEN
-from .positions import Position, disagreement
+from .position import Position
 
 
 def by_calls(facts: list[Fact]) -> Position | None:

@@ -7,7 +7,7 @@ import msgspec
 from .calls import Group
 from .causes import Cause, ended_from_outside
 from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
-from .positions import Position
+from .position import Position
 from .standing import by_kernels, by_stacks, stand_of
 from .verdict import NEXT, Kind, Verdict, in_time
 from .world import A_HOST, ranks_seen

@@ -6,8 +6,9 @@ from .calls import Group
 from .facts import Fact, Progress, Shortened, Timeout, of
 from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .opcount import by_calls
-from .positions import MOST_SILENT, Position, judged
+from .position import MOST_SILENT, Position
 from .timeouts import groups_of, size_of
+from .waits import judged
 from .world import A_HOST
 
 

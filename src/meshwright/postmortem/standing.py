@@ -7,7 +7,7 @@ import msgspec
 
 from .facts import Frame, KernelTimes, Stack, Where
 from .names import collective_in
-from .positions import Position, minority
+from .position import Position, minority
 
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(

@@ -15,6 +15,7 @@ from meshwright.postmortem.pickles import load_plain
 from .made import DONE, answer, entry, groups, judge, out_of_memory, record, records, told
 
 OPEN = entry(4, 5, "all_reduce", 333, 333, "started")
+LATER = {"state": "scheduled", "time_discovered_started_ns": None}
 PIPE = {"group": ("5", "pp"), "pg_id": 5, "p2p": 1}
 PIPES = groups(g5=range(4))
 MESH = groups(g1=(0, 1), g2=(2, 3), g3=(0, 2), g4=(1, 3))
@@ -105,6 +106,10 @@ CASES = {
             }
         ),
         answer("absent", 2, 6),
+    ),
+    "whose device has not begun what those of the others have is held by something before": (
+        records({r: [*DONE, {**OPEN, **LATER} if r == 3 else OPEN] for r in range(4)}),
+        answer("absent", 3, 5),
     ),
     "two groups in a circle blame nobody": (
         records({0: [*DONE, within("1", 1)], 1: [*DONE, within("2", 1)], 2: DONE, 3: DONE}, PAIRS),

@@ -1,34 +1,14 @@
-"""Where each group of ranks stands: the call that hangs, who is in it, who is not, and whether the calls agree."""
+"""Who waits for whom over all groups of ranks: the one that is waited for and waits for nobody, or a circle."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from .agreement import disagreement, unequal_transfer
 from .calls import Call, Group
 from .facts import GroupName, Where
-from .names import ROOTED, UNEVEN
-
-MOST_SILENT = 3  # more that left nothing are rather files that were not collected
-
-
-class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group of ranks, or the job, hangs in. `blamed` are the ranks that keep the others waiting.
-
-    `kind` is absent, desync, sizes, circle or stuck. `certain` is false where the files do not tell who is to blame.
-    """
-
-    kind: str
-    blamed: tuple[int, ...] = ()
-    waiting: tuple[int, ...] = ()
-    group: GroupName | None = None
-    operation: str = ""
-    seq: int | None = None
-    why: str = ""
-    certain: bool = True
-    silent: bool = False  # the blamed left no word of their own
-    evidence: tuple[Where, ...] = ()
-    missing: tuple[str, ...] = ()
+from .names import ROOTED
+from .position import MOST_SILENT, Position, minority
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,81 +20,28 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupName
 
 
-def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | None:
-    """Return how the calls of one number differ: ("desync" or "sizes", who differs, whether that is certain); or None.
+def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Position | None:
+    """Return what the groups together hang in, None where no call is open.
 
-    A strict majority is right; without one nobody is named. Sizes are compared where the collective demands equal ones.
+    First whatever the ranks do not call alike; then who is waited for and waits for nobody; a circle where everybody
+    who is waited for waits as well; last, a call that all have come to and none leaves.
     """
-    operations = {rank: call.operation for rank, call in calls.items() if call.operation}
-    if len(set(operations.values())) > 1:
-        return ("desync", *minority(operations))
-    if set(operations.values()) & UNEVEN - {"coalesced"}:
+    groups = list(groups)
+    for group in groups:
+        if found := disagreement(group) or unequal_transfer(group):
+            return found
+    for group in groups:
+        if found := overtaken(group) or staggered(group, excused):
+            return found
+    waits = [wait for group in groups for wait in waits_of(group, excused)]
+    if not waits:
         return None
-    sizes: dict[int, object] = {
-        rank: (call.size, call.types) for rank, call in calls.items() if call.numel_in is not None
-    }
-    if len(set(sizes.values())) > 1:
-        return ("sizes", *minority(sizes))
-    return None
-
-
-def minority(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
-    """Return the ranks whose value is not that of more than half of all, and whether there is such a half."""
-    (usual, count), *_ = Counter(values.values()).most_common()
-    if count * 2 <= len(values):
-        return (), False
-    return tuple(sorted(rank for rank, value in values.items() if value != usual)), True
-
-
-def disagreement(group: Group) -> Position | None:
-    """Return the first call of a group that its ranks do not make alike, None where all that can be compared agree.
-
-    What ended on all is compared by operation only: sizes that differed did no harm.
-    """
-    numbers = sorted({seq for part in group.ranks.values() for seq in part.calls})
-    for seq in numbers:
-        calls = group.of(seq)
-        found = differing(calls) if len(calls) > 1 else None
-        if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
-            continue
-        kind, blamed, certain = found
-        if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
-            continue
-        usual = next(call for rank, call in calls.items() if rank not in blamed)
-        told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
-        others = f", the others {_full(usual)}" if blamed else ""
-        return Position(
-            kind=kind,
-            blamed=blamed,
-            waiting=tuple(rank for rank in calls if rank not in blamed),
-            group=group.name,
-            operation=usual.operation,
-            seq=seq,
-            why=f"at #{seq} {'; '.join(told[:4])}{others}{_skipped(group, seq, blamed)}",
-            certain=certain,
-            evidence=tuple(call.where for call in calls.values()),
-        )
-    return None
-
-
-def _still_open(group: Group) -> bool:
-    return any(part.open() for part in group.ranks.values())
-
-
-def _skipped(group: Group, seq: int, blamed: Sequence[int]) -> str:
-    """Say so where a rank's call is the one that the others make next: it left one out."""
-    following = [call for rank, call in group.of(seq + 1).items() if rank not in blamed]
-    for rank in blamed:
-        call = group.ranks[rank].calls[seq]
-        if following and all((call.operation, call.size) == (other.operation, other.size) for other in following):
-            return f"; rank {rank} left one call out: its #{seq} is what the others call #{seq + 1}"
-    return ""
-
-
-def _full(call: Call) -> str:
-    size = "" if call.numel_in is None else f" of {call.numel_in} elements"
-    types = f" {'/'.join(call.types)}" if call.types else ""
-    return f"{call.operation}{size}{types}{f' ({call.frame})' if call.frame else ''}"
+    waits += _queued(waits)
+    if not any(wait.on for wait in waits):
+        for group in groups:
+            if found := not_begun(group, waits):
+                return found
+    return _root(groups, waits, excused)
 
 
 def waits_of(group: Group, excused: frozenset[int]) -> list[Wait]:
@@ -173,29 +100,6 @@ def _partner(group: Group, call: Call) -> frozenset[int]:
     return frozenset() if at_it else frozenset({call.peer})
 
 
-def unequal_transfer(group: Group) -> Position | None:
-    """Return a send and a receive that meet with different sizes; which of the two is wrong cannot be told."""
-    opened = [call for part in group.ranks.values() for call in part.transfers if not call.ended]
-    receives = {(call.peer, call.rank): call for call in reversed(opened) if call.operation == "recv"}
-    sends = [call for call in opened if call.operation == "send"]
-    for send in sends:
-        receive = receives.get((send.rank, send.peer or 0))
-        if receive is None:
-            continue
-        if (send.numel_in, send.types) != (receive.numel_out, receive.types):
-            return Position(
-                kind="sizes",
-                group=group.name,
-                operation="send",
-                seq=send.seq,
-                why=f"rank {send.rank} sends {send.numel_in} elements, rank {receive.rank} expects {receive.numel_out}",
-                certain=False,
-                evidence=(send.where, receive.where),
-                missing=("which of the two has the wrong size: the code of both",),
-            )
-    return None
-
-
 def overtaken(group: Group) -> Position | None:
     """Return the call that a later one of the same group has overtaken on the device, on every rank alike; or None."""
     for part in group.ranks.values():
@@ -248,23 +152,30 @@ def staggered(group: Group, excused: frozenset[int]) -> Position | None:
     )
 
 
-def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Position | None:
-    """Return what the groups together hang in, None where no call is open.
+def not_begun(group: Group, waits: Sequence[Wait]) -> Position | None:
+    """Return the few whose device has not begun a call that those of the others have: something before it holds them.
 
-    First whatever the ranks do not call alike; then who is waited for and waits for nobody; a circle where everybody
-    who is waited for waits as well; last, a call that all have come to and none leaves.
+    A rank of which another call has begun is left out: that one may be what holds it.
     """
-    groups = list(groups)
-    for group in groups:
-        if found := disagreement(group) or unequal_transfer(group):
-            return found
-    for group in groups:
-        if found := overtaken(group) or staggered(group, excused):
-            return found
-    waits = [wait for group in groups for wait in waits_of(group, excused)]
-    if not waits:
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    if len({call.seq for call in opened.values()}) != 1 or any(call.started is None for call in opened.values()):
         return None
-    return _root(groups, waits + _queued(waits), excused)
+    busy = {wait.rank for wait in waits if wait.group != group.name and wait.call.started}
+    late = tuple(sorted(rank for rank, call in opened.items() if not call.started))
+    if not late or 2 * len(late) >= len(opened) or busy & set(late):
+        return None
+    first = opened[late[0]]
+    return Position(
+        kind="absent",
+        blamed=late,
+        waiting=tuple(rank for rank in sorted(opened) if rank not in late),
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        why=f"rank {late[0]} has enqueued {first} and its device has not begun it, those of the others have:"
+        " a kernel before it does not end",
+        evidence=tuple(call.where for call in opened.values()),
+    )
 
 
 def _queued(waits: Sequence[Wait]) -> list[Wait]:
