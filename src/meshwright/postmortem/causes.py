@@ -32,9 +32,17 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     ranks: tuple[int, ...]
     lines: tuple[Where, ...]
-    is_general: bool = False  # befell the job, not a rank: a time limit, a node, all ranks alike
-    is_weak: bool = False  # may as well be a consequence
-    device: int | None = None  # GPU as its host counts, where the rank is not known
+    first: Failure
+    is_general: bool = False  # befell the job, not a rank: a node, a preemption, all ranks alike
+
+    def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
+        """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
+        known = [identity for identity in of(facts, Identity) if identity.rank == rank]
+        if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
+            return False
+        if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
+            return False
+        return not (self.first.bus_id and any(i.bus_id and not _same_bus(i.bus_id, self.first.bus_id) for i in known))
 
     @property
     def lacks(self) -> str:
@@ -69,9 +77,8 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
         ranks=() if kind == "network" else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
+        first=first,
         is_general=_is_general(first, everyone=everyone),
-        is_weak=kind in {"network", "data"},
-        device=first.device,
     )
 
 

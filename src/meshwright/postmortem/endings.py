@@ -87,6 +87,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
     for index, message in enumerate(messages):
         if _WENT_ON.search(message.text):
             went_on[message.rank].append(index)
+    yield from _progress(messages, went_on)
     for index, message in enumerate(messages):
         text = message.text
         if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
@@ -96,8 +97,6 @@ def read(messages: list[Message]) -> Iterator[Fact]:
             yield Failure(kind="killed", what=what, where=message.where, follows=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
-        if "%|" in text:
-            yield from _progress(message)
         if "(" in text:
             yield from _code(message)
         if "rror" in text or "emory" in text or "xception" in text or "Interrupt" in text or "rank" in text:
@@ -165,18 +164,23 @@ def _exception(message: Message) -> Iterator[Failure]:
     )
 
 
-def _progress(message: Message) -> Iterator[Fact]:
-    for bar in _BAR.finditer(message.text):
-        label = bar.group("label").strip()
-        if int(bar.group("percent")) >= 100 or bar.group("done") == bar.group("all"):
-            continue
-        if _TRAIN_WORDS.search(label) and not re.search(r"tokeni[sz]|dataset", label, re.IGNORECASE):
-            continue
-        if _DATA_WORDS.search(label) or bar.group("unit") in {"examples", "docs", "files", "rows"}:
-            what = (
-                f"{label or 'a progress bar'} at {bar.group('percent')} % ({bar.group('done')} of {bar.group('all')})"
-            )
-            yield Busy(rank=message.rank, what=what, where=message.where)
+def _progress(messages: list[Message], went_on: dict[int | None, list[int]]) -> Iterator[Busy]:
+    """Yield the bars over data that had not come to their end, and after which the rank did not train."""
+    last: dict[tuple[int | None, str], tuple[int, Busy | None]] = {}
+    for index, message in enumerate(messages):
+        for bar in _BAR.finditer(message.text) if "%|" in message.text else ():
+            label = bar.group("label").strip()
+            ended = int(bar.group("percent")) >= 100 or bar.group("done") == bar.group("all")
+            if _TRAIN_WORDS.search(label) and not re.search(r"tokeni[sz]|dataset", label, re.IGNORECASE):
+                continue
+            if _DATA_WORDS.search(label) or bar.group("unit") in {"examples", "docs", "files", "rows"}:
+                shown = label.rstrip(": ") or "a progress bar"
+                what = f"{shown} at {bar.group('percent')} % ({bar.group('done')} of {bar.group('all')})"
+                busy = None if ended else Busy(rank=message.rank, what=what, where=message.where)
+                last[message.rank, label] = index, busy
+    for (rank, _), (index, busy) in last.items():
+        if busy is not None and not any(step > index for step in went_on[rank]):
+            yield busy
 
 
 def _code(message: Message) -> Iterator[Fact]:

@@ -96,6 +96,8 @@ def _better(recorded: Position | None, spoken: Position | None) -> Position | No
     """Return the position by flight records, which know most, unless the logs are certain and they are not."""
     if recorded is None or spoken is None:
         return recorded or spoken
+    if recorded.certain and spoken.silent and set(spoken.blamed) <= set(recorded.waiting):
+        return recorded  # who printed nothing is in the call by its record
     if recorded.certain and (recorded.kind != "stuck" or not spoken.certain or spoken.kind == "stuck"):
         return recorded
     return spoken if spoken.certain else recorded

@@ -69,6 +69,8 @@ def _verdict(
 
 # ---- a fault that explains why a rank is missing
 
+_OF_MACHINES = {"device", "host_memory", "network"}  # befall a machine, whatever its ranks have called
+
 
 def _first_fault(case: Case) -> Verdict | None:
     cause, position = case.cause, case.position
@@ -76,24 +78,26 @@ def _first_fault(case: Case) -> Verdict | None:
         return None
     ranks = cause.ranks
     blamed = position.blamed if position and position.certain else ()
-    if cause.kind == "network":
-        if blamed:
-            return None  # a rank that is not there looks like a broken link to its peer
-        return _verdict(cause.kind, cause.what, position=position, lines=cause.lines)
-    if cause.kind == "absent":
-        return _verdict(cause.kind, cause.what, position=position, lines=cause.lines, ranks=ranks)
-    if not ranks and len(blamed) == 1 and not cause.is_weak:
-        ranks = blamed
-    elif not ranks and cause.device is not None and _is_one_host(case) and cause.device not in _waiting(case):
-        ranks = (cause.device,)  # on one host torchrun gives rank n GPU n
+    if cause.kind == "network" and blamed:
+        return None  # a rank that is not there looks like a broken link to its peer
+    if not ranks and not cause.is_general and cause.kind != "network" and position and position.certain:
+        if position.kind != "absent" and cause.kind not in _OF_MACHINES:
+            return None  # every rank is in its call: what failed without a name is none of them
+        if len(blamed) == 1:
+            if not cause.can_be_of(blamed[0], case.facts):
+                return None
+            ranks = blamed
+    if not ranks and cause.first.device is not None and _is_one_host(case) and cause.first.device not in _waiting(case):
+        ranks = (cause.first.device,)  # on one host torchrun gives rank n GPU n
+    told = bool(ranks) or cause.is_general or cause.kind == "network"
     return _verdict(
         cause.kind,
         cause.what,
         position=position,
         lines=cause.lines,
         ranks=ranks,
-        unknown=not ranks and not cause.is_general,
-        missing=() if ranks or cause.is_general else (cause.lacks,),
+        unknown=not told,
+        missing=() if told else (cause.lacks,),
     )
 
 

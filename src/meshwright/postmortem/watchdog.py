@@ -196,9 +196,10 @@ def _waits(message: Message) -> Iterator[Fact]:
         yield Timeout(rank=message.rank, where=where)
     unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
     if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
-        yield StoreWait(
-            rank=int(unique.group(1)) if message.rank is None else message.rank, of=int(unique.group(2)), where=where
-        )
+        place, writer = int(unique.group(1)), int(unique.group(2))
+        in_world = message.rank is None or message.rank == place  # else both count inside a group
+        rank = place if message.rank is None else message.rank
+        yield StoreWait(rank=rank, of=writer if in_world else None, where=where)
     elif stored:
         yield StoreWait(rank=int(stored.group(1)), where=where)
         yield WorldSize(ranks=int(stored.group(2)), where=where)

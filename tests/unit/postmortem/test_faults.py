@@ -96,6 +96,14 @@ CASES = {
         {"train.log": [*JOINED, *WAITING], "dmesg": [kernel("NVRM: Xid (PCI:0000:99:00): 48, pid=5002, name=python")]},
         answer("device", 2, 9),
     ),
+    "an Xid of a GPU that another rank uses is not the silent rank's": (
+        {"train.log": [*JOINED, *WAITING], "dmesg": [kernel("NVRM: Xid (PCI:0000:99:00): 48, ECC error")]},
+        answer("absent", 2, 9),
+    ),
+    "an exception without a rank is none of those that all wait": (
+        ["ValueError: bad sample", *ALL],
+        answer("stuck", None, 9),
+    ),
     "a GPU that fell off the bus without a number is a device too": (
         {
             "train.log": [*JOINED, *WAITING],

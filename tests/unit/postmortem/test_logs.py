@@ -199,6 +199,21 @@ CASES = {
         ["Tokenizing: 100%|██████████| 100/100 [00:10<00:00, 10.0 examples/s]", *(timed_out(r, 9) for r in (1, 2, 3))],
         answer("absent", 0, 9),
     ),
+    "a data bar that came to its end later explains nothing": (
+        [
+            "Map:  45%|####      | 45/100 [00:10<00:12, 5 examples/s]\rMap: 100%|##########| 100/100 [00:20<00:00]",
+            *(timed_out(r, 9) for r in (1, 2, 3)),
+        ],
+        answer("absent", 0, 9),
+    ),
+    "a data bar after which the training began explains nothing": (
+        [
+            "Map:  45%|####      | 45/100 [00:10<00:12, 5 examples/s]",
+            "step 1 loss 2.3",
+            *(timed_out(r, 9) for r in (1, 2, 3)),
+        ],
+        answer("absent", 0, 9),
+    ),
     "the bar of the training itself is no data": (
         ["Epoch 3:  45%|████▌     | 450/1000 [10:00<12:00,  1.3s/it]", *(timed_out(rank, 9) for rank in (1, 2, 3))],
         answer("absent", 0, 9),
@@ -221,6 +236,14 @@ CASES = {
             for rank in (1, 2, 3)
         ],
         answer("absent", 0),
+    ),
+    "who should have written the id of a subgroup is not known": (
+        [
+            f"[rank{4 + r}]: torch.distributed.DistBackendError: [{r}] is setting up NCCL communicator and retrieving"
+            " ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout"
+            for r in (1, 2)
+        ],
+        answer("absent", unknown=True),
     ),
     "seven of eight clients do not say which one is missing": (
         [

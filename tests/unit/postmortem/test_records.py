@@ -12,7 +12,7 @@ from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine
 from meshwright.postmortem.pickles import load_plain
 
-from .made import DONE, answer, entry, groups, judge, out_of_memory, record, records, told
+from .made import DONE, answer, entry, groups, judge, out_of_memory, record, records, timed_out, told
 
 OPEN = entry(4, 5, "all_reduce", 333, 333, "started")
 LATER = {"state": "scheduled", "time_discovered_started_ns": None}
@@ -255,6 +255,10 @@ CASES = {
     "a log says why the rank is missing from the records": (
         {**records({0: [*DONE, OPEN], 1: [*DONE, OPEN], 2: DONE, 3: [*DONE, OPEN]}), "train.log": [out_of_memory(2)]},
         answer("device_memory", 2, 5),
+    ),
+    "who printed nothing and is in the call by its record is not blamed": (
+        {**records({r: [*DONE, OPEN] for r in range(4)}), "train.log": [timed_out(r, 5) for r in (0, 1, 3)]},
+        answer("stuck", None, 5),
     ),
     "a record that is cut off does not make its rank the suspect": (
         {**records({r: [*DONE, OPEN] for r in (0, 1, 3)}), "nccl_trace_rank_2": record(DONE)[:300]},
