@@ -9,6 +9,6 @@ The way of a file through the package, top to bottom:
 - `timeouts`, `notices`, `opcount`, `spoken`: facts of logs into groups, and what silence is worth (`world`)
 - `agreement`, `waits`, `standing`: groups and stacks into a `position`: the call that hangs, who is in it, who is not
 - `causes`: the fault that came first
-- `rules`, `verdict`: all of it into a verdict
+- `rules`, `verdict`: all of it into a verdict, with the lines that show it (`evidence`)
 - `page`, `timeline`: the verdict as HTML
 """

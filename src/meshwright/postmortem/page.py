@@ -7,7 +7,7 @@ from ..files import write_atomic
 from ..report.document import Block, Drawing, Lines, Page, Section, table
 from ..report.page import page_html
 from .timeline import drawing
-from .verdict import MEANINGS, Verdict, place, shortened
+from .verdict import MEANINGS, Verdict, shortened
 
 
 def write(path: Path, verdict: Verdict) -> None:
@@ -25,7 +25,7 @@ def page_of(verdict: Verdict) -> Page:
         note = "In the order of time; a mark is a line of a file, and its text shows under the pointer."
         sections.append(Section("Ranks", (Drawing(title="Who wrote what, and when", svg=svg, note=note),)))
     if verdict.evidence:
-        rows = [(place(line), line.text) for line in verdict.evidence]
+        rows = [(line.place, line.text) for line in verdict.evidence]
         sections.append(Section("Lines that show it", (table(("where", "line"), rows),)))
     blocks: list[Block] = []
     if verdict.missing:
@@ -38,8 +38,8 @@ def page_of(verdict: Verdict) -> Page:
 
 def _facts(verdict: Verdict) -> Block:
     rows = [("kind", f"{verdict.kind}: {MEANINGS[verdict.kind]}"), ("because", verdict.because)]
-    if verdict.rank is not None or verdict.ranks:
-        rows.append(("to blame", shortened(verdict.ranks or (verdict.rank or 0,))))
+    if verdict.blamed:
+        rows.append(("to blame", shortened(verdict.blamed)))
     else:
         rows.append(("to blame", "cannot be told" if verdict.unknown else "nobody"))
     if verdict.collective or verdict.seq is not None:

@@ -6,10 +6,11 @@ import msgspec
 
 from .calls import Group
 from .causes import Cause, ended_from_outside
+from .evidence import in_time
 from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
 from .position import Position
 from .standing import by_kernels, by_stacks, stand_of
-from .verdict import NEXT, Kind, Verdict, in_time
+from .verdict import NEXT, Kind, Verdict
 from .world import A_HOST, ranks_seen
 
 
@@ -61,7 +62,7 @@ def _verdict(
         collective=told.operation or None,
         seq=told.seq,
         waiting=told.waiting,
-        evidence=in_time((*lines, *told.evidence)),
+        evidence=in_time((*lines, *told.evidence), ranks),
         next=NEXT[kind],
         **values,  # type: ignore[arg-type]  # a mixture of types by name
     )

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from ..units import format_time
-from .verdict import Evidence, Verdict, shortened
+from .evidence import Evidence
+from .verdict import Verdict, shortened
 
 MOST_ROWS = 64
 ROW_PX, LEFT_PX, MARK_PX, WIDTH_PX = 22, 130, 5, 900
@@ -13,7 +14,7 @@ _BLAMED, _WAITING, _OTHER = "#c4314b", "#0b62c4", "#8a8f98"
 
 def drawing(verdict: Verdict) -> str:
     """Return the drawing, "" where no rank is known; every text in it is escaped."""
-    blamed = set(verdict.ranks) | ({verdict.rank} if verdict.rank is not None else set())
+    blamed = set(verdict.blamed)
     told = {line.rank for line in verdict.evidence if line.rank is not None}
     ranks = sorted(blamed | set(verdict.waiting) | told)
     if not ranks:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from .facts import Where
+from .evidence import Evidence, most_telling
 
 Kind = Literal[
     "absent",
@@ -102,17 +102,7 @@ NEXT: dict[str, tuple[str, ...]] = {
         "while it hangs: `py-spy dump --pid` of every rank",
     ),
 }
-MOST_EVIDENCE = 60
-
-
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line that shows what the verdict says; `time_s` counts from the first line, where every line has a clock."""
-
-    file: str
-    line: int
-    text: str
-    rank: int | None = None
-    time_s: float | None = None
+MOST_PRINTED = 12
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +122,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     because: str = ""
     read: int = 0  # files that said anything
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The ranks to blame, one or several."""
+        return self.ranks or (() if self.rank is None else (self.rank,))
 
     @property
     def faulty(self) -> bool:
@@ -164,17 +159,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"in: {call}{f' of group {self.group}' if self.group else ''}")
         if self.waiting:
             lines.append(f"waiting: rank{'s' * (len(self.waiting) > 1)} {shortened(self.waiting)}")
-        lines += [f"  {place(e)}: {e.text}" for e in self.evidence[:12]]
-        if len(self.evidence) > 12:
-            lines.append(f"  ... {len(self.evidence) - 12} more lines; --json has them")
+        shown = most_telling(self.evidence, self.blamed, MOST_PRINTED)
+        lines += [f"  {line.place}: {line.text}" for line in shown]
+        if len(shown) < len(self.evidence):
+            lines.append(f"  ... {len(self.evidence) - len(shown)} more lines; --json has them")
         lines += [f"missing: {what}" for what in self.missing]
         lines += [f"try: {what}" for what in self.next]
         return "\n".join(lines)
-
-
-def place(evidence: Evidence) -> str:
-    """Return where a line stands."""
-    return f"{evidence.file}:{evidence.line}" if evidence.line else evidence.file
 
 
 def shortened(ranks: Sequence[int]) -> str:
@@ -186,33 +177,3 @@ def shortened(ranks: Sequence[int]) -> str:
         else:
             found.append([rank])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
-
-
-def in_time(lines: Sequence[Where]) -> tuple[Evidence, ...]:
-    """Return lines as evidence in the order of time: by clock where all have one, else by file and line; each once."""
-    times_s = _times_s(lines)
-    known = all(line.file in times_s for line in lines)
-    lines = [line if line.time_s is not None else _at(line, times_s) for line in lines] if known else lines
-    ordered = sorted(lines, key=lambda w: (w.time_s or 0.0 if known else 0.0, w.order, w.line))
-    unique = {(line.file, line.line, line.text): line for line in reversed(ordered)}
-    kept = list(reversed(unique.values()))[:MOST_EVIDENCE]
-    start_s = kept[0].time_s or 0.0 if kept else 0.0
-    return tuple(
-        Evidence(w.file, w.line, w.text, w.rank, round((w.time_s or 0.0) - start_s, 3) if known else None) for w in kept
-    )
-
-
-def _times_s(lines: Sequence[Where]) -> dict[str, list[tuple[int, float]]]:
-    """Return the lines of each file that show a clock, with what it shows."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for line in sorted(lines, key=lambda w: w.line):
-        if line.time_s is not None:
-            found.setdefault(line.file, []).append((line.line, line.time_s))
-    return found
-
-
-def _at(line: Where, times_s: dict[str, list[tuple[int, float]]]) -> Where:
-    """Return a line with the time of the last line before it that shows one, else of the first after it."""
-    timed = times_s[line.file]
-    before = [time_s for number, time_s in timed if number <= line.line]
-    return msgspec.structs.replace(line, time_s=before[-1] if before else timed[0][1])

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -10,9 +11,10 @@ from meshwright.cli import run
 from meshwright.errors import InputError
 from meshwright.postmortem.inputs import examine
 from meshwright.postmortem.rules import RULES
+from meshwright.postmortem.timeline import drawing
 from meshwright.postmortem.verdict import MEANINGS, NEXT, shortened
 
-from .made import DONE, WORLD, failed_at, judge, out_of_memory, record, timed_out
+from .made import DONE, WORLD, failed_at, judge, out_of_memory, record, signalled, timed_out
 from .test_cases import ANSWERS, CASES
 from .test_logs import CASES as LOGS
 
@@ -171,3 +173,29 @@ def test_ten_thousand_lines_of_1024_ranks_take_less_than_five_seconds(tmp_path):
     assert (verdict.kind, verdict.rank, verdict.seq) == ("absent", 517, 5000)
     assert len(lines) > 10_000
     assert time.process_time() - start_s < 5
+
+
+def test_the_drawing_is_well_formed_and_has_a_row_a_rank(tmp_path):
+    verdict = judge(tmp_path, [out_of_memory(2) + ' <&"', *WAITING])
+
+    root = ElementTree.fromstring(drawing(verdict))
+
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [label for label in labels if label.startswith("rank")] == [
+        "rank 0: waits",
+        "rank 1: waits",
+        "rank 2: to blame",
+        "rank 3: waits",
+    ]
+
+
+def test_of_many_lines_those_of_the_blamed_are_shown(tmp_path):
+    world = [failed_at(rank, WORLD, 9, 9, 8) for rank in range(100) if rank != 77]
+    lines = [*(timed_out(rank, 9) for rank in range(100) if rank != 77), *world, signalled(77, WORLD, 8, 8)]
+
+    verdict = judge(tmp_path, lines)
+
+    assert verdict.rank == 77
+    assert any("[rank77]" in line.text for line in verdict.evidence)
+    assert "[rank77]" in str(verdict)
+    assert len(verdict.evidence) == 60
