@@ -62,6 +62,8 @@ def read_all(paths: Sequence[Path]) -> Read:
             _read_file(path, names[path], order, hints[path], read)
         except InputError as error:
             read.refused[str(error)] = flight.rank_of(path)
+        except ValueError as error:  # a number of more digits than Python reads
+            read.refused[f"{path}: {error}"] = flight.rank_of(path)
     if not read.files:
         wrong = "; ".join(list(read.refused)[:3])
         told = f": {wrong}" if wrong else f" in {len(files)} files"

@@ -38,6 +38,8 @@ _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _RESTART = re.compile(
     r"Restarting worker group|Worker group (?:FAILED|UNHEALTHY)\b.*will restart|will restart worker group"
 )
+_COUNT = re.compile(r"restart[ _]count[ =:]+(\d{1,4})", re.IGNORECASE)
+_LEFT = re.compile(r"(\d{1,4})/(\d{1,4}) attempts left")
 _ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)(?!.*rank[_-]?\d)", re.IGNORECASE)
 _WHOLE = re.compile(
@@ -118,14 +120,21 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
     rows = list(_rows(text, first))
     tasks = _is_labelled(rows)
     attempt = hint.attempt
-    restarts = 0
     for number, row in _joined(rows):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
-            if _RESTART.search(message.text) and hint.attempt is None:
-                restarts += 1
-                attempt = restarts
+            if hint.attempt is None and _RESTART.search(message.text):
+                attempt = _next_attempt(message.text, attempt)
             yield message
+
+
+def _next_attempt(text: str, attempt: int | None) -> int:
+    """Return the number of the attempt that a restart begins: as the line counts, else one more than before."""
+    if counted := _COUNT.search(text):
+        return int(counted.group(1))
+    if left := _LEFT.search(text):
+        return int(left.group(2)) - int(left.group(1)) + 1
+    return (attempt or 0) + 1
 
 
 def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:

@@ -350,6 +350,22 @@ def test_an_attempt_that_goes_on_does_not_hide_the_one_that_hung(tmp_path):
     assert (verdict.kind, verdict.rank) == ("absent", 2)
 
 
+def test_a_restart_is_counted_as_torchrun_counts_it_and_not_once_a_line(tmp_path):
+    left = "I1120 [default] Worker group FAILED. 3/3 attempts left; will restart worker group"
+    files = {f"logs/attempt_1/{rank}/stderr.log": [timed_out(rank, 9)] for rank in (0, 1, 3)}
+
+    verdict = judge(tmp_path, {**files, "launcher.log": ["[rank0]: RuntimeError: first", left, left, "step 1"]})
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2)
+
+
+def test_a_number_without_end_is_no_crash(tmp_path):
+    verdict = judge(tmp_path, {"a.log": [f"[rank{'9' * 5000}]: step 1"], "b.log": WAITING})
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2)
+    assert any("a.log" in what for what in verdict.missing)
+
+
 def test_folders_of_attempts_are_told_apart(tmp_path):
     first = {f"attempt_0/{r}/stderr.log": [timed_out(r, 9)] if r != 2 else [] for r in range(4)}
     second = {f"attempt_1/{r}/stderr.log": [timed_out(r, 30)] if r != 1 else ["[rank1]: ValueError"] for r in range(4)}
