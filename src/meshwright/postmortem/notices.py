@@ -3,6 +3,7 @@
 from .facts import (
     Absentees,
     Arrived,
+    CodeFrame,
     DesyncReport,
     Fact,
     Fingerprint,
@@ -134,6 +135,26 @@ def by_fingerprints(facts: list[Fact]) -> Position | None:
     )
 
 
+def _other_lines(facts: list[Fact], waiting: set[int]) -> Position | None:
+    """Return who waited in another line of code than most, by the tracebacks of all who waited."""
+    frames = {frame.rank: frame for frame in of(facts, CodeFrame) if frame.rank in waiting}
+    calls = {rank: frame.operation for rank, frame in frames.items() if rank is not None}
+    if set(calls) != waiting or len(set(calls.values())) < 2:
+        return None
+    blamed, certain = minority(calls)
+    usual = next(call for rank, call in calls.items() if rank not in blamed)
+    told = "; ".join(f"rank {rank} waited in {calls[rank]}" for rank in sorted(blamed or calls)[:8])
+    return Position(
+        kind="desync",
+        blamed=blamed,
+        waiting=tuple(sorted(waiting - set(blamed))),
+        operation=usual,
+        why=f"{told}, the others in {usual}" if blamed else told,
+        certain=certain,
+        evidence=tuple(frame.where for frame in frames.values()),
+    )
+
+
 def by_store(facts: list[Fact]) -> Position | None:
     """Return who did not write the key, or send the data, that others waited for in vain."""
     waits = of(facts, StoreWait)
@@ -141,6 +162,8 @@ def by_store(facts: list[Fact]) -> Position | None:
     waiting = {rank for rank in (*(fact.rank for fact in waits), *(fact.rank for fact in gloo)) if rank is not None}
     if not waits and not gloo:
         return None
+    if found := _other_lines(facts, waiting):
+        return found
     writers = {fact.of for fact in waits if fact.of is not None} - waiting
     seen, world = ranks_seen(facts), world_of(facts)
     silent = set(range(world or max(seen, default=-1) + 1)) - waiting

@@ -225,6 +225,18 @@ CASES = {
         ],
         answer("absent", 2),
     ),
+    "gloo's time-outs of all with one traceback in another line are a desync": (
+        [
+            line
+            for r in range(4)
+            for line in (
+                f'[rank{r}]:   File "/job/train.py", line 2{r}, in <module>',
+                f"[rank{r}]:     dist.{'broadcast(t, 0)' if r == 2 else 'all_reduce(t)'}",
+                GLOO.format(r, "unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"),
+            )
+        ],
+        answer("desync", 2),
+    ),
     "whose connection breaks for all others has ended": (
         [GLOO.format(rank, "pair.cc:547] Connection closed by peer [10.0.0.7]:57000") for rank in (0, 1, 3)],
         answer("killed", 2),
