@@ -20,9 +20,21 @@ def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | 
     sizes: dict[int, object] = {
         rank: (call.size, call.types) for rank, call in calls.items() if call.numel_in is not None
     }
-    if len(set(sizes.values())) > 1:
+    if len(set(sizes.values())) > 1 and not _adds_up(calls):
         return ("sizes", *minority(sizes))
     return None
+
+
+def _adds_up(calls: Mapping[int, Call]) -> bool:
+    """Whether ranks bring uneven parts on purpose: what all put in is what each gets, or the other way round."""
+    if len({call.types for call in calls.values()}) > 1:
+        return False
+    ins, outs = [call.numel_in for call in calls.values()], [call.numel_out for call in calls.values()]
+    operation = next(iter(calls.values())).operation
+    parts, wholes = (ins, outs) if operation == "all_gather" else (outs, ins)
+    if operation not in {"all_gather", "reduce_scatter"} or None in parts or None in wholes:
+        return False
+    return len(set(wholes)) == 1 and sum(part for part in parts if part is not None) == wholes[0]
 
 
 def disagreement(group: Group) -> Position | None:

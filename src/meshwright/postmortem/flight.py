@@ -126,6 +126,7 @@ def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, set[int]]]:
         calls = [
             _call(entry, dump, sorted(ranks), completed, tells_starts=tells_starts)
             for entry in _with_coalesced(entries.get(name, []))
+            if not (entry.get("is_p2p") and _is_coalesced(entry))  # of which the partners are not written
         ]
         # the ring keeps the newest calls: where it has any, it knows better than the counts, which are written apart
         enqueued = None if calls else _count(count.get("last_enqueued_collective"))

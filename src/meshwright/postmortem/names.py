@@ -20,10 +20,13 @@ _COLLECTIVES = {
     *("batch_isend_irecv", "broadcast", "reduce", "gather", "scatter"),
 }
 # each rank may bring another amount, or only the root has a buffer
-UNEVEN = {"all_to_all", "gather", "scatter", "send", "recv", "barrier", "monitored_barrier", "coalesced"}
+UNEVEN = {
+    *("all_to_all", "gather", "scatter", "send", "recv", "barrier", "monitored_barrier", "coalesced"),
+    *("all_gather_v", "reduce_scatter_v"),
+}
 ROOTED = {"broadcast", "scatter", "reduce", "gather"}
 _ENDINGS = re.compile(
-    r"(_base|_oop|_into_tensor|_tensor|_single|_object_list|_object|_coalesced|_list|_v|_nosize|_out|_autograd)+$"
+    r"(_base|_oop|_into_tensor|_tensor|_single|_object_list|_object|_coalesced|_list|_nosize|_out|_autograd)+$"
 )
 
 

@@ -70,6 +70,14 @@ CASES = {
         records({r: [*DONE, entry(4, 5, "all_to_all", 100 + r, 406 - r, "started")] for r in range(4)}),
         answer("stuck", None, 5),
     ),
+    "uneven parts that add up to what each gets are meant": (
+        records({r: [*DONE, entry(4, 5, "all_gather", 90 + 10 * r, 420, "started")] for r in range(4)}),
+        answer("stuck", None, 5),
+    ),
+    "a batch of sends and receives without its parts is no collective": (
+        records({r: [*DONE, entry(4, 0, "coalesced", 0, 0, "completed", p2p=1 + r), OPEN] for r in range(4)}),
+        answer("stuck", None, 5),
+    ),
     "who left a call out is named": (
         records(
             {
