@@ -57,15 +57,15 @@ _SHARED_MEMORY = re.compile(
 )
 _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
-    r" *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[[^\]]*?(?P<unit>examples|ex|docs"
-    r"|files|it|shards|tokens|rows|B)?/?s?[,\]]?"
+    r" *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[(?P<rate>[^\]]*)"
 )
+_DATA_RATE = re.compile(r"(?:examples|docs|files|rows)/s|s/(?:example|doc|file|row)")
 _DATA_WORDS = re.compile(
-    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e"
-    r"|ing)|prepar|group(?:ing)? texts|"
-    r"loading data|convert|sampl|index",
+    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e|ing)|prepar"
+    r"|group(?:ing)? texts|loading data|convert",
     re.IGNORECASE,
 )
+_SURELY_DATA = re.compile(r"tokeni[sz]|dataset|\bsplit\b|\bmap\b|\bfilter", re.IGNORECASE)
 _TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
 _CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
 _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
@@ -171,9 +171,9 @@ def _progress(messages: list[Message], went_on: dict[int | None, list[int]]) -> 
         for bar in _BAR.finditer(message.text) if "%|" in message.text else ():
             label = bar.group("label").strip()
             ended = int(bar.group("percent")) >= 100 or bar.group("done") == bar.group("all")
-            if _TRAIN_WORDS.search(label) and not re.search(r"tokeni[sz]|dataset", label, re.IGNORECASE):
+            if _TRAIN_WORDS.search(label) and not _SURELY_DATA.search(label):
                 continue
-            if _DATA_WORDS.search(label) or bar.group("unit") in {"examples", "docs", "files", "rows"}:
+            if _DATA_WORDS.search(label) or _DATA_RATE.search(bar.group("rate")):
                 shown = label.rstrip(": ") or "a progress bar"
                 what = f"{shown} at {bar.group('percent')} % ({bar.group('done')} of {bar.group('all')})"
                 busy = None if ended else Busy(rank=message.rank, what=what, where=message.where)

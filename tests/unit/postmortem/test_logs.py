@@ -199,6 +199,17 @@ CASES = {
         ["Tokenizing: 100%|██████████| 100/100 [00:10<00:00, 10.0 examples/s]", *(timed_out(r, 9) for r in (1, 2, 3))],
         answer("absent", 0, 9),
     ),
+    "examples a second are data, whatever the bar is called": (
+        [
+            "Generating train split:  45%|####      | 45/100 [00:10<00:12, 5 examples/s]",
+            *(timed_out(r, 9) for r in (1, 2, 3)),
+        ],
+        answer("data", 0, 9),
+    ),
+    "samples that a model draws are no data that are prepared": (
+        ["Sampling:  45%|####      | 45/100 [00:10<00:12, 5 it/s]", *(timed_out(r, 9) for r in (1, 2, 3))],
+        answer("absent", 0, 9),
+    ),
     "a data bar that came to its end later explains nothing": (
         [
             "Map:  45%|####      | 45/100 [00:10<00:12, 5 examples/s]\rMap: 100%|##########| 100/100 [00:20<00:00]",
