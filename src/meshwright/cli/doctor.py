@@ -43,6 +43,8 @@ def command(
     with --logs it reads what any job that hung has left and says whose fault it was, or that it cannot be told. Exits
     with 1 if something is wrong.
     """
+    if logs and run_folder is not None:
+        raise InputError(f"--run {run_folder}: expected --logs or --run, not both")
     if logs:
         return _post_mortem([*logs, *more], page, as_json)
     if more:

@@ -23,6 +23,11 @@ _SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
 _MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>: ?")
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _HOST = re.compile(r"^(?P<host>[A-Za-z][\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
+_DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
+    *((_CONTAINER, _DIGITS), (_POD, "["), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "["), (_ROLE, "[")),
+    *((_HOST, _LETTERS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
+)
 _GLUED = re.compile(
     r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
@@ -52,6 +57,7 @@ _WHOLE = re.compile(
 _OPENED = re.compile(
     r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
 )
+MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 _MOST_PIECES = 4  # that one message was wrapped into
 
@@ -145,7 +151,7 @@ def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
             line = _unpacked(line)
         for part in line.rstrip("\r").split("\r"):
             if part.strip():
-                yield number, part.rstrip()
+                yield number, part[:MOST_CHARACTERS].rstrip()
 
 
 def _unpacked(line: str) -> str:
@@ -195,7 +201,9 @@ def _message(
 ) -> Message:
     raw = text
     found: dict[str, str] = {}
-    for pattern in (_CONTAINER, _POD, *((_SRUN,) if tasks else ()), _RAY, _MPI, _ROLE, _HOST, _STAMPED, _RAY):
+    for pattern, begins in _PREFIXES:
+        if text[:1] not in begins or (pattern is _SRUN and not tasks):
+            continue
         match = pattern.match(text)
         if match:
             found |= {key: value for key, value in match.groupdict().items() if value}
@@ -226,6 +234,8 @@ def _number(text: str | None) -> int | None:
 def _time_s(*texts: str) -> float | None:
     """Return the time that the first of the texts to have one shows, in seconds since the start of the year."""
     for text in texts:
+        if ":" not in text[:160]:
+            continue
         for pattern in (_C10D_TIME, _ISO_TIME, _SYSLOG_TIME):
             match = pattern.search(text[:160])
             if match:

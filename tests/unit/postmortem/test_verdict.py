@@ -126,6 +126,20 @@ def test_several_paths_are_read_as_one_job(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rank"] == 2
 
 
+def test_a_run_and_logs_are_not_asked_for_at_once(tmp_path, capsys):
+    assert run(["doctor", "--run", "X", "--logs", str(write(tmp_path, WAITING))]) == 2
+    assert "not both" in capsys.readouterr().err
+
+
+def test_a_line_without_end_takes_no_time(tmp_path):
+    start_s = time.process_time()
+
+    verdict = judge(tmp_path, ["mlx5_0 ice ib0 " * 200_000, *WAITING])
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2)
+    assert time.process_time() - start_s < 5
+
+
 def test_a_path_without_logs_is_refused(tmp_path, capsys):
     assert run(["doctor", str(tmp_path)]) == 2
     assert "--logs" in capsys.readouterr().err
