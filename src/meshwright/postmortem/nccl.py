@@ -28,6 +28,9 @@ _LINK = re.compile(
     r" unreachable|timed out)",
     re.IGNORECASE,
 )
+_FABRIC = re.compile(
+    r"(?P<what>ibv_modify_qp.*?failed.*|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver).*)"
+)
 _GPU_LOST = re.compile(
     r"Cuda failure (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'", re.IGNORECASE
 )
@@ -104,6 +107,8 @@ def _faults(message: Message, rest: str, host: str, pid: int) -> Iterator[Fact]:
     elif event and not re.search(r"client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE):
         what = f"InfiniBand event: {event.group('what').strip()}"
         yield Failure(kind="network", what=what, host=host, pid=pid, rank=rank, where=where)
+    elif fabric := _FABRIC.search(rest):
+        yield Failure(kind="network", what=fabric.group("what")[:160], host=host, pid=pid, rank=rank, where=where)
     elif link and "WARN" in rest:
         what = f"connecting to {link.group('to') or 'a peer'} failed: {link.group('why')}"
         yield Failure(kind="network", what=what, host=host, pid=pid, rank=rank, where=where)

@@ -10,6 +10,7 @@ from .world import MOST_RANKS
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
+_SXID = re.compile(r"nvidia-nvswitch\S*: SXid \(PCI:(?P<bus>[\w:.]+)\): (?P<number>\d+), Fatal")
 _LOST = re.compile(
     r"NVRM:.*?GPU (?:at"
     r" )?(?:PCI:)?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.?\d?).*?(?P<what>fallen off the bus[^.]*)",
@@ -72,7 +73,7 @@ XIDS = {
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|Bus error|ceph"
@@ -131,6 +132,9 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             where=where,
             follows=number in _AFTERMATH or number in _HARMLESS,
         )
+    elif switch := _SXID.search(text):
+        what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
+        yield Failure(kind="device", what=what, host=host, where=where)
     elif lost:
         what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)

@@ -62,11 +62,14 @@ _FINGERPRINT = re.compile(
     r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\]))?"
 )
 _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
-_PEER_LOST = re.compile(r"ncclRemoteError|remote process exited or there was a network error")
+_PEER_LOST = re.compile(
+    r"ncclRemoteError|remote process exited or there was a network error|Connection closed by remote peer"
+    r"|NCCL WARN .*?(?:[Cc]onnection (?:reset|closed) by|Broken pipe)"
+)
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
     r"|lagging| started |dump signal"
-    r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|keys: |keys?:|Socket Timeout|clients"
+    r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
     r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
 )

@@ -174,6 +174,28 @@ CASES = {
         ["node-b:3468:3905 [4] NCCL WARN NET/IB : mlx5_2:1 Got async event : port error"],
         answer("network"),
     ),
+    "a queue pair that cannot be set up is the network": (
+        ["node-b:3:9 [4] misc/ibvwrap.cc:201 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out"],
+        answer("network"),
+    ),
+    "an EFA that cannot reach its peer is the network": (
+        [
+            "node-b:3:9 [4] nccl_net_ofi:1 NCCL WARN NET/OFI Request 0x7f completed with error. RC:"
+            " 113. Error: Unreachable remote"
+        ],
+        answer("network"),
+    ),
+    "a socket that its peer closed may be the peer or the link": (
+        ["node-b:3:9 [4] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node-c<3292>"],
+        answer("network", unknown=True),
+    ),
+    "a fatal fault of the NVSwitch is a device of no rank": (
+        {
+            "train.log": ALL,
+            "node-a.dmesg": [kernel("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 32 LTSSM Fault Up")],
+        },
+        answer("device", None, 9, unknown=True),
+    ),
     "a lost link to a rank that is not there is that rank": (
         {"train.log": WAITING, "nccl.log": [IB.format(12)]},
         answer("absent", 2, 9),
