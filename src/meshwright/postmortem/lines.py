@@ -22,11 +22,11 @@ _RAY = re.compile(r"^\((?P<actor>[\w.<>:]+)(?:\(rank=(?P<rank>\d+)\))? pid=(?P<p
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
 _MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>: ?")
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
-_HOST = re.compile(r"^(?P<host>[A-Za-z][\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
+_HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
     *((_CONTAINER, _DIGITS), (_POD, "["), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "["), (_ROLE, "[")),
-    *((_HOST, _LETTERS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
+    *((_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
     r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"

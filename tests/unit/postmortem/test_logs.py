@@ -336,6 +336,7 @@ FORMS = {
     "docker's json": [json.dumps({"log": f"{line}\n", "stream": "stderr"}) for line in WAITING],
     "torchrun --tee": [f"[default{rank}]:{timed_out(rank, 9, prefix=False)}" for rank in (0, 1, 3)],
     "mpirun --tag-output": [f"[1,{rank}]<stderr>:{timed_out(rank, 9, prefix=False)}" for rank in (0, 1, 3)],
+    "pdsh": [f"10.0.0.{rank}: {line}" for rank, line in enumerate(WAITING)],
     "wrapped at 80 columns": wrapped(WAITING),
     "glued to each other and to a bar": [
         WAITING[0] + WAITING[1],
