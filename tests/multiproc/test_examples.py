@@ -18,7 +18,7 @@ def run(name: str, *arguments: str, timeout_s: float = 100) -> str:
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
-    if "refuses" in done.stderr + done.stdout and name in {"parameter_server", "local_sgd"}:
+    if "refuses" in done.stderr + done.stdout and name in {"parameter_server", "local_sgd", "hung_job"}:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
@@ -67,6 +67,17 @@ def test_a_model_that_is_not_ours_is_cut_into_stages_by_the_same_three_calls():
     losses = [[float(loss) for loss in line.split()[-5:]] for line in lines if "." in line]
     assert len(losses) == 3
     assert all(row == pytest.approx(losses[0], rel=1e-5) for row in losses)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_job_that_hangs_is_explained_by_its_logs_stacks_and_records(tmp_path):
+    out = run("hung_job", str(tmp_path / "files"), timeout_s=170)
+
+    assert out.startswith("rank 2: data ")
+    assert "in: all_reduce #6 of group 0 (default_pg)" in out
+    assert "waiting: ranks 0, 1, 3" in out
+    assert "rank 2 stands in __getitem__" in out
 
 
 def test_an_a800_is_bound_by_nvlink_where_an_a100_is_not():

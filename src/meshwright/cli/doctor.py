@@ -13,18 +13,44 @@ from ..report.stuck import look_at
 from ..units import parse_time
 
 
-@click.command(epilog="Example: meshwright doctor --run runs/20260101-120000")
+@click.command(epilog="Example: meshwright doctor --logs logs/ dmesg.txt")
+@click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="")
+@click.option(
+    "--logs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH...",
+    help="Say why a job hung: logs, flight records, stacks, dmesg.",
+)
+@click.option("--html", "page", type=click.Path(path_type=Path), help="With --logs: write the verdict as a page.")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
 @click.option("--wait", default="10s", show_default=True, metavar="TIME", help="How long to wait for other nodes.")
 @click.option("--list", "list_checks", is_flag=True, help="Print the checks, and why each matters.")
 @click.option("--json", "as_json", is_flag=True)
-def command(run_folder: Path | None, wait: str, list_checks: bool, as_json: bool) -> int:
+def command(
+    more: tuple[Path, ...],
+    logs: tuple[Path, ...],
+    page: Path | None,
+    run_folder: Path | None,
+    wait: str,
+    list_checks: bool,
+    as_json: bool,
+) -> int:
     """Say what makes distributed training slow or hang here, why it does, and how to mend it.
 
-    Alone it examines this machine. Started on every node of a job, as the job itself is (torchrun's or SLURM's
-    variables), the nodes meet at MASTER_ADDR:MASTER_PORT and are examined together. With --run it reads what the ranks
-    of a hanging run have written down and names the one that is stuck. Exits with 1 if something is wrong.
+    Alone it examines this machine; started on every node of a job (with torchrun's or SLURM's variables) the nodes meet
+    at MASTER_ADDR:MASTER_PORT and are examined together. With --run it names the rank of a hanging run that is stuck;
+    with --logs it reads what any job that hung has left and says whose fault it was, or that it cannot be told. Exits
+    with 1 if something is wrong.
     """
+    if logs and run_folder is not None:
+        raise InputError(f"--run {run_folder}: expected --logs or --run, not both")
+    if logs:
+        return _post_mortem([*logs, *more], page, as_json)
+    if more:
+        raise InputError(f"{more[0]}: expected an option before it; --logs takes files and folders")
+    if page is not None:
+        raise InputError("--html: only --logs writes a page")
     if list_checks:
         for check in CHECKS:
             click.echo(f"{check.name}: {check.reason}")
@@ -59,6 +85,19 @@ def _print(findings: list[Finding], nodes: int, as_json: bool) -> None:
         click.echo(f"    what to do:     {finding.remedy}")
     if not findings:
         click.echo(f"nothing wrong on {nodes} node{'s' * (nodes > 1)}: {len(CHECKS)} checks")
+
+
+def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:
+    from ..postmortem.inputs import examine
+
+    verdict = examine(paths)
+    click.echo(to_json(verdict) if as_json else str(verdict))
+    if page is not None:
+        from ..postmortem.page import write
+
+        write(page, verdict)
+        click.echo(f"{page}", err=True)
+    return 1 if verdict.faulty else 0
 
 
 def _explain(run_folder: Path, as_json: bool) -> int:

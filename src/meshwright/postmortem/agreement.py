@@ -1,0 +1,111 @@
+"""Calls that the ranks of a group do not make alike: other operations, other sizes, sends that do not meet."""
+
+from collections.abc import Mapping, Sequence
+
+from .calls import Call, Group
+from .names import UNEVEN
+from .position import Position, minority
+
+
+def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | None:
+    """Return how the calls of one number differ: ("desync" or "sizes", who differs, whether that is certain); or None.
+
+    A strict majority is right; without one nobody is named. Sizes are compared where the collective demands equal ones.
+    """
+    operations = {rank: call.operation for rank, call in calls.items() if call.operation}
+    if len(set(operations.values())) > 1:
+        return ("desync", *minority(operations))
+    if set(operations.values()) & UNEVEN - {"coalesced"}:
+        return None
+    sizes: dict[int, object] = {
+        rank: (call.size, call.types) for rank, call in calls.items() if call.numel_in is not None
+    }
+    if len(set(sizes.values())) > 1 and not _adds_up(calls):
+        return ("sizes", *minority(sizes))
+    return None
+
+
+def _adds_up(calls: Mapping[int, Call]) -> bool:
+    """Whether ranks bring uneven parts on purpose: what all put in is what each gets, or the other way round."""
+    if len({call.types for call in calls.values()}) > 1:
+        return False
+    ins, outs = [call.numel_in for call in calls.values()], [call.numel_out for call in calls.values()]
+    operation = next(iter(calls.values())).operation
+    parts, wholes = (ins, outs) if operation == "all_gather" else (outs, ins)
+    if operation not in {"all_gather", "reduce_scatter"} or None in parts or None in wholes:
+        return False
+    return len(set(wholes)) == 1 and sum(part for part in parts if part is not None) == wholes[0]
+
+
+def disagreement(group: Group) -> Position | None:
+    """Return the first call of a group that its ranks do not make alike, None where all that can be compared agree.
+
+    What ended on all is compared by operation only: sizes that differed did no harm.
+    """
+    numbers = sorted({seq for part in group.ranks.values() for seq in part.calls})
+    for seq in numbers:
+        calls = group.of(seq)
+        found = differing(calls) if len(calls) > 1 else None
+        if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
+            continue
+        kind, blamed, certain = found
+        if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
+            continue
+        usual = next(call for rank, call in calls.items() if rank not in blamed)
+        told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
+        others = f", the others {_full(usual)}" if blamed else ""
+        return Position(
+            kind=kind,
+            blamed=blamed,
+            waiting=tuple(rank for rank in calls if rank not in blamed),
+            group=group.name,
+            operation=usual.operation,
+            seq=seq,
+            why=f"at #{seq} {'; '.join(told[:4])}{others}{_skipped(group, seq, blamed)}",
+            certain=certain,
+            evidence=tuple(call.where for call in calls.values()),
+        )
+    return None
+
+
+def _still_open(group: Group) -> bool:
+    return any(part.open() for part in group.ranks.values())
+
+
+def _skipped(group: Group, seq: int, blamed: Sequence[int]) -> str:
+    """Say so where a rank's call is the one that the others make next: it left one out."""
+    following = [call for rank, call in group.of(seq + 1).items() if rank not in blamed]
+    for rank in blamed:
+        call = group.ranks[rank].calls[seq]
+        if following and all((call.operation, call.size) == (other.operation, other.size) for other in following):
+            return f"; rank {rank} left one call out: its #{seq} is what the others call #{seq + 1}"
+    return ""
+
+
+def _full(call: Call) -> str:
+    size = "" if call.numel_in is None else f" of {call.numel_in} elements"
+    types = f" {'/'.join(call.types)}" if call.types else ""
+    return f"{call.operation}{size}{types}{f' ({call.frame})' if call.frame else ''}"
+
+
+def unequal_transfer(group: Group) -> Position | None:
+    """Return a send and a receive that meet with different sizes; which of the two is wrong cannot be told."""
+    opened = [call for part in group.ranks.values() for call in part.transfers if not call.ended]
+    receives = {(call.peer, call.rank): call for call in reversed(opened) if call.operation == "recv"}
+    sends = [call for call in opened if call.operation == "send"]
+    for send in sends:
+        receive = receives.get((send.rank, send.peer or 0))
+        if receive is None:
+            continue
+        if (send.numel_in, send.types) != (receive.numel_out, receive.types):
+            return Position(
+                kind="sizes",
+                group=group.name,
+                operation="send",
+                seq=send.seq,
+                why=f"rank {send.rank} sends {send.numel_in} elements, rank {receive.rank} expects {receive.numel_out}",
+                certain=False,
+                evidence=(send.where, receive.where),
+                missing=("which of the two has the wrong size: the code of both",),
+            )
+    return None

@@ -1,0 +1,202 @@
+"""The first fault: of everything that failed, what failed first and on a rank that does not merely wait."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
+from .position import Position
+from .verdict import Kind, shortened
+
+# where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
+ORDER: tuple[Kind, ...] = (
+    *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
+)
+SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
+_OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
+_NAME = re.compile(r"\((?P<name>[^)]*)\)")
+_LACKS = {
+    "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
+    "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
+}
+_SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+_CONSEQUENCES = {6, 15, 2, 1}  # of a watchdog, of torchrun that ends the others, of a keyboard or a terminal
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """The fault that came first. `ranks` are those that it befell, empty where that is not known."""
+
+    kind: Kind
+    what: str
+    ranks: tuple[int, ...]
+    lines: tuple[Where, ...]
+    first: Failure
+    is_general: bool = False  # befell the job, not a rank: a node, a preemption, all ranks alike
+
+    def can_be_of(self, rank: int, facts: list[Fact]) -> bool:
+        """Return whether nothing that is known of a rank speaks against its being the one that this befell."""
+        known = [identity for identity in of(facts, Identity) if identity.rank == rank]
+        if self.first.host and any(i.host and not _same_host(i.host, self.first.host) for i in known):
+            return False
+        if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
+            return False
+        return not (self.first.bus_id and any(i.bus_id and not _same_bus(i.bus_id, self.first.bus_id) for i in known))
+
+    @property
+    def lacks(self) -> str:
+        """What would tell whose fault it was."""
+        return _LACKS.get(self.kind, "which rank it was: lines with a prefix of each rank, or a file for each")
+
+
+def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
+    """Return the first fault, None where nothing failed but what follows from the wait itself."""
+    identities = of(facts, Identity)
+    waiting = set(position.waiting) if position else set()
+    timeouts = of(facts, Timeout)
+    waited = [fact.where for fact in timeouts]
+    found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
+    found += _of_exits(of(facts, Exit), found)
+    found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
+    found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
+    if not found:
+        return None
+    first = _first(found)
+    alike = [fault for fault in found if fault.kind == first.kind and _alike(fault, first)]
+    ranks = tuple(sorted({rank for fault in alike for rank in _ranks(fault)}))
+    everyone = len(ranks) > 1
+    if first.kind == "host_memory" and not ranks and first.pid is None:
+        killed = {rank for fault in found if fault.kind == "killed" for rank in _ranks(fault)}
+        ranks = tuple(killed) if len(killed) == 1 else ()  # SLURM says in one line what, in another whom
+    told = max(alike, key=lambda fault: len(fault.what)) if not everyone else first
+    joins = [i.where for i in identities if (i.rank,) == ranks and _leads_to(first, i)]
+    kind: Kind = first.kind  # type: ignore[assignment]  # readers write a verdict's kinds
+    return Cause(
+        kind=kind,
+        what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
+        ranks=() if kind == "network" else ranks,
+        lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
+        first=first,
+        is_general=_is_general(first, everyone=everyone),
+    )
+
+
+def ended_from_outside(facts: list[Fact]) -> Failure | None:
+    """Return the notice of a time limit: it ends a job that hangs, and is the cause only where nothing else shows."""
+    return next((fault for fault in of(facts, Failure) if fault.kind == "killed" and fault.follows), None)
+
+
+def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact]) -> Failure:
+    """Return the failure with its rank, where process, GPU or task lead to one."""
+    if failure.rank is not None:
+        return failure
+    fitting = [i for i in identities if not failure.host or not i.host or _same_host(i.host, failure.host)]
+    ranks: set[int] = set()
+    if failure.pid is not None:
+        ranks = {i.rank for i in fitting if i.pid == failure.pid}
+    if not ranks and failure.bus_id:
+        ranks = {i.rank for i in fitting if _same_bus(i.bus_id, failure.bus_id)}
+    if failure.ranks and of(facts, Torchrun):
+        failure = replace(failure, ranks=())  # a task of SLURM is then a host's agent
+    if not ranks and failure.ranks:
+        ranks = set(failure.ranks)
+    if len(ranks) == 1:
+        rank = ranks.pop()
+        return replace(failure, rank=rank, where=failure.where.by(rank))
+    return failure
+
+
+def _leads_to(failure: Failure, identity: Identity) -> bool:
+    """Whether a line says that the process or the GPU of a failure is that of a rank."""
+    if failure.pid is not None and failure.pid == identity.pid:
+        return True
+    return bool(failure.bus_id) and _same_bus(identity.bus_id, failure.bus_id)
+
+
+def _same_host(one: str, other: str) -> bool:
+    return one.split(".")[0] == other.split(".")[0]
+
+
+def _same_bus(nccl: str, kernel: str) -> bool:
+    try:
+        return bool(nccl) and int(nccl, 16) & ~0xF == int(kernel, 16)
+    except ValueError:
+        return False
+
+
+def _of_exits(exits: Sequence[Exit], told: Sequence[Failure]) -> list[Failure]:
+    """Return what torchrun's first failure says that no other line does."""
+    found = []
+    for end in exits:
+        signal = -end.code if end.code < 0 else end.code - 128 if 128 < end.code < 160 else 0
+        if not end.first or signal in _CONSEQUENCES or any(end.rank in _ranks(fault) for fault in told):
+            continue
+        if signal:
+            what = f"rank {end.rank} was ended by {_SIGNALS.get(signal, f'signal {signal}')}"
+            found.append(Failure(kind="killed", what=what, rank=end.rank, host=end.host, pid=end.pid, where=end.where))
+        elif end.code > 0:
+            what = f"rank {end.rank} ended with code {end.code} before the others"
+            found.append(Failure(kind="exception", what=what, rank=end.rank, host=end.host, where=end.where))
+    return found
+
+
+def _is_job(fault: Failure) -> bool:
+    """Whether a process that the kernel killed can belong to the job: it is one of its ranks, or a Python."""
+    if fault.kind not in {"host_memory", "killed", "host"} or fault.rank is not None or fault.pid is None:
+        return True
+    name = _NAME.search(fault.what)
+    return name is None or bool(_OURS.search(name.group("name")))
+
+
+def _too_old(fault: Failure, timeouts: Sequence[Timeout]) -> bool:
+    """Whether a fault was long over when the call that timed out began: until then every rank came to its calls."""
+    begun_s = [
+        timeout.where.time_s - timeout.waited_s
+        for timeout in timeouts
+        if timeout.where.time_s is not None
+        and timeout.waited_s is not None
+        and timeout.where.is_utc == fault.where.is_utc
+    ]
+    return fault.where.time_s is not None and bool(begun_s) and fault.where.time_s < min(begun_s) - SLACK_S
+
+
+def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) -> bool:
+    if fault.where.attempt is not None and any(
+        where.attempt is not None and where.attempt > fault.where.attempt for where in waited
+    ):
+        return False
+    orders = [fault.where.before(where) for where in waited]
+    is_summary = fault.kind in {"killed", "exception"} and fault.what.startswith("rank ")
+    after = any(order is False for order in orders) and not any(order is True for order in orders)
+    if fault.kind in {"device", "network"}:
+        return not after
+    if set(_ranks(fault)) & waiting:
+        return bool(orders) and all(order is True for order in orders) and fault.kind != "exception"
+    return is_summary or not after
+
+
+def _ranks(fault: Failure) -> tuple[int, ...]:
+    return (fault.rank,) if fault.rank is not None else fault.ranks
+
+
+def _first(found: Sequence[Failure]) -> Failure:
+    """Return the fault before which none is known to be; of several that cannot be ordered, the one that tells most."""
+    first = [
+        fault for fault in found if not any(other.where.before(fault.where) and _ranks(other) != () for other in found)
+    ] or list(found)
+    known = [fault for fault in first if fault.kind != "network"] or first
+    return min(known, key=lambda fault: (ORDER.index(fault.kind), not _ranks(fault)))
+
+
+def _alike(fault: Failure, first: Failure) -> bool:
+    """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
+    return fault.what[:40] == first.what[:40] or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+
+
+def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
+    return [fault for fault in found if _ranks(first) and _ranks(fault) == _ranks(first)]
+
+
+def _is_general(fault: Failure, *, everyone: bool) -> bool:
+    return everyone or fault.what.startswith(("SLURM cancelled", "node "))

@@ -1,0 +1,227 @@
+"""How ranks end: exceptions, out of memory, torchrun's summary; progress bars of those that still prepare data."""
+
+import bisect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun
+from .lines import Message
+from .names import collective_in
+
+MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
+_CUDA_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\."
+    r"|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
+)
+_WANTED = re.compile(
+    r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
+    re.S,
+)
+_DEVICE = re.compile(r"\bGPU (\d+)\b")
+_ABSURD = re.compile(r"Tried to allocate more than 1EB")
+_CUDA_FAULT = re.compile(
+    r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
+    r"no CUDA-capable device|hardware error)",
+    re.IGNORECASE,
+)
+_CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
+_WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
+_ERROR = re.compile(
+    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure"
+    r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
+)
+_NOT_THE_CAUSE = {
+    *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
+    *("KeyboardInterrupt", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError"),
+    *("ConnectionError", "ConnectionAbortedError", "EOFError", "RayActorError", "ActorDiedError", "RayTaskError"),
+    *("RankFailure", "CollectiveError", "WorkerCrashedError", "RendezvousConnectionError", "RendezvousClosedError"),
+    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired"),
+}
+_FOLLOWS = re.compile(
+    r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
+    r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
+    r"|Detected mismatch between collectives"
+    r"|process group has been|shutting down|SIGTERM",
+)
+_WORKER_KILLED = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
+    r" (?P<signal>\w[\w ]*)|exited unexpectedly)"
+)
+_LOADER_SLOW = re.compile(r"DataLoader timed out after")
+_SHARED_MEMORY = re.compile(
+    r"(?:out of shared memory|No space left on device).*|unable to (?:mmap|open shared memory|write to file </torch)"
+)
+_BAR = re.compile(
+    r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
+    r" *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[(?P<rate>[^\]]*)"
+)
+_DATA_RATE = re.compile(r"(?:examples|docs|files|rows)/s|s/(?:example|doc|file|row)")
+_DATA_WORDS = re.compile(
+    r"tokeni[sz]|preprocess|\bmap\b|\bfilter|dataset|download|packing|shard|extract|cach(?:e|ing)|prepar"
+    r"|group(?:ing)? texts|loading data|convert",
+    re.IGNORECASE,
+)
+_SURELY_DATA = re.compile(r"tokeni[sz]|dataset|\bsplit\b|\bmap\b|\bfilter", re.IGNORECASE)
+_TRAIN_WORDS = re.compile(r"epoch|train|step|loss|eval|checkpoint shards|loading weights|validation", re.IGNORECASE)
+_CODE = re.compile(r"\b(?:dist|distributed|c10d|torch\.distributed|funcol|comm)\.(?P<name>\w+)\(")
+_CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
+_ENDED_OUTSIDE = re.compile(
+    r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15"
+)
+_REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
+_HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
+_FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
+_OURS = re.compile(
+    r"\brank (?P<rank>\d+) \(host (?P<host>\S+), pid (?P<pid>\d+)\) (?P<deed>[^,]+), in (?P<call>\w+ #\d+)"
+)
+
+
+def read(messages: list[Message]) -> Iterator[Fact]:
+    """Yield how ranks ended, as the messages of one file say."""
+    yield from _exits(messages)
+    went_on: dict[int | None, list[int]] = defaultdict(list)
+    for index, message in enumerate(messages):
+        if _WENT_ON.search(message.text):
+            went_on[message.rank].append(index)
+    yield from _progress(messages, went_on)
+    for index, message in enumerate(messages):
+        text = message.text
+        if "orchrun" in text or "torch.distributed.elastic" in text or "torch/distributed/run.py" in text:
+            yield Torchrun(where=message.where)
+        if _ENDED_OUTSIDE.search(text):
+            what = "the launcher was told to end (SIGTERM)"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True)
+        if _REPEATED.search(text):
+            yield Shortened(where=message.where)
+        if "(" in text:
+            yield from _code(message)
+        if "rror" in text or "emory" in text or "xception" in text or "Interrupt" in text or "rank" in text:
+            later = bisect.bisect_right(went_on[message.rank], index)
+            handled = len(went_on[message.rank]) - later >= (1 if message.rank is not None else MANY_STEPS)
+            for fact in _failure(message):
+                yield replace(fact, follows=True) if fact.kind == "exception" and handled else fact
+
+
+def _failure(message: Message) -> Iterator[Failure]:
+    text, where, rank = message.text, message.where, message.rank
+    memory, worker, fault, ours = (
+        pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
+    )
+    if memory:
+        wanted = _WANTED.search(text)
+        what = "out of GPU memory"
+        if wanted:
+            what += f": {wanted.group('wanted')} wanted, {wanted.group('free')} free"
+        follows = bool(_ABSURD.search(text))
+        device = _DEVICE.search(text)
+        yield Failure(
+            kind="device_memory",
+            what=what,
+            rank=rank,
+            pid=message.pid,
+            device=int(device.group(1)) if device else None,
+            where=where,
+            follows=follows,
+        )
+    elif worker:
+        killed = worker.group("signal") in {"Killed", "Bus error"}
+        what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"
+        yield Failure(kind="host_memory" if killed else "data", what=what, rank=rank, where=where)
+    elif _LOADER_SLOW.search(text):
+        yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
+    elif fault and re.search(r"CUDA|GPU|cuda|ECC", text):
+        yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where)
+    elif ours:
+        died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
+        what = f"rank {ours.group('rank')} {ours.group('deed')}, in {ours.group('call')}"
+        yield Failure(kind="killed" if died else "absent", what=what, rank=int(ours.group("rank")), where=where)
+    elif cuda := _CUDA_ERROR.search(text):
+        yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where)
+    else:
+        yield from _exception(message)
+
+
+def _exception(message: Message) -> Iterator[Failure]:
+    match = _ERROR.match(message.text)
+    if not match:
+        return
+    told = match.group("text") or ""
+    if _SHARED_MEMORY.search(told):
+        what = f"shared memory is full: {told[:80]}"
+        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
+        return
+    yield Failure(
+        kind="exception",
+        what=f"{match.group('name')}: {told[:160]}" if told else match.group("name"),
+        rank=message.rank,
+        pid=message.pid,
+        where=message.where,
+        follows=match.group("name") in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told)),
+    )
+
+
+def _progress(messages: list[Message], went_on: dict[int | None, list[int]]) -> Iterator[Busy]:
+    """Yield the bars over data that had not come to their end, and after which the rank did not train."""
+    last: dict[tuple[int | None, str], tuple[int, Busy | None]] = {}
+    for index, message in enumerate(messages):
+        for bar in _BAR.finditer(message.text) if "%|" in message.text else ():
+            label = bar.group("label").strip()
+            ended = int(bar.group("percent")) >= 100 or bar.group("done") == bar.group("all")
+            if _TRAIN_WORDS.search(label) and not _SURELY_DATA.search(label):
+                continue
+            if _DATA_WORDS.search(label) or _DATA_RATE.search(bar.group("rate")):
+                shown = label.rstrip(": ") or "a progress bar"
+                what = f"{shown} at {bar.group('percent')} % ({bar.group('done')} of {bar.group('all')})"
+                busy = None if ended else Busy(rank=message.rank, what=what, where=message.where)
+                last[message.rank, label] = index, busy
+    for (rank, _), (index, busy) in last.items():
+        if busy is not None and not any(step > index for step in went_on[rank]):
+            yield busy
+
+
+def _code(message: Message) -> Iterator[Fact]:
+    match = _CODE.search(message.text) or _CODE_FILE.search(message.text)
+    if match:
+        operation = collective_in(match.group("name"))
+        if operation:
+            yield CodeFrame(rank=message.rank, operation=operation, where=message.where)
+
+
+def _exits(messages: list[Message]) -> Iterator[Fact]:
+    """Read torchrun's summary: blocks of `key : value` below `[0]:`, the first failure below its own heading."""
+    first, inside = False, False
+    fields: dict[str, str] = {}
+    where = None
+    for message in messages:
+        text = message.text.strip()
+        if "Root Cause (first observed failure)" in text:
+            yield from _exit(fields, where, first)
+            fields, first, inside = {}, True, False
+        elif _HEAD.match(text):
+            yield from _exit(fields, where, first)
+            fields, inside, where = {}, True, message.where
+        elif inside and (field := _FIELD.match(text)):
+            fields[field.group("key")] = field.group("value")
+            if field.group("key") in {"rank", "exitcode"}:
+                where = message.where
+        elif text.startswith("=====") and fields:
+            yield from _exit(fields, where, first)
+            fields, first, inside = {}, False, False
+    yield from _exit(fields, where, first)
+
+
+def _exit(fields: dict[str, str], where: object, first: bool) -> Iterator[Fact]:
+    rank = re.match(r"(\d+)(?: \(local_rank: (\d+)\))?", fields.get("rank", ""))
+    code = re.match(r"(-?\d+)(?: +\(pid: (\d+)\))?", fields.get("exitcode", ""))
+    if not rank or not code or where is None:
+        return
+    pid = int(code.group(2)) if code.group(2) else None
+    host = fields.get("host", "")
+    place = {"rank": int(rank.group(1)), "host": host, "pid": pid, "where": where}
+    yield Identity(**place)  # type: ignore[arg-type]  # a mixture of types by name
+    local = int(rank.group(2)) if rank.group(2) else None
+    yield Exit(**place, local_rank=local, code=int(code.group(1)), first=first)  # type: ignore[arg-type]

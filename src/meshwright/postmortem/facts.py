@@ -1,0 +1,312 @@
+"""What the readers find in the artefacts of a hung job: one struct for each thing that can be read.
+
+`rank` is the job's (global) rank, None where the artefact does not say; a position inside a group is `group_rank`.
+Times are seconds since the start of a year, good for telling earlier from later and for nothing else.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Where(msgspec.Struct, frozen=True):
+    """One line of one file, as evidence; `line` counts from 1 and is 0 for a file that has no lines."""
+
+    file: str
+    line: int
+    text: str
+    time_s: float | None = None
+    attempt: int | None = None  # of torchrun, None where the file belongs to no attempt in particular
+    order: int = 0  # of the file among those read
+    rank: int | None = None  # whose line it is, where that is known
+    is_utc: bool = False  # the clock is that of a container's log; a job's own lines and a kernel's show local time
+
+    def by(self, rank: int | None) -> "Where":
+        """Return this as a line of `rank`, where that is known."""
+        return self if rank is None or rank == self.rank else msgspec.structs.replace(self, rank=rank)
+
+    def before(self, other: "Where") -> bool | None:
+        """Return whether this was written before `other`; None where neither clock nor file tells."""
+        if self.file == other.file and self.line != other.line:
+            return self.line < other.line
+        known = self.time_s is not None and other.time_s is not None and self.is_utc == other.is_utc
+        if known and self.time_s != other.time_s:
+            return (self.time_s or 0.0) < (other.time_s or 0.0)
+        return None
+
+
+class GroupName(msgspec.Struct, frozen=True):
+    """A process group as logs call it: its unique name, and what it is for where that is known."""
+
+    name: str
+    purpose: str = ""
+
+    def __str__(self) -> str:
+        if not self.name:
+            return self.purpose
+        return f"{self.name} ({self.purpose})" if self.purpose and self.purpose != self.name else self.name
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is the group of all ranks."""
+        return self.purpose == "default_pg" or (not self.purpose and self.name == "0")
+
+
+class Timeout(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank waited too long for a collective: what a watchdog prints; `seq` and sizes None where it does not say."""
+
+    rank: int | None
+    where: Where
+    group_rank: int | None = None
+    group: GroupName | None = None
+    operation: str = ""
+    seq: int | None = None
+    numel_in: int | None = None
+    numel_out: int | None = None
+    waited_s: float | None = None
+    counted_in_group: bool = False  # `rank` is the only number of the line, which counts inside a group
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a rank has come in a group: the last calls that it enqueued, started and completed."""
+
+    rank: int | None
+    where: Where
+    group_rank: int | None = None
+    group: GroupName | None = None
+    enqueued: int | None = None
+    started: int | None = None
+    started_operation: str = ""
+    completed: int | None = None
+    failed_at: int | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that ends a rank or a link. `follows` marks what usually follows from a fault elsewhere."""
+
+    kind: str
+    what: str
+    where: Where
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    host: str = ""
+    pid: int | None = None
+    bus_id: str = ""
+    device: int | None = None  # GPU, as its host counts
+    follows: bool = False
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How torchrun says a rank ended; `code` is minus the signal."""
+
+    rank: int
+    where: Where
+    host: str = ""
+    local_rank: int | None = None
+    pid: int | None = None
+    code: int = 0
+    first: bool = False  # "root cause (first observed failure)"
+
+
+class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What TORCH_NCCL_DESYNC_DEBUG prints: ranks by what they did last, by number of the call."""
+
+    where: Where
+    rank: int | None = None
+    at_operation: str = ""
+    at_seq: int | None = None
+    never: tuple[int, ...] = ()
+    unfinished: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (call, ranks that joined and did not finish)
+    not_joined: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (call that they did not join, ranks)
+    started: tuple[tuple[int, str, tuple[int, ...]], ...] = ()  # (call, operation, ranks)
+
+
+class Absentees(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that did not come, named by one who waited for all: a monitored barrier."""
+
+    ranks: tuple[int, ...]
+    where: Where
+
+
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that says that it came, and waits for another."""
+
+    rank: int | None
+    where: Where
+
+
+class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key."""
+
+    rank: int | None
+    where: Where
+    of: int | None = None
+
+
+class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank whose connection to another broke: the other's process ended (`killed`), or its link did (`network`)."""
+
+    rank: int | None
+    kind: str
+    where: Where
+
+
+class Busy(msgspec.Struct, frozen=True, kw_only=True):
+    """Data are being prepared: a progress bar that has not come to its end."""
+
+    rank: int | None
+    what: str
+    where: Where
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """The watchdog thread itself of a rank stood still: a host call holds it."""
+
+    rank: int | None
+    where: Where
+
+
+class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a rank's traceback that calls a collective."""
+
+    rank: int | None
+    operation: str
+    where: Where
+
+
+class SizesDiffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank received another number of bytes than it expected."""
+
+    rank: int | None
+    came_bytes: int
+    expected_bytes: int
+    where: Where
+
+
+class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank called when TORCH_DISTRIBUTED_DEBUG=DETAIL compared the ranks; NCCL names only a rank near it."""
+
+    rank: int
+    where: Where
+    operation: str = ""
+    shape: str = ""
+    seq: int | None = None
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which process, GPU and host a rank is, as NCCL's Init line or torchrun says."""
+
+    rank: int
+    where: Where
+    host: str = ""
+    pid: int | None = None
+    device: int | None = None
+    bus_id: str = ""
+    communicator: str = ""
+    communicator_id: str = ""
+    ranks: int | None = None
+
+
+class CommunicatorCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective that NCCL_DEBUG_SUBSYS=COLL printed, of one process and communicator."""
+
+    host: str
+    pid: int
+    device: int
+    communicator: str
+    operation: str
+    seq: int
+    count: int
+    datatype: int
+    where: Where
+    ranks: int | None = None
+
+
+class WorldSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of ranks, as some line says."""
+
+    ranks: int
+    where: Where
+
+
+class Spoke(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of which anything at all is in the files: it exists."""
+
+    rank: int
+    where: Where
+
+
+class Torchrun(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks were started by torchrun: a task of SLURM is one of its agents, not a rank."""
+
+    where: Where
+
+
+class Shortened(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of several ranks were folded into one (Ray's "repeated 7x across cluster"): silence means nothing."""
+
+    where: Where
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One function on a stack."""
+
+    function: str
+    file: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.file}:{self.line})" if self.line is not None else self.function
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """The main thread of a rank as py-spy or faulthandler saw it, innermost function first."""
+
+    rank: int | None
+    frames: tuple[Frame, ...]
+    where: Where
+    pid: int | None = None
+    host: str = ""
+
+
+class KernelTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank's GPU did, by `nsys stats`: seconds in kernels that communicate and in those that compute."""
+
+    rank: int | None
+    where: Where
+    communication_s: float
+    communication_calls: int
+    compute_s: float
+
+
+Fact = (
+    Timeout
+    | Progress
+    | Failure
+    | Exit
+    | DesyncReport
+    | Absentees
+    | Arrived
+    | StoreWait
+    | PeerLost
+    | Busy
+    | Heartbeat
+    | CodeFrame
+    | SizesDiffer
+    | Fingerprint
+    | Identity
+    | CommunicatorCall
+    | WorldSize
+    | Spoke
+    | Torchrun
+    | Shortened
+    | Stack
+    | KernelTimes
+)
+
+
+def of(facts: list[Fact], kind: type[T]) -> list[T]:
+    """Return the facts of one kind, in the order in which they were read."""
+    return [fact for fact in facts if isinstance(fact, kind)]

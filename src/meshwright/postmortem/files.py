@@ -1,0 +1,92 @@
+"""Files and folders of a job: which are read, what their paths say, and the text or bytes that are in them."""
+
+import gzip
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec.structs import replace
+
+from ..errors import InputError
+from .lines import FileHint, hint_of
+
+MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are read, where identities and faults are
+HEAD_BYTES = 4 * 2**20
+MOST_FILES = 20_000
+_CHUNK_BYTES = 2**20
+_SKIPPED = {
+    *(".html", ".png", ".pt", ".pth", ".bin", ".safetensors", ".so", ".py", ".pyc", ".nsys-rep", ".sqlite", ".zip"),
+}
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the files of paths, those of folders with all that is below them but hidden ones; each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        for file in _below(path):
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def _below(path: Path) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; expected logs, stacks or flight records")
+    if not path.is_dir():
+        return [path]
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder) / name for name in sorted(names) if not name.startswith(".")]
+        if len(found) > MOST_FILES:
+            raise InputError(f"{path}: more than {MOST_FILES} files; expected the folder of one job's logs")
+    return [file for file in found if file.suffix not in _SKIPPED]
+
+
+def short_names(files: Sequence[Path]) -> dict[Path, str]:
+    """Return the files' names without the folders that all share."""
+    if not files:
+        return {}
+    shared = Path(os.path.commonpath([file.absolute().parent for file in files]))
+    return {file: str(file.absolute().relative_to(shared)) for file in files}
+
+
+def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
+    """Return what each path says; torchrun's folders count ranks on each host, so those of several hosts say none."""
+    hints = {file: hint_of(file) for file in files}
+    alike: dict[tuple[int | None, int | None, str], list[Path]] = defaultdict(list)
+    for file, hint in hints.items():
+        if hint.rank is not None and file.parent.name == str(hint.rank):
+            alike[hint.attempt, hint.rank, file.name].append(file)
+    if any(len(found) > 1 for found in alike.values()):
+        for found in alike.values():
+            hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
+    return hints
+
+
+def content(path: Path) -> list[tuple[int, bytes]]:
+    """Return the parts of a file, each after its first line's number: one, or the head and the end of a large one."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: is a device or a pipe, expected a file")
+            if path.suffix == ".gz":
+                with gzip.GzipFile(fileobj=file) as packed:
+                    return [(1, packed.read(MOST_BYTES))]
+            size = os.fstat(file.fileno()).st_size
+            if size <= MOST_BYTES:
+                return [(1, file.read())]
+            head = file.read(HEAD_BYTES).rpartition(b"\n")[0] + b"\n"
+            file.seek(len(head))
+            skipped = sum(chunk.count(b"\n") for chunk in _until(file, size - MOST_BYTES + HEAD_BYTES))
+            begun = file.readline()  # the rest of a line
+            return [(1, head), (1 + head.count(b"\n") + skipped + begun.count(b"\n"), file.read())]
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _until(file: BinaryIO, end: int) -> Iterator[bytes]:
+    while (left := end - file.tell()) > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+        yield chunk

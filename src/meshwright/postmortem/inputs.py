@@ -1,0 +1,188 @@
+"""Files and folders into a case: each file is read once, by what it is and not by its name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from ..report.stuck import Record
+from . import endings, flight, kernels, nccl, stacks, system, watchdog
+from .calls import Group
+from .causes import cause_of
+from .facts import (
+    Absentees,
+    DesyncReport,
+    Exit,
+    Fact,
+    Failure,
+    Identity,
+    SizesDiffer,
+    Spoke,
+    Stack,
+    StoreWait,
+    Timeout,
+    Where,
+    of,
+)
+from .files import content, files_of, hints_of, short_names
+from .lines import FileHint, Message, messages
+from .position import Position
+from .rules import Case, decide
+from .spoken import position as spoken_position
+from .verdict import Verdict
+from .waits import in_records, judged
+
+_TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
+
+
+class Read(msgspec.Struct, kw_only=True):
+    """What the files gave: facts of logs, flight records, and what could not be read."""
+
+    facts: list[Fact] = []
+    dumps: list[flight.Dump] = []
+    ours: list[tuple[Record, Where]] = []
+    refused: dict[str, int | None] = {}  # what is wrong, and of which rank where the name tells
+    files: int = 0
+
+
+def examine(paths: Sequence[Path]) -> Verdict:
+    """Return the verdict on the artefacts of one job; InputError where none of them could be read."""
+    read = read_all(paths)
+    return decide(case_of(read))
+
+
+def read_all(paths: Sequence[Path]) -> Read:
+    """Read files and folders; InputError where nothing in them could be read."""
+    files = files_of(paths)
+    read = Read(facts=[], dumps=[], ours=[], refused={})
+    names, hints = short_names(files), hints_of(files)
+    for order, path in enumerate(files):
+        try:
+            _read_file(path, names[path], order, hints[path], read)
+        except InputError as error:
+            read.refused[str(error)] = flight.rank_of(path)
+        except ValueError as error:  # a number of more digits than Python reads
+            read.refused[f"{path}: {error}"] = flight.rank_of(path)
+    if not read.files:
+        wrong = "; ".join(list(read.refused)[:3])
+        told = f": {wrong}" if wrong else f" in {len(files)} files"
+        raise InputError(
+            f"{' '.join(map(str, paths))}: nothing could be read{told}; expected logs, stacks or flight records"
+        )
+    return read
+
+
+def case_of(read: Read) -> Case:
+    """Return the case of the last attempt that shows a fault."""
+    facts = _with_ranks(_of_last_attempt(read.facts))
+    groups: list[Group] = []
+    dumps = _newest(read.dumps)
+    groups += flight.groups_of(dumps)
+    groups += flight.our_groups(read.ours)
+    excused = frozenset(rank for rank in read.refused.values() if rank is not None)
+    recorded = judged(groups, excused) if groups else None
+    spoken = spoken_position(facts)
+    position = in_records(_better(recorded, spoken), groups)
+    return Case(
+        facts=facts,
+        groups=groups,
+        position=position,
+        cause=cause_of(facts, position),
+        unread=tuple(f"{what}" for what in read.refused),
+        files=read.files,
+    )
+
+
+def _better(recorded: Position | None, spoken: Position | None) -> Position | None:
+    """Return the position by flight records, which know most, unless the logs are certain and they are not."""
+    if recorded is None or spoken is None:
+        return recorded or spoken
+    if recorded.certain and spoken.silent and set(spoken.blamed) <= set(recorded.waiting):
+        return recorded  # who printed nothing is in the call by its record
+    if recorded.certain and (recorded.kind != "stuck" or not spoken.certain or spoken.kind == "stuck"):
+        return recorded
+    return spoken if spoken.certain else recorded
+
+
+def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) -> None:
+    parts = content(path)
+    data = parts[0][1]
+    if not data.strip():
+        if hint.rank is not None:  # an empty log of a rank: it exists and said nothing
+            read.facts.append(
+                Spoke(rank=hint.rank, where=Where(name, 0, "the file is empty", None, hint.attempt, order))
+            )
+        return
+    if flight.is_record(data):
+        record = flight.read(b"".join(part for _, part in parts), path, order=order, attempt=hint.attempt)
+        if isinstance(record, Record):
+            read.ours.append((record, Where(name, 0, "", None, hint.attempt, order, record.rank)))
+        else:
+            read.dumps.append(msgspec.structs.replace(record, where=msgspec.structs.replace(record.where, file=name)))
+        read.files += 1
+        return
+    if b"\x00" in data[:4096]:
+        raise InputError(f"{path}: neither text nor a flight record")
+    for first, part in parts:
+        read.facts += _of_text(part.decode("utf-8", errors="replace"), name, order, hint, first)
+    read.files += 1
+
+
+def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> list[Fact]:
+    if kernels.is_table(text):
+        return list(kernels.read(text, file=name, order=order, hint=hint))
+    found = messages(text, file=name, order=order, hint=hint, first=first)
+    facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
+    if "most recent call first" in text or "Thread " in text:
+        facts += stacks.read(found, hint, Path(name).name)
+    return [*facts, *_spoken(found)]
+
+
+def _spoken(found: Sequence[Message]) -> list[Fact]:
+    """Return one fact for each rank that said anything, whatever it was."""
+    first: dict[tuple[int, int | None], Where] = {}
+    for message in found:
+        if message.rank is not None:
+            first.setdefault((message.rank, message.where.attempt), message.where)
+    return [Spoke(rank=rank, where=where) for (rank, _), where in first.items()]
+
+
+def _of_last_attempt(facts: list[Fact]) -> list[Fact]:
+    """Return the facts of the last attempt that shows trouble, and those that belong to none."""
+    tried = {fact.where.attempt for fact in facts if isinstance(fact, _TROUBLE)} - {None}
+    ends = {fact.where.attempt for fact in of(facts, Exit) if fact.first} - {None}
+    last = max(tried or ends, default=None)  # type: ignore[type-var]  # None was taken out
+    restarted = {fact.where.file for fact in facts if fact.where.attempt not in {None, 0}}
+    if last is None:
+        return facts
+    return [
+        fact
+        for fact in facts
+        if fact.where.attempt == last
+        or isinstance(fact, Stack)
+        or (fact.where.attempt is None and (fact.where.file not in restarted or last == 0))
+    ]
+
+
+def _with_ranks(facts: list[Fact]) -> list[Fact]:
+    """Return the facts, stacks that name a process only with the rank that NCCL or torchrun says it is."""
+    ranks = {identity.pid: identity.rank for identity in of(facts, Identity) if identity.pid is not None}
+    return [
+        msgspec.structs.replace(fact, rank=ranks[fact.pid])
+        if isinstance(fact, Stack) and fact.rank is None and fact.pid in ranks
+        else fact
+        for fact in facts
+    ]
+
+
+def _newest(dumps: Sequence[flight.Dump]) -> list[flight.Dump]:
+    """Return one record a rank, of the last attempt: pickle and JSON of one rank say the same."""
+    last = max((dump.where.attempt for dump in dumps if dump.where.attempt is not None), default=None)
+    found: dict[int, flight.Dump] = {}
+    for dump in dumps:
+        if last is None or dump.where.attempt in {None, last}:
+            kept = found.get(dump.rank)
+            if kept is None or len(dump.data.get("entries") or []) > len(kept.data.get("entries") or []):
+                found[dump.rank] = dump
+    return [found[rank] for rank in sorted(found)]

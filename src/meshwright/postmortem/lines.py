@@ -1,0 +1,247 @@
+"""Text of a log into messages: prefixes of launchers taken off, glued lines cut, wrapped lines joined.
+
+A message keeps the number of the line that it began on, and what its prefix says of rank, host, process and time.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+import msgspec
+from msgspec.structs import replace
+
+from .facts import Where
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_CONTAINER = re.compile(rf"^(?P<stamp>{_STAMP}) (?:stdout|stderr) [FP] ")  # containerd's log files
+_STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?\s+(?=[\[(]|\S+:\d+:\d+ \[)")
+_POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
+_RAY = re.compile(r"^\((?P<actor>[\w.<>:]+)(?:\(rank=(?P<rank>\d+)\))? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\) ?")
+_SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
+_MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>: ?")
+_ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
+_HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
+_DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
+    *((_CONTAINER, _DIGITS), (_POD, "["), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "["), (_ROLE, "[")),
+    *((_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
+)
+_GLUED = re.compile(
+    r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
+    r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
+)
+_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
+_C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
+_ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
+_SYSLOG_TIME = re.compile(
+    r"^(?:\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    r" +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)"
+)
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
+_RESTART = re.compile(
+    r"Restarting worker group|Worker group (?:FAILED|UNHEALTHY)\b.*will restart|will restart worker group"
+)
+_COUNT = re.compile(r"restart[ _]count[ =:]+(\d{1,4})", re.IGNORECASE)
+_LEFT = re.compile(r"(\d{1,4})/(\d{1,4}) attempts left")
+_ATTEMPT_FOLDER = re.compile(r"attempt_(\d+)")
+_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)(?!.*rank[_-]?\d)", re.IGNORECASE)
+_WHOLE = re.compile(
+    r"Work\w*CCL\([^)]*\(ms\)=\d+\) ran for \d+ milliseconds"
+    r"|last enqueued(?: NCCL)? work: -?\d+.*?last completed(?: NCCL)? work: -?\d+"
+    r"|Xid \(PCI:[\w:.]+\): \d+|Killed process \d+ \(|out of memory\. Tried to allocate"
+    r"|failed to pass monitoredBarrier in \d+ ms|opCount \w+ .*?comm 0x\w+",
+    re.IGNORECASE,
+)
+_OPENED = re.compile(
+    r"Work\w*CCL\(|Watchdog|watchdog at|dump signal|Xid|opCount|monitoredBarr|oom_memcg", re.IGNORECASE
+)
+MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
+_NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
+_MOST_PIECES = 4  # that one message was wrapped into
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a log without its prefixes."""
+
+    text: str
+    where: Where
+    rank: int | None = None
+    task: int | None = None  # of srun or mpirun: a rank where each rank is a task
+    local_rank: int | None = None
+    host: str = ""
+    pid: int | None = None
+
+
+class FileHint(msgspec.Struct, frozen=True):
+    """What the path of a file says: torchrun's `attempt_0/3/stderr.log`, `rank3.txt`, `node-a.log`."""
+
+    rank: int | None
+    attempt: int | None
+    host: str
+    is_local: bool = False  # the path counts ranks on one of several hosts: no prefix of a launcher does better
+
+
+def hint_of(path: PurePath) -> FileHint:
+    """Return what a path says of rank, attempt and host."""
+    attempt = next((int(m.group(1)) for part in path.parts if (m := _ATTEMPT_FOLDER.fullmatch(part))), None)
+    named = _RANK_IN_NAME.search(path.name)
+    rank = int(named.group(1)) if named else None
+    if rank is None and path.parent.name.isdecimal() and path.stem in {"stderr", "stdout"}:
+        rank = int(path.parent.name)
+    words = re.split(r"[._]", path.name)
+    kernel = any(word in {"dmesg", "kern", "kernel", "syslog", "journal"} for word in words[1:])
+    return FileHint(rank, attempt, words[0] if kernel and words[0] not in _NO_HOST else "")
+
+
+def messages(text: str, *, file: str, order: int, hint: FileHint, first: int = 1) -> list[Message]:
+    """Return the messages of a log in the order of the file, each with its rank where prefix, process or file tell."""
+    found = list(_messages(text, file=file, order=order, hint=hint, first=first))
+    prefixed = {message.rank for message in found if message.rank is not None}
+    of_file = hint.rank
+    if (hint.rank is not None or hint.is_local) and prefixed:  # the folders of torchrun count on each host from 0
+        of_file = prefixed.pop() if len(prefixed) == 1 else None
+    of_process = {
+        (message.host, message.pid): message.rank
+        for message in found
+        if message.pid is not None and message.rank is not None
+    }
+    return [_attributed(message, of_file, of_process, is_local=hint.is_local) for message in found]
+
+
+def _attributed(
+    message: Message, of_file: int | None, of_process: dict[tuple[str, int], int], *, is_local: bool
+) -> Message:
+    if message.rank is not None:
+        return message
+    rank = of_process.get((message.host, message.pid)) if message.pid is not None else None
+    rank = of_file if rank is None else rank
+    rank = message.task if rank is None else rank
+    rank = message.local_rank if rank is None and not is_local else rank
+    return message if rank is None else replace(message, rank=rank, where=message.where.by(rank))
+
+
+def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
+    rows = list(_rows(text, first))
+    tasks = _is_labelled(rows)
+    attempt = hint.attempt
+    for number, row in _joined(rows):
+        for piece in _pieces(row):
+            message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
+            if hint.attempt is None and _RESTART.search(message.text):
+                attempt = _next_attempt(message.text, attempt)
+            yield message
+
+
+def _next_attempt(text: str, attempt: int | None) -> int:
+    """Return the number of the attempt that a restart begins: as the line counts, else one more than before."""
+    if counted := _COUNT.search(text):
+        return int(counted.group(1))
+    if left := _LEFT.search(text):
+        return int(left.group(2)) - int(left.group(1)) + 1
+    return (attempt or 0) + 1
+
+
+def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), first):
+        if "\x1b" in line:
+            line = _ANSI.sub("", line)
+        if line.startswith('{"log":'):  # docker's json-file driver
+            line = _unpacked(line)
+        for part in line.rstrip("\r").split("\r"):
+            if part.strip():
+                yield number, part[:MOST_CHARACTERS].rstrip()
+
+
+def _unpacked(line: str) -> str:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line
+    return str(value.get("log", "")).rstrip("\n") if isinstance(value, dict) else line
+
+
+def _is_labelled(rows: list[tuple[int, str]]) -> bool:
+    """Whether `srun --label` wrote the file: nine of ten lines begin with the number of a task."""
+    return bool(rows) and sum(bool(_SRUN.match(row)) for _, row in rows) >= 0.9 * len(rows)
+
+
+def _joined(rows: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the rows, those joined that make a whole message only together: a terminal wrapped them."""
+    width = max((len(row) for _, row in rows), default=0)
+    index = 0
+    while index < len(rows):
+        number, row = rows[index]
+        taken = 1
+        if (len(row) == width or _OPENED.search(row)) and not _WHOLE.search(row):
+            for count in range(2, _MOST_PIECES + 1):
+                pieces = [piece for _, piece in rows[index : index + count]]
+                if len(pieces) < count or any(_begins(piece) for piece in pieces[1:]):
+                    break
+                whole = "".join(pieces)
+                if _WHOLE.search(whole):
+                    row, taken = whole, count
+                    break
+        yield number, row
+        index += taken
+
+
+def _begins(row: str) -> bool:
+    return bool(re.match(r"\[rank\d+\]:|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[\d+\] ", row)) or bool(_WHOLE.search(row))
+
+
+def _pieces(row: str) -> list[str]:
+    """Cut a line that two processes wrote into, or a progress bar and what follows it."""
+    return [piece for piece in _GLUED.split(row) if piece.strip()]
+
+
+def _message(
+    text: str, number: int, *, file: str, order: int, attempt: int | None, tasks: bool, hint: FileHint
+) -> Message:
+    raw = text
+    found: dict[str, str] = {}
+    for pattern, begins in _PREFIXES:
+        if text[:1] not in begins or (pattern is _SRUN and not tasks):
+            continue
+        match = pattern.match(text)
+        if match:
+            found |= {key: value for key, value in match.groupdict().items() if value}
+            text = text[match.end() :]
+    stamp = found.get("stamp", "")
+    match = _RANK.match(text)
+    rank = int(match.group("rank")) if match else _number(found.get("rank"))
+    while match:
+        text = text[match.end() :]
+        match = _RANK.match(text)
+    return Message(
+        text=text,
+        where=Where(
+            file, number, raw.strip()[:400], _time_s(stamp or text, text), attempt, order, rank, stamp.endswith("Z")
+        ),
+        rank=rank,
+        task=_number(found.get("task")),
+        local_rank=_number(found.get("local")) if found.get("role") in {"default", "trainer", "worker"} else None,
+        host=found.get("host") or found.get("ip") or hint.host,
+        pid=_number(found.get("pid")),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _time_s(*texts: str) -> float | None:
+    """Return the time that the first of the texts to have one shows, in seconds since the start of the year."""
+    for text in texts:
+        if ":" not in text[:160]:
+            continue
+        for pattern in (_C10D_TIME, _ISO_TIME, _SYSLOG_TIME):
+            match = pattern.search(text[:160])
+            if match:
+                parts = match.groupdict()
+                month = _MONTHS.index(parts["name"]) // 3 + 1 if parts.get("name") else int(parts["month"])
+                hours, minutes, seconds = parts["clock"].replace(",", ".").split(":")
+                days = month * 31 + int(parts["day"])
+                return ((days * 24 + int(hours)) * 60 + int(minutes)) * 60 + float(seconds)
+    return None

@@ -1,0 +1,44 @@
+"""Names of collectives, as c10d, NCCL, gloo and Python call them, in one spelling."""
+
+import functools
+import re
+
+_ALIASES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "allgatherv": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "allreducebarrier": "barrier",
+    "monitoredbarrier": "monitored_barrier",
+    "isend": "send",
+    "irecv": "recv",
+    "batchisendirecv": "batch_isend_irecv",
+}
+_COLLECTIVES = {
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "monitored_barrier", "send", "recv"),
+    *("batch_isend_irecv", "broadcast", "reduce", "gather", "scatter"),
+}
+# each rank may bring another amount, or only the root has a buffer
+UNEVEN = {
+    *("all_to_all", "gather", "scatter", "send", "recv", "barrier", "monitored_barrier", "coalesced"),
+    *("all_gather_v", "reduce_scatter_v"),
+}
+ROOTED = {"broadcast", "scatter", "reduce", "gather"}
+_ENDINGS = re.compile(
+    r"(_base|_oop|_into_tensor|_tensor|_single|_object_list|_object|_coalesced|_list|_nosize|_out|_autograd)+$"
+)
+
+
+@functools.cache
+def spelled(name: str) -> str:
+    """Return a collective's name in one spelling: `_ALLGATHER_BASE`, `allGather`, `nccl:_all_gather_base` are one."""
+    bare = name.rsplit(":", 1)[-1].split(" ")[0].strip().lower().lstrip("_")
+    bare = _ENDINGS.sub("", bare)
+    return _ALIASES.get(bare.replace("_", ""), bare)
+
+
+def collective_in(name: str) -> str:
+    """Return the spelling of a collective, "" for a function that is none."""
+    found = spelled(name)
+    return found if found in _COLLECTIVES else ""

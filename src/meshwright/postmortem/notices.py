@@ -1,0 +1,208 @@
+"""Plain notices of who did not come: barriers, desync reports, the store, connections that broke."""
+
+from .facts import (
+    Absentees,
+    Arrived,
+    CodeFrame,
+    DesyncReport,
+    Fact,
+    Fingerprint,
+    PeerLost,
+    Progress,
+    Shortened,
+    SizesDiffer,
+    StoreWait,
+    Timeout,
+    of,
+)
+from .position import Position, minority
+from .world import ranks_seen, world_of
+
+
+def by_barrier(facts: list[Fact]) -> Position | None:
+    """Return whom a monitored barrier names; those who only wait for another are healthy."""
+    named = of(facts, Absentees)
+    if not named:
+        return None
+    arrived = of(facts, Arrived)
+    ranks = {rank for fact in named for rank in fact.ranks} - {fact.rank for fact in arrived}
+    told = ", ".join(map(str, sorted(ranks)))
+    return Position(
+        kind="absent",
+        blamed=tuple(sorted(ranks)),
+        waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
+        operation="monitored_barrier",
+        why=f"a monitored barrier names who did not come: {told}",
+        certain=bool(ranks),
+        evidence=(*(fact.where for fact in named), *(fact.where for fact in arrived)),
+    )
+
+
+def by_report(facts: list[Fact]) -> Position | None:
+    """Return whom torch's desync report shows behind; a report that names everybody names nobody."""
+    for report in of(facts, DesyncReport):
+        if found := _unlike(report):
+            return found
+        blamed, seq, why = report.never, None, "never joined any collective"
+        if not blamed and report.not_joined:
+            seq, blamed = min(report.not_joined)
+            why = f"finished #{seq - 1} and did not join #{seq}"
+        waiting = {rank for _, _, ranks in report.started for rank in ranks} - set(blamed)
+        if not blamed and report.unfinished:
+            seq, blamed = min(report.unfinished)
+            waiting -= set(blamed)
+            why = f"joined #{seq} and did not finish it, the others are past it"
+        if not blamed or (not waiting and report.unfinished) or set(blamed) >= ranks_seen(facts):
+            continue
+        if waiting and len(blamed) > len(waiting):
+            continue
+        last = min(report.started, default=None)
+        told = f"; the others wait in {last[1]} #{last[0]}" if last else ""
+        ranks = ", ".join(map(str, blamed))
+        return Position(
+            kind="absent",
+            blamed=tuple(blamed),
+            waiting=tuple(sorted(waiting)),
+            group=next((fact.group for fact in of(facts, Progress) if fact.group), None),
+            seq=seq if seq is not None else report.at_seq,
+            why=f"torch's desync report: rank{'s' * (len(blamed) > 1)} {ranks} {why}{told}",
+            evidence=(report.where,),
+        )
+    return None
+
+
+def _unlike(report: DesyncReport) -> Position | None:
+    """Return who started another operation than the others under one number, in the snapshot of a report."""
+    numbers = sorted({seq for seq, _, _ in report.started})
+    for seq in numbers:
+        operations = {rank: name for at, name, ranks in report.started if at == seq for rank in ranks}
+        if len(set(operations.values())) < 2 or report.not_joined or report.never:
+            continue
+        blamed, certain = minority(operations)
+        usual = next(name for rank, name in operations.items() if rank not in blamed)
+        told = "; ".join(f"rank {rank} started {operations[rank]}" for rank in list(blamed or operations)[:8])
+        return Position(
+            kind="desync",
+            blamed=blamed,
+            waiting=tuple(sorted(set(operations) - set(blamed))),
+            operation=usual,
+            seq=seq,
+            why=f"torch's desync report: at #{seq} {told}, the others {usual}",
+            certain=certain,
+            evidence=(report.where,),
+        )
+    return None
+
+
+def by_sizes(facts: list[Fact]) -> Position | None:
+    """Return that gloo received another size than it expected: by whom is not in the line."""
+    found = of(facts, SizesDiffer)
+    if not found:
+        return None
+    first = found[0]
+    return Position(
+        kind="sizes",
+        why=f"{first.came_bytes} bytes came where {first.expected_bytes} were expected: the ranks"
+        f" disagree about a size",
+        certain=False,
+        evidence=tuple(fact.where for fact in found),
+        missing=("which rank brought the other size: flight records or the shapes that each rank printed",),
+    )
+
+
+def by_fingerprints(facts: list[Fact]) -> Position | None:
+    """Return who called something else where torch or NCCL compared the calls; of two ranks neither is named."""
+    found = of(facts, Fingerprint)
+    if not found:
+        return None
+    calls = {fact.rank: fact for fact in found if fact.operation}
+    operations = {rank: fact.operation for rank, fact in calls.items()}
+    alike = len(set(operations.values())) == 1
+    compared = {rank: fact.shape for rank, fact in calls.items()} if alike else operations
+    blamed, certain = minority(compared) if calls else ((), False)
+    told = "; ".join(f"rank {rank} calls {fact.operation} {fact.shape}".rstrip() for rank, fact in calls.items())
+    usual = next((fact for rank, fact in calls.items() if rank not in blamed), found[0])
+    return Position(
+        kind="sizes" if calls and alike else "desync",
+        blamed=blamed,
+        waiting=tuple(rank for rank in calls if rank not in blamed),
+        operation=usual.operation,
+        seq=usual.seq,
+        why=told or f"NCCL found calls that do not match, at or near rank {found[0].rank}",
+        certain=certain,
+        evidence=tuple(dict.fromkeys(fact.where for fact in found)),
+        missing=() if certain else ("which of them is wrong: the calls of a third rank, or the code of both",),
+    )
+
+
+def _other_lines(facts: list[Fact], waiting: set[int]) -> Position | None:
+    """Return who waited in another line of code than most, by the tracebacks of all who waited."""
+    frames = {frame.rank: frame for frame in of(facts, CodeFrame) if frame.rank in waiting}
+    calls = {rank: frame.operation for rank, frame in frames.items() if rank is not None}
+    if set(calls) != waiting or len(set(calls.values())) < 2:
+        return None
+    blamed, certain = minority(calls)
+    usual = next(call for rank, call in calls.items() if rank not in blamed)
+    told = "; ".join(f"rank {rank} waited in {calls[rank]}" for rank in sorted(blamed or calls)[:8])
+    return Position(
+        kind="desync",
+        blamed=blamed,
+        waiting=tuple(sorted(waiting - set(blamed))),
+        operation=usual,
+        why=f"{told}, the others in {usual}" if blamed else told,
+        certain=certain,
+        evidence=tuple(frame.where for frame in frames.values()),
+    )
+
+
+def by_store(facts: list[Fact]) -> Position | None:
+    """Return who did not write the key, or send the data, that others waited for in vain."""
+    waits = of(facts, StoreWait)
+    gloo = [fact for fact in of(facts, Timeout) if fact.seq is None]
+    waiting = {rank for rank in (*(fact.rank for fact in waits), *(fact.rank for fact in gloo)) if rank is not None}
+    if not waits and not gloo:
+        return None
+    if found := _other_lines(facts, waiting):
+        return found
+    writers = {fact.of for fact in waits if fact.of is not None} - waiting
+    seen, world = ranks_seen(facts), world_of(facts)
+    silent = set(range(world or max(seen, default=-1) + 1)) - waiting
+    blamed: set[int] = set()
+    if len(writers) == 1 and len(waiting) >= 1:
+        blamed = writers
+    elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened):
+        blamed = silent
+    everyone = not silent and world is not None and len(waiting) == world
+    what = "for a key of the store" if waits else "for others' data"
+    return Position(
+        kind="stuck" if everyone else "absent",
+        blamed=tuple(sorted(blamed)),
+        waiting=tuple(sorted(waiting)),
+        operation=next((fact.operation for fact in gloo if fact.operation), ""),
+        why=f"rank{'s' * (len(waiting) > 1)} {', '.join(map(str, sorted(waiting))) or '?'} waited in vain {what}",
+        certain=bool(blamed) or everyone,
+        silent=True,
+        evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),
+        missing=() if blamed or everyone else ("the logs of the other ranks: one of them has not come",),
+    )
+
+
+def by_lost_peers(facts: list[Fact]) -> Position | None:
+    """Return whose process ended, where all others but one say that a connection broke."""
+    lost = of(facts, PeerLost)
+    losers = {fact.rank for fact in lost if fact.rank is not None}
+    silent = set(range(world_of(facts) or max(ranks_seen(facts), default=-1) + 1)) - losers
+    if not lost:
+        return None
+    ended = any(fact.kind == "killed" for fact in lost)
+    certain = ended and len(silent) == 1 and len(losers) >= 2 and not of(facts, Shortened)
+    return Position(
+        kind="killed" if ended else "network",
+        blamed=tuple(silent) if certain else (),
+        why=f"{len(lost)} connections to a peer broke"
+        + ("; one rank alone does not say so" if certain else ", whose end or whose link is not in the files"),
+        certain=certain,
+        silent=True,
+        evidence=tuple(fact.where for fact in lost),
+        missing=() if certain else ("the log of the rank at the other end, and the launcher's summary",),
+    )

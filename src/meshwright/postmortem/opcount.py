@@ -1,0 +1,75 @@
+"""NCCL's own count of calls (NCCL_DEBUG_SUBSYS=COLL): who is behind, and who calls something else."""
+
+from collections import Counter, defaultdict
+
+from msgspec.structs import replace
+
+from .agreement import disagreement
+from .calls import Call, Group, RankGroup
+from .facts import CommunicatorCall, Fact, GroupName, Identity, of
+from .names import UNEVEN
+from .position import Position
+
+
+def by_calls(facts: list[Fact]) -> Position | None:
+    """Return who is behind or calls something else by NCCL's opCount, where all ranks of a communicator are here."""
+    calls = [call for call in of(facts, CommunicatorCall) if call.operation not in UNEVEN]
+    identities = {(i.host, i.pid, i.communicator): i for i in of(facts, Identity) if i.communicator}
+    parts: dict[str, dict[int, dict[int, Call]]] = defaultdict(lambda: defaultdict(dict))
+    hosts = {call.host for call in calls}
+    for call in calls:
+        told = identities.get((call.host, call.pid, call.communicator))
+        if told is None and len(hosts) > 1:
+            return None  # the device's number is a rank on one host only
+        rank = told.rank if told else call.device
+        group = (told.communicator_id if told else "") or f"{call.ranks} ranks"
+        parts[group][rank].setdefault(
+            call.seq,
+            Call(
+                rank=rank,
+                seq=call.seq,
+                operation=call.operation,
+                numel_in=call.count,
+                types=(str(call.datatype),),
+                where=call.where,
+            ),
+        )
+    sizes = {f"{call.ranks} ranks": call.ranks for call in calls} | {
+        i.communicator_id: i.ranks for i in identities.values()
+    }
+    for name, ranks in parts.items():
+        if found := _behind(name, ranks, sizes.get(name)):
+            return found
+    return None
+
+
+def _behind(name: str, ranks: dict[int, dict[int, Call]], size: int | None) -> Position | None:
+    if len(ranks) < 2:
+        return None
+    lasts = {rank: max(calls) for rank, calls in ranks.items()}
+    parts = {
+        rank: RankGroup(
+            rank=rank, calls={seq: replace(call, ended=seq < min(lasts.values())) for seq, call in calls.items()}
+        )
+        for rank, calls in ranks.items()
+    }
+    group = Group(
+        name=GroupName(name), ranks=parts, members=tuple(range(size or max(ranks) + 1)), whole=size is not None
+    )
+    if found := disagreement(group):
+        return found
+    front, count = Counter(lasts.values()).most_common(1)[0]
+    late = tuple(sorted(rank for rank, last in lasts.items() if last < front))
+    if late and count == len(ranks) - len(late) and len(late) * 2 < len(ranks):
+        usual = next(calls[front] for calls in ranks.values() if front in calls)
+        return Position(
+            kind="absent",
+            blamed=late,
+            waiting=tuple(rank for rank in ranks if rank not in late),
+            group=group.name,
+            operation=usual.operation,
+            seq=front,
+            why=f"by NCCL's opCount rank {late[0]} came to {lasts[late[0]]}, the others to {front}",
+            evidence=tuple(ranks[rank][lasts[rank]].where for rank in ranks),
+        )
+    return None

@@ -1,0 +1,37 @@
+"""Position: what a group of ranks, or the job, hangs in, and who keeps the others waiting."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from .facts import GroupName, Where
+
+MOST_SILENT = 3  # more that left nothing are rather files that were not collected
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """What one group of ranks, or the job, hangs in. `blamed` are the ranks that keep the others waiting.
+
+    `kind` is absent, desync, sizes, circle or stuck. `certain` is false where the files do not tell who is to blame.
+    """
+
+    kind: str
+    blamed: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    group: GroupName | None = None
+    operation: str = ""
+    seq: int | None = None
+    why: str = ""
+    certain: bool = True
+    silent: bool = False  # the blamed left no word of their own
+    evidence: tuple[Where, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def minority(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
+    """Return the ranks whose value is not that of more than half of all, and whether there is such a half."""
+    (usual, count), *_ = Counter(values.values()).most_common()
+    if count * 2 <= len(values):
+        return (), False
+    return tuple(sorted(rank for rank, value in values.items() if value != usual)), True

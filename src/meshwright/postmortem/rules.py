@@ -1,0 +1,317 @@
+"""The rules that turn what was read into a verdict: each has a name and a reason, the first that applies decides."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from .calls import Group
+from .causes import Cause, ended_from_outside
+from .evidence import in_time
+from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
+from .position import Position
+from .standing import by_kernels, by_stacks, stand_of
+from .verdict import NEXT, Kind, Verdict
+from .world import A_HOST, ranks_seen
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was read of one job: facts of its last attempt, groups of its flight records, what both tell."""
+
+    facts: list[Fact]
+    position: Position | None  # by flight records, else by the logs
+    groups: list[Group] = []
+    cause: Cause | None = None
+    unread: tuple[str, ...] = ()
+    files: int = 0
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule: `apply` returns a verdict, or None where the rule has nothing to say."""
+
+    name: str
+    reason: str
+    apply: Callable[[Case], Verdict | None]
+
+
+def decide(case: Case) -> Verdict:
+    """Return the verdict of the first rule that has one."""
+    for rule in RULES:
+        if found := rule.apply(case):
+            missing = tuple(dict.fromkeys((*found.missing, *case.unread)))
+            return msgspec.structs.replace(found, rule=rule.name, missing=missing, read=case.files)
+    raise AssertionError("the last rule always applies")
+
+
+def _verdict(
+    kind: Kind, because: str, *, position: Position | None, lines: tuple[Where, ...], **more: object
+) -> Verdict:
+    """Return a verdict in the call of a position, with its lines after those of the rule."""
+    told = position or Position(kind="none")
+    ranks = more.get("ranks", ())
+    assert isinstance(ranks, tuple)
+    values: dict[str, object] = {
+        "rank": ranks[0] if len(ranks) == 1 else None,
+        "unknown": False,
+        "missing": told.missing,
+    }
+    values |= more | {"ranks": ranks if len(ranks) > 1 else ()}
+    return Verdict(
+        kind=kind,
+        because=because,
+        group=str(told.group) or None if told.group else None,
+        collective=told.operation or None,
+        seq=told.seq,
+        waiting=told.waiting,
+        evidence=in_time((*lines, *told.evidence), ranks),
+        next=NEXT[kind],
+        **values,  # type: ignore[arg-type]  # a mixture of types by name
+    )
+
+
+# ---- a fault that explains why a rank is missing
+
+_OF_MACHINES = {"device", "host_memory", "network"}  # befall a machine, whatever its ranks have called
+
+
+def _first_fault(case: Case) -> Verdict | None:
+    cause, position = case.cause, case.position
+    if cause is None:
+        return None
+    ranks = cause.ranks
+    blamed = position.blamed if position and position.certain else ()
+    if cause.kind == "network" and blamed:
+        return None  # a rank that is not there looks like a broken link to its peer
+    if not ranks and not cause.is_general and cause.kind != "network" and position and position.certain:
+        if position.kind != "absent" and cause.kind not in _OF_MACHINES:
+            return None  # every rank is in its call: what failed without a name is none of them
+        if len(blamed) == 1:
+            if not cause.can_be_of(blamed[0], case.facts):
+                return None
+            ranks = blamed
+    if not ranks and cause.first.device is not None and _is_one_host(case) and cause.first.device not in _waiting(case):
+        ranks = (cause.first.device,)  # on one host torchrun gives rank n GPU n
+    told = bool(ranks) or cause.is_general or cause.kind == "network"
+    return _verdict(
+        cause.kind,
+        cause.what,
+        position=position,
+        lines=cause.lines,
+        ranks=ranks,
+        unknown=not told,
+        missing=() if told else (cause.lacks,),
+    )
+
+
+def _is_one_host(case: Case) -> bool:
+    return len(ranks_seen(case.facts)) > 1 and max(ranks_seen(case.facts)) < A_HOST
+
+
+def _waiting(case: Case) -> tuple[int, ...]:
+    return case.position.waiting if case.position else ()
+
+
+# ---- what the ranks call
+
+
+def _other_call(case: Case) -> Verdict | None:
+    position = case.position
+    if position is None or position.kind != "absent" or not position.blamed:
+        return None
+    frames = [frame for frame in of(case.facts, CodeFrame) if frame.rank in position.blamed]
+    if {frame.rank for frame in frames} != set(position.blamed):
+        return None
+    if all(frame.operation == position.operation for frame in frames):
+        return None
+    told = "; ".join(dict.fromkeys(f"rank {frame.rank} stands in {frame.operation}" for frame in frames))
+    because = f"{told}, the others in {position.operation or 'another call'}"
+    lines = tuple(frame.where for frame in frames)
+    return _verdict("desync", because, position=position, lines=lines, ranks=position.blamed)
+
+
+def _busy_with_data(case: Case) -> Verdict | None:
+    position = case.position
+    if position is None or position.kind != "absent":
+        return None
+    bars = [fact for fact in of(case.facts, Busy) if fact.rank not in position.waiting]
+    bars = [bar for bar in bars if bar.rank is None or not position.blamed or bar.rank in position.blamed]
+    if not bars:
+        return None
+    last = bars[-1]
+    ranks = position.blamed if position.blamed else (() if last.rank is None else (last.rank,))
+    because = f"{last.what} still runs; {position.why}"
+    return _verdict("data", because, position=position, lines=(last.where,), ranks=ranks, unknown=not ranks)
+
+
+def _stands_elsewhere(case: Case) -> Verdict | None:
+    """Look at the stack of the rank that is missing: it says what the rank does instead."""
+    position = case.position
+    if position is None or position.kind != "absent" or len(position.blamed) != 1:
+        return None
+    for stack in of(case.facts, Stack):
+        stand = stand_of(stack)
+        if stand.rank in position.blamed and stand.kind in {"data", "host"}:
+            because = f"{stand.where.text}; {position.why}"
+            kind: Kind = "data" if stand.kind == "data" else "host"
+            return _verdict(kind, because, position=position, lines=(stand.where,), ranks=position.blamed)
+    return None
+
+
+def _heartbeat(case: Case) -> Verdict | None:
+    beats = of(case.facts, Heartbeat)
+    ranks = {fact.rank for fact in beats if fact.rank is not None}
+    position = case.position
+    if not beats:
+        return None
+    lines = tuple(fact.where for fact in beats)
+    because = "the watchdog of a rank stood still: a call into the driver or NCCL does not return on its host"
+    if position is not None and position.blamed:
+        both = ranks & set(position.blamed)
+        return _verdict("host", because, position=position, lines=lines, ranks=tuple(sorted(both))) if both else None
+    if position is not None and position.certain and ranks <= set(position.waiting):
+        return None
+    alone = len(ranks) == 1 and len(ranks_seen(case.facts)) > 1
+    return _verdict(
+        "host", because, position=position, lines=lines, ranks=tuple(ranks) if alone else (), unknown=not alone
+    )
+
+
+def _calls(kinds: set[str]) -> Callable[[Case], Verdict | None]:
+    def apply(case: Case) -> Verdict | None:
+        position = case.position
+        if position is None or position.kind not in kinds or not position.certain:
+            return None
+        kind: Kind = position.kind  # type: ignore[assignment]  # a position's kinds are among a verdict's
+        return _verdict(kind, position.why, position=position, lines=(), ranks=position.blamed)
+
+    return apply
+
+
+def _uncertain(case: Case) -> Verdict | None:
+    position = case.position
+    if position is None:
+        return None
+    kind: Kind = position.kind  # type: ignore[assignment]
+    missing = position.missing or ("the logs or flight records of the ranks that are not here",)
+    return _verdict(kind, position.why, position=position, lines=(), unknown=True, missing=missing)
+
+
+# ---- stacks and kernels by themselves
+
+
+def _stacks(case: Case) -> Verdict | None:
+    found = by_stacks(of(case.facts, Stack)) if case.position is None or not case.position.certain else None
+    if found is None or (not found.certain and case.position is not None):
+        return None
+    kind: Kind = found.kind  # type: ignore[assignment]
+    return _verdict(kind, found.why, position=found, lines=(), ranks=found.blamed, unknown=not found.certain)
+
+
+def _kernels(case: Case) -> Verdict | None:
+    found = by_kernels(of(case.facts, KernelTimes)) if case.position is None else None
+    return _verdict("slow", found.why, position=found, lines=(), ranks=found.blamed) if found else None
+
+
+def _time_limit(case: Case) -> Verdict | None:
+    notice = ended_from_outside(case.facts)
+    if notice is None or case.position is not None:
+        return None
+    return _verdict("killed", notice.what, position=None, lines=(notice.where,))
+
+
+def _nothing(case: Case) -> Verdict:
+    missing = ["the log of every rank, flight records (TORCH_FR_BUFFER_SIZE), or stacks (py-spy) taken while it hangs"]
+    if case.groups:
+        missing = ["stacks of every rank: no recorded call is open, and gloo records no send and no receive"]
+    if of(case.facts, Shortened):
+        missing.append("the lines of each rank by themselves: some are folded into one")
+    return Verdict(
+        kind="none",
+        rank=None,
+        unknown=True,
+        because="no time-out, no error, no open call and no stack that stands apart",
+        missing=tuple(missing),
+        next=NEXT["none"],
+    )
+
+
+RULES = (
+    Rule(
+        name="first-fault",
+        reason="A GPU, a host, a process or a program that failed before the others waited in vain is the cause;"
+        " what failed after it is a consequence.",
+        apply=_first_fault,
+    ),
+    Rule(
+        name="other-call",
+        reason="Who is missing from a collective and shows a traceback in another one has taken another way.",
+        apply=_other_call,
+    ),
+    Rule(
+        name="unlike-calls",
+        reason="Ranks of a group must make the same calls of the same sizes in the same order; the few"
+        " differ from the many.",
+        apply=_calls({"desync", "sizes"}),
+    ),
+    Rule(
+        name="busy-with-data",
+        reason="A progress bar over data that has not ended, while a rank is missing: it still prepares them.",
+        apply=_busy_with_data,
+    ),
+    Rule(
+        name="stands-elsewhere",
+        reason="The stack of the rank that is missing says what it does instead.",
+        apply=_stands_elsewhere,
+    ),
+    Rule(
+        name="host-call",
+        reason="c10d's heartbeat tells a watchdog that stands still, which a host call does, from one that waits.",
+        apply=_heartbeat,
+    ),
+    Rule(
+        name="missing-rank",
+        reason="Who is waited for and waits for nobody keeps the others; who printed nothing may be it,"
+        " who printed a time-out is not.",
+        apply=_calls({"absent"}),
+    ),
+    Rule(
+        name="lost-peer",
+        reason="A connection breaks for all but the rank that ended: who does not complain of it is the one.",
+        apply=_calls({"killed", "network"}),
+    ),
+    Rule(
+        name="circle",
+        reason="Where everybody who is waited for waits as well, in another group or stream, no rank is late.",
+        apply=_calls({"circle"}),
+    ),
+    Rule(
+        name="outlier-stack",
+        reason="Of many stacks the one that stands elsewhere is the suspect; all alike blame nobody.",
+        apply=_stacks,
+    ),
+    Rule(
+        name="all-are-in",
+        reason="All have come to the call and none leaves it: a link or a device, not a rank's program.",
+        apply=_calls({"stuck"}),
+    ),
+    Rule(
+        name="late-kernels",
+        reason="Collectives last shortest on the rank that comes last: the others wait inside theirs.",
+        apply=_kernels,
+    ),
+    Rule(
+        name="cannot-be-told",
+        reason="Ranks wait, and the files do not say for whom: nobody is named.",
+        apply=_uncertain,
+    ),
+    Rule(
+        name="time-limit",
+        reason="A limit ends whatever hangs and whatever is only long: it is the answer where nothing else shows.",
+        apply=_time_limit,
+    ),
+    Rule(
+        name="no-evidence",
+        reason="Without a time-out, an error, an open call or a stack there is nothing to judge;"
+        " silence is not health.",
+        apply=_nothing,
+    ),
+)

@@ -1,0 +1,86 @@
+"""What logs tell of the position of the ranks, and what the silence of one is worth."""
+
+from msgspec.structs import replace
+
+from .calls import Group
+from .facts import Fact, Progress, Shortened, Timeout, of
+from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
+from .opcount import by_calls
+from .position import MOST_SILENT, Position
+from .timeouts import groups_of, size_of
+from .waits import judged
+from .world import A_HOST
+
+
+def position(facts: list[Fact]) -> Position | None:
+    """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
+    for reader in (by_barrier, by_fingerprints, by_report, by_sizes):
+        if found := reader(facts):
+            return found
+    found = judged(groups_of(facts))
+    if found:
+        found = _weighed(found, facts)
+        return _without_ranks(found) if _counts_in_groups(facts) else found
+    return by_store(facts) or by_calls(facts) or by_lost_peers(facts)
+
+
+def _counts_in_groups(facts: list[Fact]) -> bool:
+    """Whether the only ranks in the files are places in a group that is not that of all ranks."""
+    timeouts = of(facts, Timeout)
+    named = [fact.group for fact in of(facts, Progress) if fact.rank is None and fact.group]
+    return bool(named) and all(fact.counted_in_group for fact in timeouts) and not any(g.is_default for g in named)
+
+
+def _without_ranks(found: Position) -> Position:
+    what = (
+        "which ranks of the job these are: the lines count inside a group (a prefix [rank3]: tells, or a file a rank)"
+    )
+    return replace(found, blamed=(), waiting=(), certain=False, missing=(what,))
+
+
+def _weighed(found: Position, facts: list[Fact]) -> Position:
+    """Return the position with what silence is worth: one rank that says nothing, not a host whose log is missing."""
+    group = next((g for g in groups_of(facts) if g.name == found.group), None)
+    spoken = set(group.ranks) if group else set()
+    if found.kind == "stuck":
+        if group is None or group.whole or _is_round(len(spoken), group):
+            return found
+        missing = "whether there are more ranks than these: the launcher's log, or the log of every rank"
+        return replace(found, kind="absent", certain=False, why=f"{found.why}, of those that spoke", missing=(missing,))
+    silent = [rank for rank in found.blamed if rank not in spoken] if found.kind == "absent" else []
+    if not silent and found.certain:
+        return found
+    silent = silent or [int(name.split()[-1]) for name in found.missing if name.startswith("the record of rank")]
+    few = len(silent) == 1 or (len(silent) <= MOST_SILENT and 2 * len(silent) <= len(found.waiting))
+    enough = len(found.waiting) >= 2 or bool(group and group.whole and len(found.waiting) == 1 and len(silent) == 1)
+    lines = tuple(f"the log of rank {rank}" for rank in silent[:16])
+    if few and enough and not of(facts, Shortened) and not _is_host(silent):
+        told = ", ".join(map(str, silent))
+        why = f"rank{'s' * (len(silent) > 1)} {told} printed no time-out, while the others wait"
+        return replace(found, why=f"{why} in {_named(found)}", missing=lines, silent=True)
+    if of(facts, Shortened):
+        lines = ("the lines of each rank by themselves: in this file lines of several ranks are folded into one",)
+    return replace(
+        found,
+        blamed=(),
+        certain=False,
+        silent=True,
+        why=f"those who spoke wait in {_named(found)} for a rank whose log is not here",
+        missing=lines,
+    )
+
+
+def _named(found: Position) -> str:
+    return f"{found.operation or 'call'} #{found.seq}" if found.seq is not None else found.operation or "a call"
+
+
+def _is_round(count: int, group: Group) -> bool:
+    """Whether the ranks that spoke are probably all: as many as a gather shows, or a power of two or whole hosts."""
+    size = size_of(group.ranks)
+    if size is not None:
+        return count == size
+    return count > 1 and (count % A_HOST == 0 or count & (count - 1) == 0)
+
+
+def _is_host(silent: list[int]) -> bool:
+    return any(set(range(start, start + A_HOST)) <= set(silent) for start in silent if start % A_HOST == 0)

@@ -1,0 +1,76 @@
+"""Stacks of running ranks, as py-spy's `dump` and Python's faulthandler print them: what the main thread stands in."""
+
+import re
+from collections.abc import Iterator
+
+from .facts import Fact, Frame, Stack, Where
+from .lines import FileHint, Message
+
+MOST_IN_NAMES = 1000  # a larger number in the name of a dump is a process, not a rank
+_PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)")
+_SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<name>[^\"]*)\")?")
+_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
+_FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
+_FAULT_FRAME = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
+_FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
+
+
+class _Thread:
+    """A thread while its frames are read."""
+
+    def __init__(self, where: Where, name: str = "") -> None:
+        self.where, self.name = where, name
+        self.frames: list[Frame] = []
+
+    @property
+    def is_main(self) -> bool:
+        return self.name == "MainThread" or any(frame.function == "<module>" for frame in self.frames)
+
+
+def read(messages: list[Message], hint: FileHint, file_name: str) -> Iterator[Fact]:
+    """Yield the stack of each process of which one file has a dump; a file may hold several, and several a process."""
+    rank, pid = hint.rank, None
+    named = _FILE_RANK.search(file_name.rsplit(".", 1)[0])
+    threads: list[_Thread] = []
+    open_thread: _Thread | None = None
+    for message in messages:
+        text = message.text
+        if process := _PROCESS.match(text):
+            yield from _stack(threads, rank, pid)
+            threads, open_thread, pid = [], None, int(process.group("pid"))
+            told = _LOCAL_RANK.search(process.group("command"))
+            rank = hint.rank
+            if rank is None and told:
+                rank = int(told.group("rank"))
+            elif rank is None and named and int(named.group("rank")) != pid:
+                rank = int(named.group("rank"))
+        elif thread := _SPY_THREAD.match(text):
+            open_thread = _Thread(message.where, thread.group("name") or "")
+            threads.append(open_thread)
+        elif _FAULT_THREAD.match(text):
+            if open_thread is not None and open_thread.is_main and text.startswith("Current"):
+                yield from _stack(threads, rank if rank is not None else message.rank, pid)
+                threads = []
+            open_thread = _Thread(message.where)
+            threads.append(open_thread)
+        elif open_thread is not None:
+            frame = _SPY_FRAME.match(text) or _FAULT_FRAME.match(text)
+            if frame:
+                line = frame.group("line")
+                open_thread.frames.append(
+                    Frame(frame.group("function"), frame.group("file"), int(line) if line else None)
+                )
+        if rank is None and named and pid is None and open_thread is not None:
+            rank = int(named.group("rank")) if int(named.group("rank")) < MOST_IN_NAMES else None
+        if rank is None and message.rank is not None and open_thread is not None:
+            rank = message.rank
+    yield from _stack(threads, rank, pid)
+
+
+def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterator[Fact]:
+    filled = [thread for thread in threads if thread.frames]
+    if not filled:
+        return
+    main = next((thread for thread in filled if thread.is_main), filled[0] if len(filled) == 1 else filled[-1])
+    yield Stack(rank=rank, pid=pid, frames=tuple(main.frames), where=main.where)

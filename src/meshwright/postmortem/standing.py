@@ -1,0 +1,178 @@
+"""Where the main thread of each rank stands, by its stack: in a collective, in its data, in another host call."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from .facts import Frame, KernelTimes, Stack, Where
+from .names import collective_in
+from .position import Position, minority
+
+DEEP = 30  # frames from the innermost that are looked at
+_DATA = re.compile(
+    r"torch/utils/data/|/datasets?/|/webdataset/|/tokenizers?/|/streaming/base|tf\.data|dataloader\.py|data_loader\.py"
+    r"|/grain/|/ffcv/|/petastorm/|/nvidia/dali/"
+)
+_DATA_CALL = re.compile(
+    r"^(?:_next_data|_try_get_data|_get_data|__getitem__|_tokenize\w*|tokenize\w*|collate_?(?:fn)?|load_dataset)$"
+)
+_COLLECTIVE_FILE = re.compile(
+    r"distributed_c10d\.py|_functional_collectives|/torch/distributed/|/deepspeed/comm/|/megatron/core/.*(?:p2p|parallel)"
+)
+_NATIVE = re.compile(r"^(?:nccl|pnccl|rccl)(?P<name>[A-Z]\w+)")
+_DEVICE_WAIT = re.compile(
+    r"^(?:synchronize|cudaStreamSynchronize|cudaDeviceSynchronize|cudaEventSynchronize|_engine_run_backward|item|cpu|wait_stream"
+    r"|hipStreamSynchronize|hipDeviceSynchronize|wait_tensor)$"
+)
+_HOST = re.compile(
+    r"^(?:save|_save|_legacy_save|load|_load|write|read|readinto|flush|fsync|open|recv|recv_into|send|sendall|connect|urlopen"
+    r"|request|getresponse|sleep|acquire|wait|_wait_for_tstate_lock|join|communicate|poll|select|subprocess|input|set_trace"
+    r"|interaction|copyfile\w*|rmtree|compile\w*|collect|unlink|rename|stat)$"
+)
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one process stands: `kind` is collective, device (waits for it), data, host or program."""
+
+    rank: int | None
+    name: str  # rank 2, or the process where its rank is not known
+    kind: str
+    call: str  # the collective, or the innermost function that tells
+    line: str  # the user's own line
+    where: Where
+
+
+def stand_of(stack: Stack) -> Stand:
+    """Return where the process of a stack stands."""
+    frames = stack.frames[:DEEP]
+    kind, call = _kind(frames)
+    own = next((frame for frame in frames if frame.file and not _is_library(frame.file)), frames[0])
+    line = f"{own.file.rsplit('/', 1)[-1]}:{own.line}"
+    name = f"rank {stack.rank}" if stack.rank is not None else f"process {stack.pid or stack.where.file}"
+    text = f"{name} stands in {call} at {line}"
+    return Stand(
+        rank=stack.rank,
+        name=name,
+        kind=kind,
+        call=call,
+        line=line,
+        where=msgspec.structs.replace(stack.where, text=text, rank=stack.rank),
+    )
+
+
+def _kind(frames: Sequence[Frame]) -> tuple[str, str]:
+    """Return what the innermost telling function is; data before the lock that a loader waits for."""
+    for frame in frames:
+        native = _NATIVE.match(frame.function)
+        name = collective_in(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", native.group("name"))) if native else ""
+        name = name or (collective_in(frame.function) if _COLLECTIVE_FILE.search(frame.file) else "")
+        if name:
+            return "collective", name
+        if _DATA.search(frame.file) or _DATA_CALL.match(frame.function):
+            return "data", frame.function
+        if _DEVICE_WAIT.match(frame.function) and not _own(frame):
+            return "device", frame.function
+    for frame in frames:
+        if _HOST.match(frame.function):
+            return "host", frame.function
+    return "program", frames[0].function
+
+
+def _own(frame: Frame) -> bool:
+    """Whether a frame is of the user's code, whose `item` or `cpu` may be anything."""
+    return bool(frame.file) and not _is_library(frame.file) and "/" not in frame.file and frame.line is not None
+
+
+def _is_library(file: str) -> bool:
+    return bool(
+        re.search(
+            r"torch/|site-packages|<frozen|lib/python|^(?:threading|queue|socket|selectors|subprocess|ssl)\.py", file
+        )
+    )
+
+
+def by_stacks(stacks: Sequence[Stack]) -> Position | None:
+    """Return the outlier among the stacks: who is not where the others wait; None where that cannot be told."""
+    stands = list({stand.name: stand for stack in stacks if (stand := stand_of(stack))}.values())
+    if len(stands) < 2:
+        return None
+    stands.sort(key=lambda stand: (stand.rank is None, stand.rank or 0, stand.name))
+    waits = [stand for stand in stands if stand.kind in {"collective", "device"}]
+    others = [stand for stand in stands if stand not in waits]
+    calls = [stand.call for stand in waits if stand.kind == "collective"]
+    operation = max(calls, key=calls.count, default="")
+    if others and waits:
+        return _apart(others, waits, stands, operation)
+    if len(set(calls)) > 1:
+        return _split(stands, operation)
+    if waits:
+        where = f" in {operation}" if operation else " for its device"
+        return _position("stuck", (), waits, stands, operation, f"every process whose stack is here waits{where}")
+    if {stand.kind for stand in stands} == {"data"}:
+        return _position("data", (), (), stands, "", "every process waits for its data")
+    return None
+
+
+def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> Position:
+    """Return that some stand elsewhere while the others wait."""
+    told = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in others)
+    why = f"{told}; the others wait{f' in {operation}' if operation else ' for the device'}"
+    kind = "data" if all(stand.kind == "data" for stand in others) else "host"
+    few = len(others) < len(waits) or len(others) == 1
+    return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
+
+
+def _split(stands: Sequence[Stand], operation: str) -> Position:
+    """Return that the collectives differ."""
+    found, certain = minority({index: stand.call for index, stand in enumerate(stands) if stand.kind == "collective"})
+    blamed = [stands[index] for index in found]
+    waits = [stand for stand in stands if stand not in blamed]
+    why = "; ".join(f"{stand.name} stands in {stand.call} ({stand.line})" for stand in stands)
+    return _position("desync", blamed, waits, stands, operation, why, certain=certain)
+
+
+def _position(
+    kind: str,
+    blamed: Sequence[Stand],
+    waits: Sequence[Stand],
+    stands: Sequence[Stand],
+    operation: str,
+    why: str,
+    *,
+    certain: bool = True,
+) -> Position:
+    unnamed = any(stand.rank is None for stand in blamed)
+    lacks = "which rank each process is: name the files of the stacks after the ranks, rank3.txt"
+    return Position(
+        kind=kind,
+        blamed=() if unnamed else tuple(stand.rank for stand in blamed if stand.rank is not None),
+        waiting=tuple(stand.rank for stand in waits if stand.rank is not None),
+        operation=operation,
+        why=why,
+        certain=certain and not unnamed,
+        evidence=tuple(stand.where for stand in stands),
+        missing=(lacks,) if unnamed else (),
+    )
+
+
+def by_kernels(times: Sequence[KernelTimes]) -> Position | None:
+    """Return the rank whose collectives are short because the others wait for it; None where no rank stands out."""
+    known = {fact.rank: fact for fact in times if fact.rank is not None and fact.communication_calls}
+    if len(known) < 2:
+        return None
+    mean_s = {rank: fact.communication_s / fact.communication_calls for rank, fact in known.items()}
+    late, second, *_ = sorted(mean_s, key=mean_s.__getitem__)
+    if mean_s[late] * 2 > mean_s[second]:
+        return None
+    mine, other = known[late], max((fact for rank, fact in known.items() if rank != late), key=lambda f: f.compute_s)
+    longer = mine.compute_s > 1.05 * other.compute_s
+    return Position(
+        kind="slow",
+        blamed=(late,),
+        waiting=tuple(sorted(set(known) - {late})),
+        why=f"rank {late}'s collectives last {mean_s[late] * 1e6:.0f} us each, those of the others at least"
+        f" {mean_s[second] * 1e6:.0f} us: they wait for it"
+        + (f"; it computes {mine.compute_s / other.compute_s - 1:.0%} longer" if longer else ""),
+        evidence=tuple(known[rank].where for rank in sorted(known)),
+    )

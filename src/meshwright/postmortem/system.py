@@ -1,0 +1,208 @@
+"""What the system around a job says: kernel log, SLURM, Kubernetes, shells."""
+
+import re
+from collections.abc import Iterator
+
+from .facts import Fact, Failure
+from .lines import Message
+from .world import MOST_RANKS
+
+_KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
+_OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
+_XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
+_SXID = re.compile(r"nvidia-nvswitch\S*: SXid \(PCI:(?P<bus>[\w:.]+)\): (?P<number>\d+), Fatal")
+_LOST = re.compile(
+    r"NVRM:.*?GPU (?:at"
+    r" )?(?:PCI:)?(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.?\d?).*?(?P<what>fallen off the bus[^.]*)",
+    re.IGNORECASE,
+)
+_AMD = re.compile(
+    r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?(?P<what>GPU reset begin"
+    r"|GPU fault detected|uncorrectable"
+    r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
+    re.IGNORECASE,
+)
+_AMD_RUNTIME = re.compile(r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*)")
+_HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
+_SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
+_LINK_DOWN = re.compile(
+    r"(?P<what>(?:mlx[45]_\w+|bnxt_\w+|ice|i40e|ib\d+|irdma\w*|efa)\b.*?(?:link (?:is )?down"
+    r"|Link Down|state change(?:d)?:? .*DOWN|Cable (?:unplugged|error)|port .*?DOWN))",
+    re.IGNORECASE,
+)
+_LINK_UP = re.compile(
+    r"\b(?P<device>(?:mlx[45]_|bnxt_|ib|irdma|eth|en)\w*\d\w*)\b.*?(?:Link ACTIVE|[Ll]ink (?:is )?[Uu]p|becomes ready)"
+)
+_NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
+_SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
+_SRUN_TASKS = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<what>.*)")
+_SLURM_OOM = re.compile(
+    r"slurmstepd: error: .*?(?:Detected \d+ oom[_-]kill|Exceeded (?:job|step) memory limit)", re.IGNORECASE
+)
+_SLURM_END = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ ON (?P<host>\S+) CANCELLED AT \S+ (?P<why>DUE TO (?:TIME LIMIT"
+    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE))",
+)
+_NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
+_EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
+_KUBERNETES = re.compile(
+    r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
+    r"|node shutdown)"
+)
+_CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
+_SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
+XIDS = {
+    13: "graphics engine exception",
+    31: "memory page fault of a kernel",
+    48: "uncorrectable ECC error",
+    61: "internal microcontroller breakpoint",
+    62: "internal microcontroller halt",
+    63: "row remapping or page retirement",
+    64: "row remapping failed",
+    74: "NVLink error",
+    79: "fell off the bus",
+    92: "many correctable ECC errors",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    119: "GSP processor does not answer",
+    120: "GSP processor error",
+    140: "unrecovered ECC error",
+    145: "NVLink error",
+    149: "NVLink error",
+}  # NVIDIA's "Xid Errors" documentation
+_AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
+_HARMLESS = {63, 92}  # the GPU goes on
+_TELLS = re.compile(  # a quick look, since most lines are none of these
+    r"Killed|oom|OOM|NVRM|SXid|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"|unplugged|becomes ready|segfault"
+    r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
+    r"|Bus error|ceph"
+)
+
+
+def read(messages: list[Message]) -> list[Fact]:
+    """Return what kernel, SLURM and Kubernetes say in the messages of one file."""
+    found: list[Fact] = []
+    named = ""  # the GPU of a notice that the driver spreads over three lines
+    for message in messages:
+        text = message.text
+        if not _TELLS.search(text):
+            continue
+        if up := _LINK_UP.search(text):
+            found = [fact for fact in found if not _is_down(fact, up.group("device"))]
+        if gpu := _NAMED_GPU.search(text):
+            named = gpu.group("bus")
+        elif named and "fallen off the bus" in text and not _XID.search(text):
+            text, named = f"NVRM: GPU {named} has fallen off the bus", ""
+        found += _kernel(message, text, _syslog_host(message.text) or message.host)
+        found += _slurm(message, text)
+        found += _kubernetes(message, text)
+    return found
+
+
+def _is_down(fact: Fact, device: str) -> bool:
+    """Whether a fact is that a link went down which is up again."""
+    return isinstance(fact, Failure) and fact.kind == "network" and device in fact.what
+
+
+def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
+    where = message.where
+    killed, task, xid, lost = _KILLED.search(text), _OOM_TASK.search(text), _XID.search(text), _LOST.search(text)
+    hung, server, down, amd = _HUNG.search(text), _SERVER.search(text), _LINK_DOWN.search(text), _AMD.search(text)
+    if killed:
+        gib = int(killed.group("kb")) / 2**20
+        what = (
+            f"the kernel killed process {killed.group('pid')} ({killed.group('name')}) for memory,"
+            f" {gib:.1f} GiB resident"
+        )
+        yield Failure(kind="host_memory", what=what, host=host, pid=int(killed.group("pid")), where=where)
+    elif task:
+        what = f"the kernel's out-of-memory killer chose process {task.group('pid')}"
+        yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
+    elif xid:
+        number = int(xid.group("xid"))
+        pid = int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None
+        named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
+        yield Failure(
+            kind="device",
+            what=f"Xid {number} ({named}) on {xid.group('bus')}",
+            host=host,
+            pid=pid,
+            bus_id=_bus(xid.group("bus")),
+            where=where,
+            follows=number in _AFTERMATH or number in _HARMLESS,
+        )
+    elif switch := _SXID.search(text):
+        what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
+        yield Failure(kind="device", what=what, host=host, where=where)
+    elif lost:
+        what = f"GPU {lost.group('bus')} has {lost.group('what').strip()}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(lost.group("bus")), where=where)
+    elif amd:
+        what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
+    elif _AMD_RUNTIME.search(text):
+        yield Failure(kind="device", what=text.strip()[:120], host=host, rank=message.rank, where=where)
+    elif hung:
+        what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
+        yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
+    elif server:
+        yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
+    elif down:
+        yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
+    elif match := _SEGFAULT.search(text):
+        what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
+        yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)
+
+
+def _slurm(message: Message, text: str) -> Iterator[Fact]:
+    where = message.where
+    tasks, ended, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
+    if tasks:
+        what, numbers = tasks.group("what"), _numbers(tasks.group("tasks"))
+        kind = "host_memory" if "Out Of Memory" in what else "killed"
+        if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what):
+            told = f"SLURM: task {tasks.group('tasks')} on {tasks.group('host')}: {what.strip()}"
+            yield Failure(kind=kind, what=told, ranks=numbers, host=tasks.group("host"), where=where)
+    elif _SLURM_OOM.search(text):
+        yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
+    elif ended:
+        what = f"SLURM cancelled the job {ended.group('why').strip().lower()}"
+        yield Failure(kind="killed", what=what, where=where, follows="TIME LIMIT" in text)
+    elif node:
+        yield Failure(kind="killed", what=f"node {node.group('host')} failed", host=node.group("host"), where=where)
+
+
+def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
+    where = message.where
+    low, told = _EVICTED.search(text), _KUBERNETES.search(text)
+    if "OOMKilled" in text:
+        yield Failure(kind="host_memory", what="Kubernetes: container OOMKilled (memory limit)", where=where)
+    elif low:
+        kind = "host_memory" if low.group("what") == "memory" else "killed"
+        yield Failure(kind=kind, what=f"Kubernetes evicted the pod: node low on {low.group('what')}", where=where)
+    elif told and _CONTEXT.search(text):
+        yield Failure(kind="killed", what=f"Kubernetes: {told.group('what')}", where=where)
+    elif match := _SHELL.search(text):
+        what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
+        yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)
+
+
+def _syslog_host(text: str) -> str:
+    match = re.search(r"\d\d:\d\d:\d\d(?:\.\d+\S*)? (?P<host>[A-Za-z][\w.-]*) kernel:", text)
+    return match.group("host") if match else ""
+
+
+def _bus(text: str) -> str:
+    """Return a PCI address as the hexadecimal number that NCCL prints as busId: `0000:44:00` is `44000`."""
+    domain, bus, device = (["0", *text.split(".")[0].split(":")])[-3:]
+    return f"{(int(domain, 16) << 20) | (int(bus, 16) << 12) | (int(device, 16) << 4):x}"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found += range(int(first), min(int(last or first) + 1, int(first) + MOST_RANKS))
+    return tuple(found)

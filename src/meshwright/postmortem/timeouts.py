@@ -1,0 +1,135 @@
+"""Time-outs and counts of logs into groups of calls, with the members that each group must have."""
+
+from collections import defaultdict
+
+from msgspec.structs import replace
+
+from .calls import Call, Group, RankGroup, with_counted
+from .facts import Fact, GroupName, Progress, Timeout, of
+from .world import MOST_RANKS, ranks_seen, world_of
+
+UNKNOWN = GroupName("")
+
+
+def groups_of(facts: list[Fact]) -> list[Group]:
+    """Return the groups that time-outs and counts speak of, with the members that they must have."""
+    timeouts = [fact for fact in of(facts, Timeout) if fact.rank is not None and fact.seq is not None]
+    counts = [fact for fact in of(facts, Progress) if fact.rank is not None]
+    parts: dict[GroupName, dict[int, RankGroup]] = defaultdict(dict)
+    places: dict[GroupName, dict[int, int]] = defaultdict(dict)  # rank by its place in the group
+    names = _names(timeouts, counts)
+    for fact in timeouts:
+        _add_timeout(parts[names[id(fact)]], fact)
+        _place(places[names[id(fact)]], fact)
+    for count in counts:
+        name = _merged(count.group or UNKNOWN, parts)
+        _add_count(parts[name], count)
+        _place(places[name], count)
+    world = world_of(facts)
+    seen = ranks_seen(facts)
+    return [
+        Group(
+            name=name,
+            ranks=ranks,
+            members=_members(name, ranks, places[name], world, seen),
+            whole=world is not None or size_of(ranks) is not None,
+        )
+        for name, ranks in parts.items()
+    ]
+
+
+def _names(timeouts: list[Timeout], counts: list[Progress]) -> dict[int, GroupName]:
+    """Return the group of each time-out: what it says, else that of the same rank's count, else that of its likes."""
+    found: dict[int, GroupName] = {}
+    by_rank: dict[int | None, list[Progress]] = defaultdict(list)
+    for count in counts:
+        by_rank[count.rank].append(count)
+    for fact in timeouts:
+        fitting = [c.group for c in by_rank[fact.rank] if c.group and _fits(c, fact.seq or 0)]
+        found[id(fact)] = fact.group or (fitting[0] if fitting else UNKNOWN)
+    likes = {(fact.operation, fact.seq): name for fact in timeouts if (name := found[id(fact)]) != UNKNOWN}
+    return {
+        id(fact): likes.get((fact.operation, fact.seq), UNKNOWN) if found[id(fact)] == UNKNOWN else found[id(fact)]
+        for fact in timeouts
+    }
+
+
+def _fits(count: Progress, seq: int) -> bool:
+    if count.failed_at is not None:
+        return count.failed_at == seq
+    return (count.completed or 0) < seq <= (count.enqueued if count.enqueued is not None else seq)
+
+
+def _merged(name: GroupName, parts: dict[GroupName, dict[int, RankGroup]]) -> GroupName:
+    """Return the group as the others call it: one line says `0`, another `0 (default_pg)`."""
+    return next((other for other in parts if other.name == name.name and (not other.purpose or not name.purpose)), name)
+
+
+def _place(places: dict[int, int], fact: Timeout | Progress) -> None:
+    if fact.group_rank is not None and fact.group_rank < MOST_RANKS and fact.rank is not None:
+        places[fact.group_rank] = fact.rank
+
+
+def _add_timeout(ranks: dict[int, RankGroup], fact: Timeout) -> None:
+    rank, seq = fact.rank or 0, fact.seq or 0
+    part = ranks.get(rank, RankGroup(rank=rank, where=fact.where))
+    call = Call(
+        rank=rank,
+        seq=seq,
+        operation=fact.operation,
+        numel_in=fact.numel_in,
+        numel_out=fact.numel_out,
+        where=fact.where,
+    )
+    ranks[rank] = replace(part, calls={seq: call, **part.calls})
+
+
+def _add_count(ranks: dict[int, RankGroup], fact: Progress) -> None:
+    rank = fact.rank or 0
+    part = ranks.get(rank, RankGroup(rank=rank, where=fact.where))
+    calls = with_counted(dict(part.calls), rank, fact.enqueued, fact.completed, fact.where)
+    if fact.failed_at is not None and fact.started is not None and fact.started > fact.failed_at:
+        failed = calls.get(fact.failed_at) or Call(rank=rank, seq=fact.failed_at, operation="", where=fact.where)
+        calls[fact.failed_at] = replace(failed, started=False)
+        later = Call(rank=rank, seq=fact.started, operation=fact.started_operation, where=fact.where, started=True)
+        calls[fact.started] = later
+    ranks[rank] = replace(
+        part,
+        calls=calls,
+        enqueued=max([n for n in (part.enqueued, fact.enqueued) if n is not None], default=None),
+        completed=max([n for n in (part.completed, fact.completed) if n is not None], default=None),
+    )
+
+
+def _members(
+    name: GroupName, ranks: dict[int, RankGroup], places: dict[int, int], world: int | None, seen: set[int]
+) -> tuple[int, ...]:
+    """Return the members that a group must have: by its size where a gather or scatter shows it, by its places."""
+    size = size_of(ranks)
+    own = all(place == rank for place, rank in places.items())
+    if name.is_default or (name == UNKNOWN and own):
+        return tuple(range(max(world or 0, size or 0, max(seen, default=-1) + 1)))
+    size = max(size or 0, max(places, default=-1) + 1)
+    if own and size >= max(seen, default=-1) + 1:
+        return tuple(sorted({*range(size), *ranks}))
+    steps = {
+        (rank - first) / (place - start)
+        for (start, first), (place, rank) in zip(sorted(places.items()), sorted(places.items())[1:], strict=False)
+    }
+    if len(steps) == 1 and (step := steps.pop()) == int(step) and step > 0:
+        start, first = min(places.items())
+        base = first - start * int(step)
+        return tuple(sorted({*(base + place * int(step) for place in range(size)), *ranks}))
+    return tuple(sorted(ranks))
+
+
+def size_of(ranks: dict[int, RankGroup]) -> int | None:
+    """Return the group's size where a gather brings n times what a rank puts in, or a scatter the other way round."""
+    ratios = set()
+    for part in ranks.values():
+        for call in part.calls.values():
+            small, large = sorted((call.numel_in or 0, call.numel_out or 0))
+            gathers = call.operation in {"all_gather", "reduce_scatter", "coalesced"}
+            if gathers and small and large % small == 0 and large // small < MOST_RANKS:
+                ratios.add(large // small)
+    return ratios.pop() if len(ratios) == 1 else None

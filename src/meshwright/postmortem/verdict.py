@@ -1,0 +1,179 @@
+"""The verdict: what kind of fault, whose, in which call; the lines that show it, what is missing, what to try next."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from .evidence import Evidence, most_telling
+
+Kind = Literal[
+    "absent",
+    "desync",
+    "sizes",
+    "circle",
+    "stuck",
+    "data",
+    "host",
+    "slow",
+    "device",
+    "device_memory",
+    "host_memory",
+    "network",
+    "exception",
+    "killed",
+    "none",
+]
+MEANINGS: dict[str, str] = {
+    "absent": "never came to the call that the others wait in",
+    "desync": "makes another call than the others",
+    "sizes": "makes the same call with another size or type",
+    "circle": "groups or streams wait for each other",
+    "stuck": "all are in the call and none gets out",
+    "data": "loads or prepares data while the others wait",
+    "host": "is stuck in a call of the host",
+    "slow": "is late, not stuck",
+    "device": "its GPU failed",
+    "device_memory": "ran out of GPU memory",
+    "host_memory": "ran out of host memory",
+    "network": "a link failed",
+    "exception": "ended with an exception",
+    "killed": "its process was killed",
+    "none": "nothing shows a fault",
+}
+NEXT: dict[str, tuple[str, ...]] = {
+    "absent": (
+        "look at what the blamed rank did on its host: its own log, `py-spy dump --pid` of it, a"
+        " checkpoint, an evaluation"
+        " that only it runs",
+        "look for a branch on the rank, or a loader that gives it fewer batches (DDP: Join; else drop_last)",
+    ),
+    "desync": (
+        "compare the two lines of code: a branch on the rank, on its data or on a caught error leads there",
+        "set TORCH_DISTRIBUTED_DEBUG=DETAIL for one run: it checks each call before it is made",
+    ),
+    "sizes": (
+        "print the shapes that each rank brings to this call; pad them to one size, or gather the sizes first",
+        "set TORCH_DISTRIBUTED_DEBUG=DETAIL for one run: it names the rank and both sizes",
+    ),
+    "circle": (
+        "make every rank enter the groups in the same order, or wait for one call before the next of another stream",
+        "set CUDA_DEVICE_MAX_CONNECTIONS=1, or leave the prefetch of the next layer out, to see whether it goes away",
+    ),
+    "stuck": (
+        "look at the links and GPUs: NCCL_DEBUG=INFO, the kernel log (Xid), ECC counters, `ibstat`, `meshwright bench`",
+        "leave nodes out one by one; run the same job on half of the nodes",
+    ),
+    "data": (
+        "prepare the data before init_process_group, or on one rank first, behind a barrier with a longer timeout",
+        "look at the loader: num_workers, a slow or dead file system, `py-spy dump --pid` of its workers",
+    ),
+    "host": (
+        "look at the stack of the blamed rank: a lock, a file system, a socket, a subprocess; `py-spy dump --native`",
+        "take the call out of the step, or give it a timeout of its own",
+    ),
+    "slow": ("look at the clock, the temperature and the neighbours of that GPU; `meshwright report` of its traces",),
+    "device": (
+        "drain the node and run the vendor's diagnostics (`dcgmi diag -r 3`); reset or replace the GPU",
+        "restart from the last checkpoint on another node",
+    ),
+    "device_memory": (
+        "lower the batch or the sequence of that rank, recompute activations, or shard more;"
+        " `meshwright plan` prices it",
+        "end the process on out of memory: a rank that catches it and goes on leaves the others waiting",
+    ),
+    "host_memory": (
+        "raise the memory limit of the job, lower num_workers and what they cache; watch the resident size over epochs",
+        "give /dev/shm more room if it was shared memory",
+    ),
+    "network": (
+        "test the link between the two named ends: `ib_write_bw`, `ibdiagnet`, `meshwright bench"
+        " p2p`; cable, port, switch",
+        "check NCCL_IB_GID_INDEX, NCCL_IB_HCA and the time-out (NCCL_IB_TIMEOUT)",
+    ),
+    "exception": ("mend what the exception says; the time-outs of the other ranks are its consequence",),
+    "killed": (
+        "ask who killed it: kernel log of that host (out of memory?), SLURM's or Kubernetes' events, a time limit",
+    ),
+    "none": (
+        "collect the logs of all ranks and, with TORCH_FR_BUFFER_SIZE=2000 and"
+        " TORCH_NCCL_DUMP_ON_TIMEOUT=1, their flight"
+        " records",
+        "while it hangs: `py-spy dump --pid` of every rank",
+    ),
+}
+MOST_PRINTED = 12
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files tell of why a job hung. `rank` is None where nobody is to blame, or nobody can be named."""
+
+    kind: Kind
+    rank: int | None
+    unknown: bool
+    group: str | None = None
+    collective: str | None = None
+    seq: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()  # those to blame where they are several
+    waiting: tuple[int, ...] = ()
+    rule: str = ""
+    because: str = ""
+    read: int = 0  # files that said anything
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The ranks to blame, one or several."""
+        return self.ranks or (() if self.rank is None else (self.rank,))
+
+    @property
+    def faulty(self) -> bool:
+        """Whether anything shows a fault."""
+        return self.kind != "none"
+
+    def headline(self) -> str:
+        """Return the verdict in one sentence."""
+        if not self.faulty:
+            return "nothing in these files shows a fault; that is not a bill of health"
+        if self.rank is not None:
+            who = f"rank {self.rank}"
+        elif self.ranks:
+            who = f"ranks {shortened(self.ranks)}"
+        elif self.unknown:
+            who = "who is to blame cannot be told"
+        else:
+            who = "no rank is to blame"
+        return f"{who}: {self.kind} ({MEANINGS[self.kind]})"
+
+    def __str__(self) -> str:
+        """Print it for a person: who, in which call, why; the lines in order of time; what is missing; what next."""
+        lines = [self.headline()]
+        if self.because:
+            lines.append(f"because: {self.because} [{self.rule}]")
+        call = " ".join(
+            part for part in (self.collective or "", f"#{self.seq}" if self.seq is not None else "") if part
+        )
+        if call:
+            lines.append(f"in: {call}{f' of group {self.group}' if self.group else ''}")
+        if self.waiting:
+            lines.append(f"waiting: rank{'s' * (len(self.waiting) > 1)} {shortened(self.waiting)}")
+        shown = most_telling(self.evidence, self.blamed, MOST_PRINTED)
+        lines += [f"  {line.place}: {line.text}" for line in shown]
+        if len(shown) < len(self.evidence):
+            lines.append(f"  ... {len(self.evidence) - len(shown)} more lines; --json has them")
+        lines += [f"missing: {what}" for what in self.missing]
+        lines += [f"try: {what}" for what in self.next]
+        return "\n".join(lines)
+
+
+def shortened(ranks: Sequence[int]) -> str:
+    """Return ranks as text, runs as 3-7."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][-1] + 1:
+            found[-1].append(rank)
+        else:
+            found.append([rank])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)

@@ -1,0 +1,306 @@
+"""Who waits for whom over all groups of ranks: the one that is waited for and waits for nobody, or a circle."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from .agreement import disagreement, unequal_transfer
+from .calls import Call, Group
+from .facts import GroupName, Where
+from .names import ROOTED
+from .position import MOST_SILENT, Position, minority
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank that cannot go on before some others do something, in one call of one group."""
+
+    rank: int
+    on: frozenset[int]
+    call: Call
+    group: GroupName
+
+
+def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Position | None:
+    """Return what the groups together hang in, None where no call is open.
+
+    First whatever the ranks do not call alike; then who is waited for and waits for nobody; a circle where everybody
+    who is waited for waits as well; last, a call that all have come to and none leaves.
+    """
+    groups = list(groups)
+    for group in groups:
+        if found := disagreement(group) or unequal_transfer(group):
+            return found
+    for group in groups:
+        if found := overtaken(group) or staggered(group, excused):
+            return found
+    waits = [wait for group in groups for wait in waits_of(group, excused)]
+    if not waits:
+        return None
+    waits += _queued(waits)
+    if not any(wait.on for wait in waits):
+        for group in groups:
+            if found := not_begun(group, waits):
+                return found
+    return _root(groups, waits, excused)
+
+
+def waits_of(group: Group, excused: frozenset[int]) -> list[Wait]:
+    """Return who waits for whom in a group: in its oldest open call, for the members that have not come to it.
+
+    `excused` are ranks of which a record exists and cannot be read: they are waited for only if it is known.
+    """
+    found = []
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    behind: dict[tuple[int, str], frozenset[int]] = {}
+    for rank, call in opened.items():
+        key = (call.seq, call.operation)
+        if key not in behind:
+            behind[key] = frozenset(
+                member
+                for member in group.members
+                if member not in excused and not _is_in(group, member, call) and not _left(group, member, call)
+            )
+        found.append(Wait(rank=rank, on=behind[key] - {rank}, call=call, group=group.name))
+    for rank, part in group.ranks.items():
+        found += [
+            Wait(rank=rank, on=_partner(group, call), call=call, group=group.name)
+            for call in part.transfers
+            if not call.ended and call.peer not in excused
+        ][:1]
+    return found
+
+
+def _first_open(calls: list[Call]) -> Call | None:
+    return calls[0] if calls else None
+
+
+def _is_in(group: Group, member: int, call: Call) -> bool:
+    part = group.ranks.get(member)
+    if part is None:
+        return False
+    return part.came_to(call.seq) is not False
+
+
+def _left(group: Group, member: int, call: Call) -> bool:
+    """Whether a member has gone out of a call that its root may leave before the others are in."""
+    part = group.ranks.get(member)
+    own = part.calls.get(call.seq) if part else None
+    return call.operation in ROOTED and own is not None and own.ended
+
+
+def _partner(group: Group, call: Call) -> frozenset[int]:
+    """Return the peer of a send or receive unless it is at the other end already."""
+    if call.peer is None:
+        return frozenset()
+    part = group.ranks.get(call.peer)
+    meets = "recv" if call.operation == "send" else "send"
+    at_it = part is not None and any(
+        other.operation == meets and other.peer == call.rank and not other.ended for other in part.transfers
+    )
+    return frozenset() if at_it else frozenset({call.peer})
+
+
+def overtaken(group: Group) -> Position | None:
+    """Return the call that a later one of the same group has overtaken on the device, on every rank alike; or None."""
+    for part in group.ranks.values():
+        opened = part.open()
+        if not opened or opened[0].started is not False:
+            return None
+        later = [call for call in opened[1:] if call.started] or [
+            call for seq, call in part.calls.items() if seq > opened[0].seq and call.ended
+        ]
+        if not later:
+            return None
+    if not group.ranks:
+        return None
+    first = next(iter(group.ranks.values())).open()[0]
+    return Position(
+        kind="circle",
+        waiting=tuple(sorted(group.ranks)),
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        why=f"on every rank a later call has begun before {first}: streams of one program wait for each other",
+        evidence=tuple(part.open()[0].where for part in group.ranks.values()),
+    )
+
+
+def staggered(group: Group, excused: frozenset[int]) -> Position | None:
+    """Return who stands in another call than most, where all have come to the oldest of the open calls; or None."""
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    if len({call.seq for call in opened.values()}) < 2:
+        return None
+    oldest = min(opened.values(), key=lambda call: call.seq)
+    missing = [member for member in group.members if member not in excused and not _is_in(group, member, oldest)]
+    behind = [rank for rank, call in opened.items() if call.seq == oldest.seq]
+    if missing or (oldest.operation in ROOTED and len(opened) - len(behind) == 1):
+        return None
+    blamed, certain = minority({rank: call.seq for rank, call in opened.items()})
+    usual = next(call for rank, call in opened.items() if rank not in blamed)
+    alike = {call.operation for call in opened.values() if call.operation}
+    told = "; ".join(f"rank {rank} stands in {opened[rank]}" for rank in blamed or opened)
+    return Position(
+        kind="absent" if len(alike) <= 1 else "desync",
+        blamed=blamed,
+        waiting=tuple(rank for rank in opened if rank not in blamed),
+        group=group.name,
+        operation=usual.operation,
+        seq=usual.seq,
+        why=f"{told}, the others in {usual}" if blamed else told,
+        certain=certain,
+        evidence=tuple(call.where for call in opened.values()),
+    )
+
+
+def not_begun(group: Group, waits: Sequence[Wait]) -> Position | None:
+    """Return the few whose device has not begun a call that those of the others have: something before it holds them.
+
+    A rank of which another call has begun is left out: that one may be what holds it.
+    """
+    opened = {rank: call for rank, part in group.ranks.items() if (call := _first_open(part.open()))}
+    if len({call.seq for call in opened.values()}) != 1 or any(call.started is None for call in opened.values()):
+        return None
+    busy = {wait.rank for wait in waits if wait.group != group.name and wait.call.started}
+    late = tuple(sorted(rank for rank, call in opened.items() if not call.started))
+    if not late or 2 * len(late) >= len(opened) or busy & set(late):
+        return None
+    first = opened[late[0]]
+    return Position(
+        kind="absent",
+        blamed=late,
+        waiting=tuple(rank for rank in sorted(opened) if rank not in late),
+        group=group.name,
+        operation=first.operation,
+        seq=first.seq,
+        why=f"rank {late[0]} has enqueued {first} and its device has not begun it, those of the others have:"
+        " a kernel before it does not end",
+        evidence=tuple(call.where for call in opened.values()),
+    )
+
+
+def _queued(waits: Sequence[Wait]) -> list[Wait]:
+    """Return the waits of calls that are enqueued behind another one: who is only queued has not come yet.
+
+    Two groups of one device run on two streams. Where a rank's call of one group has started and that of the other
+    only stands in the queue, those who wait in the other wait for this rank too.
+    """
+    begun = {(wait.rank, str(wait.group)) for wait in waits if wait.call.started}
+    queued = {
+        (wait.rank, str(wait.group), wait.call.seq)
+        for wait in waits
+        if wait.call.started is False and any(rank == wait.rank and name != str(wait.group) for rank, name in begun)
+    }
+    return [
+        Wait(rank=wait.rank, on=frozenset({rank}), call=wait.call, group=wait.group)
+        for wait in waits
+        for rank, name, seq in queued
+        if wait.call.started and name == str(wait.group) and seq == wait.call.seq and rank != wait.rank
+    ]
+
+
+def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+    waiting = {wait.rank for wait in waits if wait.on}
+    wanted = {rank for wait in waits for rank in wait.on}
+    held = {wait.rank for wait in waits if not wait.on}  # in a call that everybody has come to
+    roots = wanted - waiting - held
+    if roots:
+        return _absent(groups, [wait for wait in waits if wait.on & roots], roots)
+    stuck = [wait for wait in waits if not wait.on and wait.rank not in waiting]
+    if stuck:
+        return _stuck(stuck, excused)
+    circle = [wait for wait in waits if wait.on]
+    if not circle:
+        return _stuck(list(waits), excused)
+    first = min(circle, key=lambda wait: wait.call.created_ns)
+    told = dict.fromkeys(f"rank {wait.rank} in {wait.call} of {wait.group}" for wait in circle)
+    return Position(
+        kind="circle",
+        waiting=tuple(sorted({wait.rank for wait in circle})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why="everybody who is waited for waits as well: " + "; ".join(list(told)[:8]),
+        evidence=tuple(wait.call.where for wait in circle),
+    )
+
+
+def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
+    first = min(waits, key=lambda wait: wait.call.created_ns)
+    same = [wait for wait in waits if wait.group == first.group]
+    missing = tuple(f"the flight record of rank {rank} (it could not be read)" for rank in sorted(excused))
+    why = f"all have come to {first.call} and none gets out of it"
+    if excused:
+        why = f"the ranks whose records could be read wait in {first.call}"
+    return Position(
+        kind="absent" if excused else "stuck",
+        waiting=tuple(sorted({wait.rank for wait in same})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why=why,
+        certain=not excused,
+        evidence=tuple(wait.call.where for wait in same),
+        missing=missing,
+    )
+
+
+def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> Position:
+    first = min(waits, key=lambda wait: (wait.call.created_ns, wait.call.seq))
+    parts = {rank: part for group in groups if group.name == first.group for rank, part in group.ranks.items()}
+    known = {rank for group in groups for rank in group.ranks}
+    silent = roots - known
+    told = []
+    for rank in sorted(roots):
+        part = parts.get(rank)
+        last = max(part.calls, default=part.enqueued) if part else None
+        came = f"came to #{last}" if last is not None else "made no call of this group"
+        told.append(f"rank {rank} {'left no record' if rank in silent else came}")
+    many = len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
+    return Position(
+        kind="absent",
+        blamed=() if many else tuple(sorted(roots)),
+        waiting=tuple(sorted({wait.rank for wait in waits if wait.group == first.group})),
+        group=first.group,
+        operation=first.call.operation,
+        seq=first.call.seq,
+        why=f"{'; '.join(told[:8])}; the others wait in {first.call}"
+        + (f" ({first.call.frame})" if first.call.frame else ""),
+        certain=not many,
+        silent=bool(silent) and silent == roots,
+        evidence=(
+            *(wait.call.where for wait in waits if wait.group == first.group),
+            *(w for rank in sorted(roots) if (part := parts.get(rank)) and (w := _last_word(part.where, part.calls))),
+        ),
+        missing=tuple(f"the record of rank {rank}" for rank in sorted(silent)),
+    )
+
+
+def in_records(position: Position | None, groups: Sequence[Group]) -> Position | None:
+    """Return a position that logs tell with its call, where the records have one that all but the blamed came to.
+
+    A time-out closes the call in gloo's record; that the blamed never came to it is written still.
+    """
+    if position is None or position.seq is not None or position.kind != "absent" or not position.blamed:
+        return position
+    for group in sorted(groups, key=lambda group: -len(group.ranks)):
+        lasts = {rank: max(part.calls) for rank, part in group.ranks.items() if part.calls}
+        waiting = {lasts.get(rank) for rank in position.waiting}
+        if len(waiting) != 1 or (seq := next(iter(waiting))) is None:
+            continue
+        calls = group.of(seq)
+        if all(lasts.get(rank, seq) < seq for rank in position.blamed) and set(calls) >= set(position.waiting):
+            call = calls[position.waiting[0]]
+            frame = f" ({call.frame})" if call.frame else ""
+            return msgspec.structs.replace(
+                position,
+                group=group.name,
+                operation=call.operation,
+                seq=seq,
+                why=f"{position.why}, in {call}{frame}",
+                evidence=(*position.evidence, *(calls[rank].where for rank in position.waiting)),
+            )
+    return position
+
+
+def _last_word(where: Where | None, calls: Mapping[int, Call]) -> Where | None:
+    return calls[max(calls)].where if calls else where

@@ -1,0 +1,245 @@
+"""c10d's own text: watchdog, heartbeat, desync reports, monitored barriers, the store; torch 1.13 to today."""
+
+import re
+from collections.abc import Iterator
+
+from .facts import (
+    Absentees,
+    Arrived,
+    DesyncReport,
+    Fact,
+    Fingerprint,
+    GroupName,
+    Heartbeat,
+    PeerLost,
+    Progress,
+    SizesDiffer,
+    Spoke,
+    StoreWait,
+    Timeout,
+    WorldSize,
+)
+from .lines import Message
+from .names import spelled
+
+_WORK = re.compile(
+    r"(?:\[Rank (?P<rank>\d+)\] )?Watchdog caught collective operation timeout: Work\w*CCL\((?P<inside>.*?\(ms\)=\d+)\)"
+    r"(?: ran for (?P<ms>\d+))?"
+)
+_GROUP = re.compile(
+    r"\[PG (?:ID )?(?P<id>[\w.-]+)?(?: ?PG GUID (?P<guid>[\w.:-]+))? ?(?:\((?P<purpose>[^)]*)\))? ?Rank (?P<rank>\d+)\]"
+)
+_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (-?\d+)", re.IGNORECASE)
+_STARTED = re.compile(r"last started(?: NCCL)? work: (-?\d+)(?: \((\w+)\))?", re.IGNORECASE)
+_COMPLETED = re.compile(r"last completed(?: NCCL)?(?: work)?:? (-?\d+)", re.IGNORECASE)
+_FAILED_AT = re.compile(r"(?:watchdog at work|at work sequence id|work sequence id|NCCL work): (\d+)")
+_GOT_STUCK = re.compile(r"watchdog got stuck for \d+ ?(?:seconds|milliseconds)|Heartbeat monitor timed out")
+_DESYNC_AT = re.compile(r"- \[(\d+)\] Timeout at collective: (\w+), #(\d+)")
+_NEVER = re.compile(r"ranks \[([\d, ]+)\] are the lagging ranks that caused this timeout")
+_UNFINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
+_NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
+_SNAPSHOT = re.compile(r"^\s*#(\d+) (started|finished) ranks:")
+_SNAPSHOT_RANKS = re.compile(r"^\s*\[([\d, ]+)\] (?:started|finished) (\w+)")
+_BARRIER = re.compile(r"Ranks? ((?:\d+(?:, )?)+) failed to pass monitoredBarrier")
+_OUR_BARRIER = re.compile(r"timed out in monitoredBarrier after [\d.]+ s: (rank \d+ .* did not come)")
+_REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
+_GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_GLOO_WAITED = re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation to complete")
+_CONNECTS = re.compile(r"client socket has (?:timed out|failed).*?to connect|Timed out.*?connecting to.*?store")
+_STORE = re.compile(
+    r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
+)
+_UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]")
+_STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
+_WORLD = re.compile(
+    r"\bWORLD_SIZE[=:]\s*(\d+)|\bworld[_ ]size[\"']?\s*[=:]\s*(\d+)|total number of"
+    r" processes[^\d\n]*(\d+)|nnodes=\d+.*?world_size=(\d+)",
+    re.I,
+)
+_SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
+_FINGERPRINT = re.compile(
+    r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), ?)?"
+    r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\]))?"
+)
+_PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
+_PEER_LOST = re.compile(
+    r"ncclRemoteError|remote process exited or there was a network error|Connection closed by remote peer"
+    r"|NCCL WARN .*?(?:[Cc]onnection (?:reset|closed) by|Broken pipe)"
+)
+_TELLS = re.compile(  # a quick look, since most lines are none of these
+    r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
+    r"|lagging| started |dump signal"
+    r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
+    r" joined|ncclUniqueId|ased barrier"
+    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
+)
+
+
+def read(messages: list[Message]) -> Iterator[Fact]:
+    """Yield what c10d says in the messages of one file."""
+    report: DesyncReport | None = None
+    snapshot: int | None = None
+    for message in messages:
+        text = message.text
+        if not _TELLS.search(text):
+            continue
+        begun = _DESYNC_AT.search(text)
+        if begun or (report is None and _NEVER.search(text)):
+            if report:
+                yield report
+            report = DesyncReport(where=message.where, rank=message.rank)
+        if report:
+            grown, snapshot = _grown(report, text, snapshot)
+            if grown is None:
+                yield report
+                report = None
+            else:
+                report = grown
+        yield from _work(message)
+        yield from _waits(message)
+    if report:
+        yield report
+
+
+def _grown(report: DesyncReport, text: str, snapshot: int | None) -> tuple[DesyncReport | None, int | None]:
+    """Return the report with what a line of it says; None for a line that is not of it."""
+    at, never, unfinished = _DESYNC_AT.search(text), _NEVER.search(text), _UNFINISHED.search(text)
+    not_joined, head, ranks = _NOT_JOINED.search(text), _SNAPSHOT.search(text), _SNAPSHOT_RANKS.search(text)
+    values: dict[str, object] = {name: getattr(report, name) for name in report.__struct_fields__}
+    if at:
+        values |= {"at_operation": spelled(at.group(2)), "at_seq": int(at.group(3))}
+    elif never:
+        values["never"] = _ranks(never.group(1))
+    elif unfinished:
+        values["unfinished"] = (*report.unfinished, (int(unfinished.group(2)), _ranks(unfinished.group(1))))
+    elif not_joined:
+        values["not_joined"] = (*report.not_joined, (int(not_joined.group(3)), _ranks(not_joined.group(1))))
+    elif head:
+        return report, int(head.group(1)) if head.group(2) == "started" else None
+    elif ranks:
+        if snapshot is not None:
+            values["started"] = (*report.started, (snapshot, spelled(ranks.group(2)), _ranks(ranks.group(1))))
+    elif "lagging/dead/mismatched" not in text and "Snapshot of" not in text:
+        return None, None
+    return DesyncReport(**values), snapshot  # type: ignore[arg-type]  # the fields of the same struct
+
+
+def _work(message: Message) -> Iterator[Fact]:
+    text, group = message.text, _group(message.text)
+    work = _WORK.search(text)
+    if work:
+        inside = dict(re.findall(r"(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,]+)", work.group("inside")))
+        group_rank = _number(work.group("rank"))
+        rank = message.rank if message.rank is not None else _global(group_rank, group)
+        yield Timeout(
+            rank=rank,
+            group_rank=group_rank,
+            group=group,
+            operation=spelled(inside.get("OpType", "")),
+            seq=_number(inside.get("SeqNum")),
+            numel_in=_number(inside.get("NumelIn")) or _elements(inside.get("TensorShape")),
+            numel_out=_number(inside.get("NumelOut")),
+            waited_s=int(work.group("ms")) / 1000 if work.group("ms") else None,
+            counted_in_group=message.rank is None,
+            where=message.where.by(rank),
+        )
+    enqueued, started, completed = _ENQUEUED.search(text), _STARTED.search(text), _COMPLETED.search(text)
+    if enqueued or completed:
+        place = re.search(r"Rank (\d+)\]", text)
+        group_rank = int(place.group(1)) if place else None
+        failed = _FAILED_AT.search(text)
+        rank = message.rank if message.rank is not None else _global(group_rank, group)
+        yield Progress(
+            rank=rank,
+            group_rank=group_rank,
+            group=group,
+            enqueued=_number(enqueued.group(1)) if enqueued else None,
+            started=_number(started.group(1)) if started else None,
+            started_operation=spelled(started.group(2) or "") if started else "",
+            completed=_number(completed.group(1)) if completed else None,
+            failed_at=int(failed.group(1)) if failed else None,
+            where=message.where.by(rank),
+        )
+    if signalled := _SIGNALLED.search(text):  # whoever waited longest: it exists, and is no culprit
+        yield Spoke(rank=int(signalled.group(1)), where=message.where)
+    if _GOT_STUCK.search(text):
+        place = re.search(r"Rank (\d+)\]", text)
+        yield Heartbeat(
+            rank=message.rank if message.rank is not None else _global(int(place.group(1)) if place else None, group),
+            where=message.where,
+        )
+
+
+def _waits(message: Message) -> Iterator[Fact]:
+    text, where = message.text, message.where
+    barrier = _BARRIER.search(text) or _OUR_BARRIER.search(text)
+    reached, sizes, store = _REACHED.search(text), _GLOO_SIZES.search(text), _STORE.search(text)
+    if barrier:
+        named = barrier.group(1)
+        ranks = _ranks(named) if named[0].isdecimal() else tuple(map(int, re.findall(r"\brank (\d+) \(", named)))
+        yield Absentees(ranks=ranks, where=where)
+    if reached:
+        yield Arrived(rank=int(reached.group(1)) if message.rank is None else message.rank, where=where)
+    if sizes:
+        yield SizesDiffer(
+            rank=message.rank, came_bytes=int(sizes.group(1)), expected_bytes=int(sizes.group(2)), where=where
+        )
+    if _PEER_ENDED.search(text) or _PEER_LOST.search(text):
+        kind = "killed" if _PEER_ENDED.search(text) else "network"
+        yield PeerLost(rank=message.rank, kind=kind, where=where)
+    for print_ in _FINGERPRINT.finditer(text):
+        yield Fingerprint(
+            rank=int(print_.group("rank")),
+            operation=spelled(print_.group("operation")),
+            shape=print_.group("shape") or "",
+            seq=_number(print_.group("seq")),
+            where=where,
+        )
+    if _GLOO_WAITED.search(text):
+        yield Timeout(rank=message.rank, where=where)
+    unique, stored = _UNIQUE_ID.search(text), _STORE_BARRIER.search(text)
+    if unique and re.search(r"timeout|timed out", text, re.IGNORECASE):
+        place, writer = int(unique.group(1)), int(unique.group(2))
+        in_world = message.rank is None or message.rank == place  # else both count inside a group
+        rank = place if message.rank is None else message.rank
+        yield StoreWait(rank=rank, of=writer if in_world else None, where=where)
+    elif stored:
+        yield StoreWait(rank=int(stored.group(1)), where=where)
+        yield WorldSize(ranks=int(stored.group(2)), where=where)
+    elif store or _CONNECTS.search(text):
+        yield StoreWait(rank=message.rank, where=where)
+        if store and store.group(3):
+            yield WorldSize(ranks=int(store.group(3)), where=where)
+    world = _WORLD.search(text)
+    if world and not stored:
+        yield WorldSize(ranks=int(next(group for group in world.groups() if group)), where=where)
+
+
+def _group(text: str) -> GroupName | None:
+    match = _GROUP.search(text)
+    if not match:
+        return None
+    return GroupName(match.group("guid") or match.group("id") or "", match.group("purpose") or "")
+
+
+def _global(group_rank: int | None, group: GroupName | None) -> int | None:
+    """Return the job's rank of a group's rank, where that is the same."""
+    return group_rank if group is None or group.is_default else None
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+
+def _elements(shape: str | None) -> int | None:
+    """Return the elements of a tensor whose shape torch 1.13 printed as [2, 3]."""
+    if not shape or not re.fullmatch(r"\[[\d, ]*\]", shape):
+        return None
+    total = 1
+    for size in _ranks(shape):
+        total *= size
+    return total

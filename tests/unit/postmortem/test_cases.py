@@ -1,0 +1,42 @@
+"""Artefacts of real and of staged hangs, each with the right answer in answers.json."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshwright.postmortem.inputs import examine
+
+CASES = Path(__file__).parent / "cases"
+ANSWERS = json.loads((CASES / "answers.json").read_text())
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_known_hang_is_judged_right(name):
+    wanted = {"unknown": False, **ANSWERS[name]}
+
+    verdict = examine([CASES / name])
+
+    found = {key: getattr(verdict, key) for key in wanted}
+    assert found | {"ranks": list(verdict.ranks) if "ranks" in wanted else None} == wanted | {
+        "ranks": wanted.get("ranks")
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if ANSWERS[name]["kind"] != "none"])
+def test_a_verdict_shows_the_lines_and_what_to_try(name):
+    verdict = examine([CASES / name])
+
+    assert verdict.evidence
+    assert all(line.text for line in verdict.evidence)
+    assert verdict.next
+    assert verdict.because
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_who_is_blamed_does_not_depend_on_the_order_of_the_files(name):
+    files = sorted(path for path in (CASES / name).rglob("*") if path.is_file())
+
+    forward, backward = examine(files), examine(files[::-1])
+
+    assert (forward.kind, forward.rank, forward.ranks) == (backward.kind, backward.rank, backward.ranks)

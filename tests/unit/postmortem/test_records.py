@@ -1,0 +1,351 @@
+"""Flight records, torch's and ours: who has not come, who calls otherwise, who waits for whom over several groups."""
+
+import contextlib
+import json
+import os
+import pickle
+import random
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.pickles import load_plain
+
+from .made import DONE, answer, entry, groups, judge, out_of_memory, record, records, timed_out, told
+
+OPEN = entry(4, 5, "all_reduce", 333, 333, "started")
+LATER = {"state": "scheduled", "time_discovered_started_ns": None}
+PIPE = {"group": ("5", "pp"), "pg_id": 5, "p2p": 1}
+PIPES = groups(g5=range(4))
+MESH = groups(g1=(0, 1), g2=(2, 3), g3=(0, 2), g4=(1, 3))
+PAIRS = groups(g1=(0, 1), g2=(0, 1))
+
+
+def receives(rank, source, state="started"):
+    return entry(4, 0, f"recv {rank}<-{source}", 10, 10, state, **PIPE)
+
+
+def sends(rank, target, numel=10):
+    return entry(4, 0, f"send {rank}->{target}", numel, numel, "started", **PIPE)
+
+
+def within(name, seq, state="started", number=4, operation="all_reduce"):
+    return entry(number, seq, operation, 5, 5, state, group=(name, "sub"), pg_id=int(name))
+
+
+def ours(rank, ended):
+    flights = [{"sequence": 4, "operation": "all_reduce", "size_bytes": 4096, "started_s": 1.0, "ended": True}]
+    if not ended:
+        flights.append({"sequence": 5, "operation": "all_reduce", "size_bytes": 4096, "started_s": 2.0, "ended": False})
+    told = {"name": "world", "description": "", "arrivals": {"0": 5, "1": 5, "2": 4}, "flights": flights}
+    return json.dumps({"rank": rank, "pid": 1, "reason": "", "written_s": 10.0, "groups": [told]})
+
+
+CASES = {
+    "who has not come is named": (
+        records({0: [*DONE, OPEN], 1: [*DONE, OPEN], 2: DONE, 3: [*DONE, OPEN]}),
+        answer("absent", 2, 5),
+    ),
+    "another type is a difference of sizes": (
+        records(
+            {
+                r: [*DONE, entry(4, 5, "all_reduce", 333, 333, "started", dtype="Half" if r == 1 else "Float")]
+                for r in range(4)
+            }
+        ),
+        answer("sizes", 1, 5),
+    ),
+    "another size of a reduce-scatter is named": (
+        records(
+            {r: [*DONE, entry(4, 5, "_reduce_scatter_base", 400 + 400 * (r == 1), 100, "started")] for r in range(4)}
+        ),
+        answer("sizes", 1, 5),
+    ),
+    "two against two cannot be told": (
+        records({r: [*DONE, entry(4, 5, "_all_gather_base", 100 - 10 * (r < 2), 400, "started")] for r in range(4)}),
+        answer("sizes", None, 5, unknown=True),
+    ),
+    "all-to-all may differ from rank to rank": (
+        records({r: [*DONE, entry(4, 5, "all_to_all", 100 + r, 406 - r, "started")] for r in range(4)}),
+        answer("stuck", None, 5),
+    ),
+    "uneven parts that add up to what each gets are meant": (
+        records({r: [*DONE, entry(4, 5, "all_gather", 90 + 10 * r, 420, "started")] for r in range(4)}),
+        answer("stuck", None, 5),
+    ),
+    "a batch of sends and receives without its parts is no collective": (
+        records({r: [*DONE, entry(4, 0, "coalesced", 0, 0, "completed", p2p=1 + r), OPEN] for r in range(4)}),
+        answer("stuck", None, 5),
+    ),
+    "who left a call out is named": (
+        records(
+            {
+                r: [*DONE, entry(4, 5, "_all_gather_base", 10, 40, "started")]
+                if r == 2
+                else [*DONE, OPEN, entry(5, 6, "_all_gather_base", 10, 40, "scheduled")]
+                for r in range(4)
+            }
+        ),
+        answer("desync", 2, 5),
+    ),
+    "the root of a broadcast may leave before all have come": (
+        records(
+            {
+                0: [*DONE, entry(4, 5, "broadcast", 9, 9, "completed"), entry(5, 6, "all_reduce", 9, 9, "started")],
+                1: [*DONE, entry(4, 5, "broadcast", 9, 9, "started")],
+                2: [*DONE, entry(4, 5, "broadcast", 9, 9, "started")],
+                3: DONE,
+            }
+        ),
+        answer("absent", 3, 5),
+    ),
+    "who is still in a call that the others have left is named": (
+        records(
+            {
+                r: [*DONE, OPEN]
+                if r == 2
+                else [
+                    *DONE,
+                    {**OPEN, "state": "completed", "retired": True},
+                    entry(5, 6, "all_reduce", 9, 9, "started"),
+                ]
+                for r in range(4)
+            }
+        ),
+        answer("absent", 2, 6),
+    ),
+    "whose device has not begun what those of the others have is held by something before": (
+        records({r: [*DONE, {**OPEN, **LATER} if r == 3 else OPEN] for r in range(4)}),
+        answer("absent", 3, 5),
+    ),
+    "two groups in a circle blame nobody": (
+        records({0: [*DONE, within("1", 1)], 1: [*DONE, within("2", 1)], 2: DONE, 3: DONE}, PAIRS),
+        answer("circle", None, 1),
+    ),
+    "two streams that queue behind each other are a circle": (
+        records(
+            {
+                0: [*DONE, within("1", 1), within("2", 1, "scheduled", 5)],
+                1: [*DONE, within("2", 1), within("1", 1, "scheduled", 5)],
+                2: DONE,
+                3: DONE,
+            },
+            PAIRS,
+        ),
+        answer("circle", None, 1),
+    ),
+    "three groups in a circle blame nobody": (
+        records(
+            {**{r: [*DONE, within(str(r + 1), 1)] for r in range(3)}, 3: DONE}, groups(g1=(0, 1), g2=(1, 2), g3=(0, 2))
+        ),
+        answer("circle", None, 1),
+    ),
+    "a later call that overtakes an open one on every rank is a circle of streams": (
+        records(
+            {
+                r: [
+                    *DONE,
+                    entry(4, 5, "_reduce_scatter_base", 40, 10, "scheduled"),
+                    entry(5, 6, "_all_gather_base", 10, 40, "started"),
+                ]
+                for r in range(4)
+            }
+        ),
+        answer("circle", None, 5),
+    ),
+    "over several groups the one that waits for nobody is named": (
+        records({0: [*DONE, within("3", 7)], 1: [*DONE, within("4", 7)], 2: [*DONE, within("2", 9)], 3: DONE}, MESH),
+        answer("absent", 3, 7),
+    ),
+    "an idle default group does not hide a waiting one": (
+        records({0: [*DONE, within("1", 1)], 1: DONE, 2: DONE, 3: DONE}, MESH),
+        answer("absent", 1, 1),
+    ),
+    "in a pipeline the first that sends nothing is named": (
+        records({0: DONE, **{r: [*DONE, receives(r, r - 1)] for r in (1, 2, 3)}}, PIPES),
+        answer("absent", 0, 1),
+    ),
+    "a send whose receiver does not come names the receiver": (
+        records({0: [*DONE, sends(0, 1)], 1: DONE, 2: DONE, 3: DONE}, PIPES),
+        answer("absent", 1, 1),
+    ),
+    "two that both receive first are a circle": (
+        records({0: [*DONE, receives(0, 1)], 1: [*DONE, receives(1, 0)], 2: DONE, 3: DONE}, PIPES),
+        answer("circle", None, 1),
+    ),
+    "a send and a receive that meet are stuck": (
+        records({0: [*DONE, sends(0, 1)], 1: [*DONE, receives(1, 0)], 2: DONE, 3: DONE}, PIPES),
+        answer("stuck", None, 1),
+    ),
+    "a send and a receive of different sizes name neither": (
+        records({0: [*DONE, sends(0, 1, 20)], 1: [*DONE, receives(1, 0)], 2: DONE, 3: DONE}, PIPES),
+        answer("sizes", None, 1, unknown=True),
+    ),
+    "a peer counts inside its group": (
+        records({4: DONE, 5: [*DONE, receives(1, 0)]}, {"5": {"name": "5", "desc": "pp", "ranks": "[4, 5]"}}),
+        answer("absent", 4, 1),
+    ),
+    "the parts of a coalesced call end with it": (
+        records(
+            {
+                r: [
+                    *DONE,
+                    entry(4, 5, "_all_gather_base", 10, 40, "scheduled"),
+                    entry(5, 5, "_all_gather_base", 12, 48, "scheduled"),
+                    entry(6, 5, "coalesced", 0, 0, "completed"),
+                    *([entry(7, 6, "all_reduce", 9, 9, "started")] if r != 1 else []),
+                ]
+                for r in range(4)
+            }
+        ),
+        answer("absent", 1, 6),
+    ),
+    "records without starts are read by what has ended": (
+        records(
+            {
+                r: [
+                    *({**e, "time_discovered_started_ns": None} for e in DONE),
+                    *([{**OPEN, "state": "scheduled", "time_discovered_started_ns": None}] if r else []),
+                ]
+                for r in range(4)
+            }
+        ),
+        answer("absent", 0, 5),
+    ),
+    "half of the records missing names nobody": (
+        records(
+            {r: [*DONE, OPEN] for r in range(4)},
+            {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}},
+        ),
+        answer("absent", None, 5, unknown=True),
+    ),
+    "records of which nothing is open are no proof of health": (
+        records(dict.fromkeys(range(4), DONE)),
+        answer("none", unknown=True),
+    ),
+    "records of hosts lie in folders of their own": (
+        {f"node{r // 2}/nccl_trace_rank_{r}": record([*DONE, OPEN] if r != 3 else DONE) for r in range(4)},
+        answer("absent", 3, 5),
+    ),
+    "torch 2.2 wrote seq_id and no groups": (
+        {
+            f"nccl_trace_rank_{r}": pickle.dumps(
+                {
+                    "version": "1.5",
+                    "entries": [
+                        {
+                            "record_id": i,
+                            "pg_id": 0,
+                            "seq_id": i + 1,
+                            "process_group": ("0", "default_pg"),
+                            "profiling_name": "nccl:all_reduce",
+                            "input_sizes": [[3]],
+                            "output_sizes": [[3]],
+                            "state": "completed" if i < 2 else "started",
+                        }
+                        for i in range(3 if r else 2)
+                    ],
+                }
+            )
+            for r in range(3)
+        },
+        answer("absent", 0, 3),
+    ),
+    "our own records say who is behind": (
+        {f"flight-{rank}.json": ours(rank, rank == 2) for rank in range(3)},
+        answer("absent", 2, 5),
+    ),
+    "the partner of a rank that waits alone is the one without a record": (
+        records({0: [*DONE, within("1", 5)], 2: DONE, 3: DONE}, {}),
+        answer("absent", 1, 5),
+    ),
+    "a log says why the rank is missing from the records": (
+        {**records({0: [*DONE, OPEN], 1: [*DONE, OPEN], 2: DONE, 3: [*DONE, OPEN]}), "train.log": [out_of_memory(2)]},
+        answer("device_memory", 2, 5),
+    ),
+    "who printed nothing and is in the call by its record is not blamed": (
+        {**records({r: [*DONE, OPEN] for r in range(4)}), "train.log": [timed_out(r, 5) for r in (0, 1, 3)]},
+        answer("stuck", None, 5),
+    ),
+    "a record that is cut off does not make its rank the suspect": (
+        {**records({r: [*DONE, OPEN] for r in (0, 1, 3)}), "nccl_trace_rank_2": record(DONE)[:300]},
+        answer("absent", None, 5, unknown=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_records_tell(name, tmp_path):
+    files, wanted = CASES[name]
+
+    assert told(judge(tmp_path, files), wanted) == wanted
+
+
+class Hostile:
+    """A value whose pickle would run a command."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.target}",))
+
+
+def test_a_pickle_that_names_a_function_is_refused_by_that_name_and_runs_nothing(tmp_path):
+    target = tmp_path / "ran"
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"entries": [Hostile(target)]}))
+
+    with pytest.raises(InputError, match=r"nccl_trace_rank_0: refused: the pickle names (posix|os)\.system"):
+        examine([tmp_path])
+    assert not target.exists()
+
+
+def test_a_refused_record_is_named_and_its_rank_is_not_blamed(tmp_path):
+    files = records({rank: [*DONE, OPEN] for rank in (0, 1, 3)})
+
+    verdict = judge(tmp_path, {**files, "nccl_trace_rank_2": pickle.dumps({"entries": [Hostile(tmp_path / "ran")]})})
+
+    assert verdict.rank is None
+    assert any("system" in what for what in verdict.missing)
+
+
+def test_plain_containers_and_numbers_are_loaded():
+    value = {"a": [1, 2.5, None, True], "b": ("x", {"c": 1}), "n": 2**70}
+
+    assert load_plain(pickle.dumps(value), where="x") == value
+
+
+@pytest.mark.parametrize("value", [complex(1, 2), {1, 2}.__class__, bytearray(b"x"), range(3)])
+def test_what_is_not_plain_is_refused(value):
+    with pytest.raises(InputError, match="refused"):
+        load_plain(pickle.dumps(value), where="x")
+
+
+def test_damaged_records_end_in_one_line_or_a_verdict(tmp_path):
+    rng = random.Random(7)
+    whole = record([*DONE, OPEN])
+    path = tmp_path / "nccl_trace_rank_0"
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(2, len(data))] = rng.randrange(256)
+        path.write_bytes(bytes(data))
+        with contextlib.suppress(InputError):
+            examine([tmp_path])
+
+
+def test_a_place_in_the_memo_that_would_take_memory_is_refused():
+    with pytest.raises(InputError, match="LONG_BINPUT"):
+        load_plain(b"\x80\x02}r\xff\xff\xff\x7f.", where="x")
+
+
+def test_a_value_that_holds_itself_many_times_over_is_not_spelt_out(tmp_path):
+    value = ["x"]
+    for _ in range(60):
+        value = [value, value]
+    (tmp_path / "nccl_trace_rank_0").write_bytes(record([{**OPEN, "profiling_name": value}]))
+
+    with pytest.raises(InputError, match="unknown form"):
+        examine([tmp_path])

@@ -1,0 +1,152 @@
+"""Stacks of py-spy and faulthandler, and sums of kernels by nsys: the one that stands apart."""
+
+import pytest
+
+from .made import DONE, answer, entry, joined, judge, record, told
+
+TORCH = "/opt/env/lib/python3.11/site-packages/torch"
+REDUCE = [(f"{TORCH}/distributed/distributed_c10d.py", 3245, "all_reduce"), ("/job/train.py", 42, "step")]
+BROADCAST = [(f"{TORCH}/distributed/distributed_c10d.py", 2900, "broadcast"), ("/job/train.py", 44, "step")]
+SAVE = [(f"{TORCH}/serialization.py", 600, "write"), ("/job/train.py", 70, "save_checkpoint")]
+LOADS = [
+    ("/usr/lib/python3.11/threading.py", 331, "wait"),
+    (f"{TORCH}/utils/data/dataloader.py", 1275, "_try_get_data"),
+    ("/job/train.py", 88, "main"),
+]
+SYNCS = [(f"{TORCH}/cuda/__init__.py", 900, "synchronize"), ("/job/train.py", 50, "step")]
+WORKS = [("/job/metrics.py", 7, "evaluate"), ("/job/train.py", 60, "main")]
+BACKGROUND = [
+    ("/usr/lib/python3.11/threading.py", 331, "wait"),
+    ("/usr/lib/python3.11/threading.py", 1002, "_bootstrap"),
+]
+
+
+def fault(*threads):
+    """What faulthandler prints; the main thread comes last and ends in <module>."""
+    text = "Timeout (0:05:00)!\n"
+    for number, frames in enumerate(threads):
+        text += f"Thread 0x00007f000000000{number} (most recent call first):\n"
+        text += "".join(f'  File "{file}", line {line} in {name}\n' for file, line, name in frames) + "\n"
+    return text
+
+
+def main(frames):
+    return fault(BACKGROUND, [*frames, ("/job/train.py", 99, "<module>")])
+
+
+def spy(pid, frames, command="python train.py"):
+    """What `py-spy dump` prints."""
+    lines = [f"Process {pid}: {command}", "Python v3.11.9 (/opt/env/bin/python3.11)", ""]
+    lines += [f'Thread {pid} (idle): "MainThread"', *(f"    {name} ({file}:{line})" for file, line, name in frames)]
+    return [*lines, 'Thread 9 (idle): "pin"', "    wait (threading.py:331)", ""]
+
+
+CASES = {
+    "who writes a checkpoint while the others wait is in a host call": (
+        {f"rank{r}.txt": main(SAVE if r == 1 else REDUCE) for r in range(4)},
+        answer("host", 1),
+    ),
+    "who waits for its loader is late by its data": (
+        {f"rank{r}.txt": main(LOADS if r == 2 else REDUCE) for r in range(4)},
+        answer("data", 2),
+    ),
+    "who runs the program elsewhere is in a host call": (
+        {f"rank{r}.txt": main(WORKS if r == 0 else REDUCE) for r in range(4)},
+        answer("host", 0),
+    ),
+    "all in one collective blame nobody": ({f"rank{r}.txt": main(REDUCE) for r in range(4)}, answer("stuck")),
+    "who waits for its device waits like those in a collective": (
+        {f"rank{r}.txt": main(SYNCS if r else REDUCE) for r in range(4)},
+        answer("stuck"),
+    ),
+    "who is in another collective is named": (
+        {f"rank{r}.txt": main(BROADCAST if r == 3 else REDUCE) for r in range(4)},
+        answer("desync", 3),
+    ),
+    "two and two in different collectives name nobody": (
+        {f"rank{r}.txt": main(BROADCAST if r > 1 else REDUCE) for r in range(4)},
+        answer("desync", unknown=True),
+    ),
+    "all in their loaders wait for their data": (
+        {f"rank{r}.txt": main(LOADS) for r in range(4)},
+        answer("data"),
+    ),
+    "one file of py-spy may hold all ranks": (
+        {
+            "stacks.txt": [
+                line
+                for r in range(4)
+                for line in spy(5000 + r, WORKS if r == 0 else REDUCE, f"python train.py --local_rank={r}")
+            ]
+        },
+        answer("host", 0),
+    ),
+    "py-spy --native shows NCCL below Python": (
+        {
+            f"rank{r}.txt": spy(5000 + r, WORKS if r == 2 else [("libnccl.so.2", 1, "ncclAllReduce"), *REDUCE])
+            for r in range(3)
+        },
+        answer("host", 2),
+    ),
+    "files named after processes tell what, and not who": (
+        {f"stack-{5000 + r}.txt": spy(5000 + r, LOADS if r == 2 else REDUCE) for r in range(4)},
+        answer("data", unknown=True),
+    ),
+    "torchrun or NCCL says which rank a process is": (
+        {
+            **{f"stack-{5000 + r}.txt": spy(5000 + r, LOADS if r == 2 else REDUCE) for r in range(4)},
+            "nccl.log": [joined(r, 4) for r in range(4)],
+        },
+        answer("data", 2),
+    ),
+    "one stack alone shows nothing": ({"rank0.txt": main(REDUCE)}, answer("none", unknown=True)),
+    "a stack says what the rank does that the records miss": (
+        {
+            **{f"nccl_trace_rank_{r}": record([*DONE, entry(4, 5, "all_reduce", 9, 9, "started")]) for r in (0, 1, 3)},
+            "nccl_trace_rank_2": record(DONE),
+            "rank2.txt": main(LOADS),
+        },
+        answer("data", 2, 5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stacks_tell(name, tmp_path):
+    files, wanted = CASES[name]
+
+    assert told(judge(tmp_path, files), wanted) == wanted
+
+
+HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
+
+
+def kernels(nccl_ns, gemm_ns):
+    rows = ((nccl_ns, 10, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(Args)"), (gemm_ns, 1000, "sm90_xmma_gemm_bf16"))
+    return [HEAD, *(f'50.0,{total},{count},1.0,1.0,1,1,1.0,"{name}"' for total, count, name in rows)]
+
+
+def test_the_rank_with_short_collectives_is_the_late_one(tmp_path):
+    files = {f"rank{r}_cuda_gpu_kern_sum.csv": kernels(300_000 if r == 1 else 6_200_000, 4_000_000) for r in range(4)}
+
+    verdict = judge(tmp_path, files)
+
+    assert (verdict.kind, verdict.rank) == ("slow", 1)
+
+
+def test_ranks_with_collectives_of_one_length_are_alike(tmp_path):
+    files = {f"rank{r}_cuda_gpu_kern_sum.csv": kernels(6_000_000 + 10 * r, 4_000_000) for r in range(4)}
+
+    assert judge(tmp_path, files).kind == "none"
+
+
+def test_the_table_of_nsys_reads_like_its_csv(tmp_path):
+    def table(nccl_ns):
+        rows = [(nccl_ns, 10, "ncclDevKernel_AllReduce_Sum_bf16"), (4_000_000, 1000, "sm90_gemm")]
+        head = " Time (%)  Total Time (ns)  Instances  Avg (ns)  Med (ns)  Min (ns)  Max (ns)  StdDev (ns)  Name"
+        shown = [f"     50.0  {total:,}  {count:,}  1.0  1.0  1  1  1.0  {name}" for total, count, name in rows]
+        return [head, " --------  ---------------  ---------", *shown]
+
+    verdict = judge(tmp_path, {f"rank{r}_kern_sum.txt": table(300_000 if r == 0 else 6_200_000) for r in range(3)})
+
+    assert (verdict.kind, verdict.rank) == ("slow", 0)

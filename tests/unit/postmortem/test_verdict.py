@@ -1,0 +1,215 @@
+"""The verdict as text, JSON and page; the rules; exit codes; speed."""
+
+import json
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from meshwright.cli import run
+from meshwright.errors import InputError
+from meshwright.postmortem.inputs import examine
+from meshwright.postmortem.rules import RULES
+from meshwright.postmortem.timeline import drawing
+from meshwright.postmortem.verdict import MEANINGS, NEXT, shortened
+
+from .made import DONE, WORLD, failed_at, judge, out_of_memory, record, signalled, timed_out
+from .test_cases import ANSWERS, CASES
+from .test_logs import CASES as LOGS
+
+WAITING = [timed_out(rank, 9) for rank in (0, 1, 3)]
+
+
+def write(folder, lines):
+    path = folder / "train.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_every_rule_decides_some_case(tmp_path):
+    used = {examine([CASES / name]).rule for name in ANSWERS}
+    for index, (files, _) in enumerate(LOGS.values()):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        used.add(judge(folder, files).rule)
+    (tmp_path / "limit").mkdir()
+    limit = "slurmstepd: error: *** JOB 1 ON a CANCELLED AT 2026-11-20T11:16:01 DUE TO TIME LIMIT ***"
+    used.add(judge(tmp_path / "limit", [limit]).rule)
+    (tmp_path / "stack").mkdir()
+    dumps = {
+        f"nccl_trace_rank_{r}": record(
+            [
+                *DONE,
+                {
+                    **DONE[0],
+                    "collective_seq_id": 5,
+                    "state": "started",
+                    "retired": False,
+                    "time_discovered_completed_ns": None,
+                },
+            ]
+        )
+        for r in (0, 1, 3)
+    }
+    stack = (CASES / "logs" / "py_spy" / "rank2.txt").read_text()
+    used.add(judge(tmp_path / "stack", {**dumps, "nccl_trace_rank_2": record(DONE), "rank2.txt": stack}).rule)
+
+    assert used == {rule.name for rule in RULES}
+
+
+def test_every_rule_has_a_reason_and_stands_in_the_documentation():
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+
+    assert all(len(rule.reason.split()) > 6 for rule in RULES)
+    assert [rule.name for rule in RULES if f"| {rule.name} | {rule.reason} |" not in page] == []
+
+
+def test_every_kind_has_a_meaning_and_something_to_try():
+    assert MEANINGS.keys() == NEXT.keys()
+
+
+def test_the_text_says_who_where_why_and_what_next(tmp_path):
+    text = str(judge(tmp_path, [out_of_memory(2), *WAITING]))
+
+    assert text.startswith("rank 2: device_memory (ran out of GPU memory)\n")
+    assert "because: out of GPU memory: 336.00 MiB wanted, 141.25 MiB free [first-fault]" in text
+    assert "in: all_reduce #9" in text
+    assert "waiting: ranks 0, 1, 3" in text
+    assert "train.log:1: [rank2]: torch.OutOfMemoryError" in text
+    assert "try: " in text
+
+
+def test_ranks_in_a_row_are_written_short():
+    assert shortened((0, 1, 2, 3, 5, 7, 8)) == "0-3, 5, 7, 8"
+
+
+def test_json_has_the_keys_and_exit_1_says_that_there_is_a_verdict(tmp_path, capsys):
+    path = write(
+        tmp_path, [line for rank in (0, 1, 3) for line in (timed_out(rank, 9), failed_at(rank, WORLD, 9, 9, 8))]
+    )
+
+    code = run(["doctor", "--json", "--logs", str(path)])
+
+    found = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert found["kind"] == "absent"
+    assert (found["rank"], found["unknown"], found["seq"]) == (2, False, 9)
+    assert (found["group"], found["collective"]) == ("0 (default_pg)", "all_reduce")
+    assert found["evidence"][0].keys() >= {"file", "line", "text"}
+    assert found["missing"] == ["the log of rank 2"]
+    assert found["next"]
+
+
+def test_exit_0_where_nothing_shows_a_fault(tmp_path, capsys):
+    assert run(["doctor", "--logs", str(write(tmp_path, ["step 1 loss 2.3"]))]) == 0
+    assert "nothing in these files shows a fault" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x00\x01\x02\x03" * 100])
+def test_exit_2_where_nothing_could_be_read(content, tmp_path, capsys):
+    path = tmp_path / "train.log"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert run(["doctor", "--logs", str(path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_several_paths_are_read_as_one_job(tmp_path, capsys):
+    paths = []
+    for rank in (0, 1, 3):
+        paths.append(tmp_path / f"rank{rank}.log")
+        paths[-1].write_text(timed_out(rank, 9, prefix=False) + "\n")
+
+    assert run(["doctor", "--json", "--logs", *map(str, paths)]) == 1
+    assert json.loads(capsys.readouterr().out)["rank"] == 2
+
+
+def test_a_run_and_logs_are_not_asked_for_at_once(tmp_path, capsys):
+    assert run(["doctor", "--run", "X", "--logs", str(write(tmp_path, WAITING))]) == 2
+    assert "not both" in capsys.readouterr().err
+
+
+def test_a_line_without_end_takes_no_time(tmp_path):
+    start_s = time.process_time()
+
+    verdict = judge(tmp_path, ["mlx5_0 ice ib0 " * 200_000, *WAITING])
+
+    assert (verdict.kind, verdict.rank) == ("absent", 2)
+    assert time.process_time() - start_s < 5
+
+
+def test_a_path_without_logs_is_refused(tmp_path, capsys):
+    assert run(["doctor", str(tmp_path)]) == 2
+    assert "--logs" in capsys.readouterr().err
+
+
+def test_the_page_marks_the_blamed_rank_and_escapes_what_it_quotes(tmp_path):
+    hostile = "<script>alert(1)</script>"
+    path = write(tmp_path, [out_of_memory(2) + hostile, *WAITING])
+
+    assert run(["doctor", "--html", str(tmp_path / "page.html"), "--logs", str(path)]) == 1
+
+    page = (tmp_path / "page.html").read_text()
+    assert "rank 2: to blame" in page
+    assert "rank 0: waits" in page
+    assert hostile not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    path = write(tmp_path, WAITING)
+
+    assert run(["doctor", "--html", str(tmp_path / "no" / "page.html"), "--logs", str(path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_folder_of_more_files_than_a_job_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("meshwright.postmortem.files.MOST_FILES", 3)
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_text("x")
+
+    with pytest.raises(InputError, match="more than 3 files"):
+        examine([tmp_path])
+
+
+def test_ten_thousand_lines_of_1024_ranks_take_less_than_five_seconds(tmp_path):
+    lines = [f"[rank{rank}]: step {step} loss 2.1" for rank in range(1024) for step in range(8)]
+    for rank in set(range(1024)) - {517}:
+        lines += [timed_out(rank, 5000), failed_at(rank, WORLD, 5000, 5003, 4999)]
+    path = write(tmp_path, lines)
+
+    start_s = time.process_time()
+    verdict = examine([path])
+
+    assert (verdict.kind, verdict.rank, verdict.seq) == ("absent", 517, 5000)
+    assert len(lines) > 10_000
+    assert time.process_time() - start_s < 5
+
+
+def test_the_drawing_is_well_formed_and_has_a_row_a_rank(tmp_path):
+    verdict = judge(tmp_path, [out_of_memory(2) + ' <&"', *WAITING])
+
+    root = ElementTree.fromstring(drawing(verdict))
+
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [label for label in labels if label.startswith("rank")] == [
+        "rank 0: waits",
+        "rank 1: waits",
+        "rank 2: to blame",
+        "rank 3: waits",
+    ]
+
+
+def test_of_many_lines_those_of_the_blamed_are_shown(tmp_path):
+    world = [failed_at(rank, WORLD, 9, 9, 8) for rank in range(100) if rank != 77]
+    lines = [*(timed_out(rank, 9) for rank in range(100) if rank != 77), *world, signalled(77, WORLD, 8, 8)]
+
+    verdict = judge(tmp_path, lines)
+
+    assert verdict.rank == 77
+    assert any("[rank77]" in line.text for line in verdict.evidence)
+    assert "[rank77]" in str(verdict)
+    assert len(verdict.evidence) == 60
