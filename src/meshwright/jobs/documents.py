@@ -1,6 +1,6 @@
 """Configuration files as plain data: YAML by the safe loader, JSON, TOML; nothing in them is executed.
 
-YAML tags that would build objects are refused, anchors may not blow up, and a key may stand once in a mapping.
+YAML tags that would build objects are refused, aliases may not blow up, and a key may stand once in a mapping.
 """
 
 from pathlib import PurePath
@@ -12,26 +12,9 @@ from ..errors import InputError
 from ..files import parse_json, parse_toml, read_text
 
 MAX_BYTES = 4 * 2**20
-MOST_NODES = 200_000
+MOST_VALUES = 200_000
+DEEPEST = 100
 KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, with numbers such as 1e-4 as numbers and no key twice."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
-        if not isinstance(key, str | int | float | bool):
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is no word", key_node.start_mark)
-        found[key if isinstance(key, str) else str(key)] = loader.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
-    return found
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_document(path: str) -> tuple[str, str]:
@@ -63,36 +46,37 @@ def load(name: str, text: str, kind: str) -> dict[str, Any]:
 
 def _yaml(name: str, text: str) -> Any:
     try:
-        _refuse_bombs(name, text)
-        return yaml.load(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            _unfolded(root, name, {}, 0)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
         raise InputError(f"{name}: {line}{getattr(error, 'problem', None) or 'no YAML'}") from None
-    except (ValueError, RecursionError, OverflowError, AttributeError) as error:
+    except (ValueError, RecursionError, OverflowError, AttributeError, TypeError) as error:
         raise InputError(f"{name}: {str(error) or 'nested too deeply'}") from None
 
 
-def _refuse_bombs(name: str, text: str) -> None:
-    """Count what aliases would unfold into; InputError beyond MOST_NODES."""
-    sizes: dict[str, int] = {}
-    stack: list[tuple[str | None, int]] = []
-    total = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        size = 0
-        if isinstance(event, yaml.AliasEvent):
-            size = sizes.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            size = 1
-            if event.anchor:
-                sizes[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionStartEvent):
-            stack.append((event.anchor, total))
-            size = 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = stack.pop()
-            if anchor:
-                sizes[anchor] = total - before
-        total += size
-        if total > MOST_NODES or len(stack) > 100:
-            raise InputError(f"{name}: unfolds to more than {MOST_NODES} values or 100 levels, refused")
+def _unfolded(node: yaml.Node, name: str, sizes: dict[int, int], depth: int) -> int:
+    """Return how many values a node unfolds into; InputError beyond the limits, or for a key that stands twice."""
+    line = node.start_mark.line + 1
+    if depth > DEEPEST:
+        raise InputError(f"{name}: line {line}: nested deeper than {DEEPEST} levels, refused")
+    if id(node) in sizes:
+        return sizes[id(node)]
+    sizes[id(node)] = 1  # of one that holds itself
+    inner: list[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        inner = list(node.value)
+    elif isinstance(node, yaml.MappingNode):
+        inner = [part for pair in node.value for part in pair]
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None) if len(keys) < 2000 else None
+        if twice is not None:
+            raise InputError(f"{name}: line {line}: key {twice!r} is given twice")
+    size = 1 + sum(_unfolded(part, name, sizes, depth + 1) for part in inner)
+    if size > MOST_VALUES:
+        raise InputError(f"{name}: line {line}: unfolds to more than {MOST_VALUES} values, refused")
+    sizes[id(node)] = size
+    return size

@@ -193,7 +193,7 @@ class Draft:
         return dp
 
     def _settle_pipeline(self) -> None:
-        """A pipeline of one stage has no schedule and no virtual stages; a single tensor rank no sequence parallelism."""
+        """Take away what has no effect: schedule and virtual stages of one stage, sequence parallelism of one rank."""
         if self.get("pp") == 1:
             if self.get("vpp") > 1 or self.switches.get("schedule", "1f1b") != "1f1b":
                 self.note(f"{' + '.join(self.files)}: a pipeline schedule is set, but pp is 1: it has no effect")
@@ -207,7 +207,7 @@ class Draft:
             self.switches["sp"] = 0
 
     def _settle_replicas(self, dp: int | None) -> None:
-        """Copies of a whole model are plain data parallelism; copies need something sharded between them."""
+        """Take copies of a whole model for plain data parallelism: nothing is sharded between them."""
         copies = self.get("replicas")
         if dp is None or copies == 1:
             return

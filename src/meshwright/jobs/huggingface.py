@@ -121,7 +121,7 @@ def _keys(sources: Sources) -> Keys:
             else:
                 sources.assumed.append(f"{name} is named but is not here: its settings are not known")
                 add("deepspeed", {"named": name}, origin[path])
-    for key, value in list(values.items()):  # a DeepSpeed configuration inside the arguments
+    for key in list(values):  # a DeepSpeed configuration inside the arguments
         if key.startswith("arguments.deepspeed."):
             values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
     for key, text in sources.overrides.items():

@@ -1,4 +1,4 @@
-"""Job: what an engine's own configuration says will run; every reader fills one, every emitter is read back into one."""
+"""Job: what an engine's own configuration says will run; readers fill it, and what is emitted reads back into it."""
 
 from typing import Any, Literal
 

@@ -76,11 +76,10 @@ def _keys(sources: Sources) -> Keys:
     given = assignments_of(launch.arguments) if launch is not None else {}
     if launch is not None:
         for word in launch.arguments:
-            if word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml"):
-                if sources.document(word) is None:
-                    sources.assumed.append(
-                        f"{word.rpartition('/')[2]} is named but is not here: its settings are not known"
-                    )
+            own = word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml")
+            if own and sources.document(word) is None:
+                name = word.rpartition("/")[2]
+                sources.assumed.append(f"{name} is named but is not here: its settings are not known")
     for document in sources.documents:
         for key, value in flat(document.data).items():
             values[key], origin[key] = value, document.name
@@ -94,7 +93,6 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     slices = _axes(keys, "dcn", "data")
     inside = _axes(keys, "ici", "fsdp")
     fixed_slices = math.prod(value for value in slices.values() if value > 0)
-    fixed_inside = math.prod(value for value in inside.values() if value > 0)
     auto_slices = [axis for axis, value in slices.items() if value < 0]
     auto_inside = [axis for axis, value in inside.items() if value < 0]
     world = draft.question.gpus

@@ -382,8 +382,5 @@ def _returns_config(node: ast.FunctionDef) -> bool:
     """Whether a function says, or seems, to return a configuration."""
     if node.returns is not None and any(word in _text(node.returns) for word in CONFIGS):
         return True
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Call):
-            if any(word in _text(inner.value.func) for word in CONFIGS):
-                return True
-    return False
+    returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+    return any(isinstance(value, ast.Call) and any(word in _text(value.func) for word in CONFIGS) for value in returned)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
+from .shell_conditions import Condition
 from .shell_syntax import Block, Command, Script, Token, parse
 from .shell_words import CLOSE, OPEN, document_of, expand, number_of, reasons, shown, text_of, unknown
 
@@ -58,6 +59,7 @@ class Outcome:
     variables: dict[str, str | list[str]] = field(default_factory=dict)
 
     def assume(self, text: str) -> None:
+        """Add to what was assumed, once."""
         if text not in self.assumed:
             self.assumed.append(text)
 
@@ -299,7 +301,7 @@ class _Shell:
 
     def test(self, words: list[str], line: int) -> bool:
         """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
-        found = _Test(self, [word for word in words if word], line).either()
+        found = Condition(self, [word for word in words if word]).either()
         if found is None:
             plain = " ".join(words)
             self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
@@ -325,8 +327,7 @@ class _Shell:
             while fields and re.match(r"[A-Za-z_]\w*=", fields[0]):
                 key, _, value = fields.pop(0).partition("=")
                 assigned[key] = value
-        self._documents(command, fields)
-        if fields:
+        if not self._documents(command, fields) and fields:
             self._call(fields, command, assigned)
 
     def _assignment(self, token: Token, assigned: dict[str, str], *, alone: bool) -> None:
@@ -381,7 +382,8 @@ class _Shell:
             for word in words:  # `: ${NAME:=default}`
                 expand(word.text, self)
 
-    def _documents(self, command: Command, fields: list[str]) -> None:
+    def _documents(self, command: Command, fields: list[str]) -> bool:
+        """Follow here-documents that are scripts and keep those that are files; return whether there were any."""
         for document in command.documents:
             body = document.text if document.quoted else document_of(document.text, self)
             target = text_of(command.output, self) if command.output else ""
@@ -389,6 +391,7 @@ class _Shell:
                 self.outcome.documents[target] = body
             elif not fields or fields[0].rpartition("/")[2] in {"sbatch", "cat", "srun", "tee", "qsub", *SHELLS}:
                 self.enter(body, f"{self.where} line {document.line}")
+        return bool(command.documents)
 
     def _call(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
         name = fields[0].rpartition("/")[2]
@@ -449,91 +452,6 @@ class _Shell:
             return
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
-
-
-class _Test:
-    """The words of [ ... ] or [[ ... ]]; None stands for what only a machine knows."""
-
-    def __init__(self, shell: _Shell, words: list[str], line: int) -> None:
-        self.shell, self.words, self.line, self.at = shell, words, line, 0
-
-    def peek(self, ahead: int = 0) -> str:
-        return self.words[self.at + ahead] if self.at + ahead < len(self.words) else ""
-
-    def either(self) -> bool | None:
-        left = self.both()
-        while self.peek() in {"||", "-o"}:
-            self.at += 1
-            right = self.both()
-            left = True if left or right else None if left is None or right is None else False
-        return left
-
-    def both(self) -> bool | None:
-        left = self.one()
-        while self.peek() in {"&&", "-a"}:
-            self.at += 1
-            right = self.one()
-            left = False if left is False or right is False else None if left is None or right is None else True
-        return left
-
-    def one(self) -> bool | None:
-        word = self.peek()
-        if word == "!":
-            self.at += 1
-            found = self.one()
-            return None if found is None else not found
-        if word == "(":
-            self.at += 1
-            found = self.either()
-            self.at += 1
-            return found
-        if re.fullmatch(r"-[a-zA-Z]", word) and self.peek(1) and self.peek(1) not in {"&&", "||"}:
-            self.at += 2
-            return self._unary(word, self.shell.tested(self.words[self.at - 1]))
-        if self.peek(1) in {"==", "=", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge"}:
-            self.at += 3
-            return self._compared(self.words[self.at - 3], self.words[self.at - 2], self.words[self.at - 1])
-        self.at += 1
-        value = self.shell.tested(word)
-        return None if reasons(value) else bool(value)
-
-    def _unary(self, operator: str, value: str) -> bool | None:
-        if operator == "-v":
-            return self.shell.value(value) is not None
-        if reasons(value):
-            return None
-        return {"-z": not value, "-n": bool(value)}.get(operator)  # -f, -d and the rest ask the machine
-
-    def _compared(self, left: str, operator: str, right: str) -> bool | None:
-        a, b = self.shell.tested(left), self.shell.tested(right)
-        if reasons(a) or reasons(b):
-            return None
-        if operator in {"==", "=", "!="}:
-            same = fnmatch.fnmatchcase(a, b)
-            return same == (operator != "!=")
-        if operator == "=~":
-            return _matches(a, b)
-        if operator in {"<", ">"}:
-            return a < b if operator == "<" else a > b
-        try:
-            x, y = evaluate(a or "0", self._named), evaluate(b or "0", self._named)
-        except NotArithmetic:
-            return None
-        return {"-eq": x == y, "-ne": x != y, "-lt": x < y, "-le": x <= y, "-gt": x > y, "-ge": x >= y}[operator]
-
-    def _named(self, name: str) -> str:
-        value = self.shell.value(name)
-        return value if isinstance(value, str) else ""
-
-
-def _matches(text: str, pattern: str) -> bool | None:
-    """Return whether a short and plain pattern matches; None for one whose matching could take long."""
-    if len(pattern) > 100 or len(text) > 1000 or re.search(r"[*+}]\)*[*+{]", pattern):
-        return None
-    try:
-        return re.search(pattern, text) is not None
-    except (re.error, OverflowError):
-        return None
 
 
 def _split(text: str) -> list[str]:

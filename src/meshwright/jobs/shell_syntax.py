@@ -196,8 +196,8 @@ def skip_quoted(text: str, at: int, where: str) -> int:
         return end + 1
     if char == "$":
         if text.startswith("$'", at):
-            end = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL).match(text, at + 2)
-            return end.end() if end else len(text)
+            match = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL).match(text, at + 2)
+            return match.end() if match else len(text)
         if text.startswith("${", at):
             return closing(text, at + 2, "{", "}", where)
         if text.startswith("$(", at):

@@ -15,6 +15,7 @@ from .shell_syntax import closing, skip_quoted
 
 OPEN, CLOSE = "\ue000", "\ue001"
 NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
+PARTS = re.compile(f"(?:{OPEN}[^{CLOSE}]*{CLOSE}|[^ \t\n{OPEN}])+|[ \t\n]+|{OPEN}")  # words and the blanks between them
 LONGEST = 2**20
 DEEPEST = 40
 OPERATOR = re.compile(r"(:?[-=+?]|##?|%%?|//?|\^\^?|,,?|:)", re.DOTALL)
@@ -75,11 +76,10 @@ class _Fields:
         if not self.split:
             self.literal(text)
             return
-        parts = re.split(r"[ \t\n]+", text)
-        for index, part in enumerate(parts):
-            if index:
+        for part in PARTS.findall(text):
+            if part[0] in " \t\n":
                 self.end()
-            if part:
+            else:
                 self.literal(part)
 
     def listed(self, values: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """torchtitan: TOML of before 2026, the Python registry of after it, and `--section.key` overrides of either."""
 
+import itertools
 import re
 from typing import Any
 
@@ -251,7 +252,7 @@ def cut_at(splits: list[Any], layers: int) -> tuple[int, ...]:
     """Return the layers of each stage where stages begin at the named layers ("layers.8")."""
     places = [int(match.group(1)) for name in splits if (match := re.search(r"layers\.(\d+)", str(name)))]
     edges = [0, *sorted(place for place in places if place < layers), layers]
-    return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+    return tuple(b - a for a, b in itertools.pairwise(edges))
 
 
 def _recompute(draft: Draft, keys: Keys) -> None:
