@@ -87,8 +87,9 @@ def _keys(sources: Sources) -> Keys:
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():
-            if isinstance(value, str):
-                launched[FLAGS.get(key, key)] = value
+            first = value[0] if isinstance(value, list) else value  # overrides without dashes follow a flag's value
+            if isinstance(first, str):
+                launched[FLAGS.get(key, key)] = first
         for key, value in launched.items():
             values[key], origin[key] = plain_value(value), sources.launch.where
     return sources.overridden(values, origin, sources.names[0])

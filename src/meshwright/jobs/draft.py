@@ -213,7 +213,8 @@ class Draft:
             return
         if dp * self.get("cp") == copies:  # nothing is left to shard
             self.degrees.pop("replicas")
-            self.zero(0)
+            if self.switches.get("zero", 0) >= 2:
+                self.zero(0)
         elif (dp * self.get("cp")) % copies:
             raise self.refused(f"{self.origin('replicas')} does not divide the {dp} data-parallel ranks")
 

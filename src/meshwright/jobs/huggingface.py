@@ -14,9 +14,7 @@ DEEPSPEED = frozenset(
     {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
 )
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
-ARGUMENTS = frozenset(
-    {"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path", "gradient_accumulation_steps"}
-)
+ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 HARMLESS = (
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
@@ -201,6 +199,9 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
         raise draft.refused(f"zero_optimization.stage {stage}: expected 0 to 3")
     if stage is not None:
         draft.switches["zero"] = stage
+    overlap = keys.switch("deepspeed.zero_optimization.overlap_comm", default=stage == 3)
+    if not overlap and stage in {1, 2}:
+        draft.ignore("overlap_comm is off: priced as if gradients travelled beside the backward pass")
     size = keys.whole("deepspeed.zero_optimization.mics_shard_size", least=-1)
     world = draft.question.gpus or (draft.world[0] if draft.world else None)
     if size is not None and size > 0:
@@ -326,6 +327,7 @@ def _precision(draft: Draft, keys: Keys) -> None:
         "arguments.deepspeed",
         "arguments.deepspeed_config",
         "arguments.tf32",
+        "accelerate.config_file",
     ):
         keys.raw(key)
     for name in ("bf16", "fp16"):

@@ -112,7 +112,7 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     draft.zero(3 if degrees["shard"] > 1 or any(axis.startswith("fsdp") for axis in auto_inside) else 0)
     if keys.switch("shard_optimizer_over_data", default=False) and degrees["shard"] == 1:
         draft.zero(1)
-    if degrees["data"] > 1:
+    if degrees["data"] > 1 and draft.switches["zero"] == 3:
         draft.put("replicas", degrees["data"], f"data {degrees['data']} (dcn x ici)")
     if auto_slices or auto_inside:
         return  # the ranks are asked for
@@ -194,9 +194,9 @@ def _batch(draft: Draft, keys: Keys) -> None:
     if world is None or dp is None:
         return
     sequences = share * world / dp[0]
-    if sequences < 1 or not sequences.is_integer():
+    if sequences < 1 or abs(sequences - round(sequences)) > 1e-6:
         raise draft.refused(f"per_device_batch_size {raw} x {world} devices is no whole number for dp {dp[0]}")
-    draft.batch["local"] = (int(sequences), f"per_device_batch_size {raw} x {world} devices / dp {dp[0]}")
+    draft.batch["local"] = (round(sequences), f"per_device_batch_size {raw} x {world} devices / dp {dp[0]}")
 
 
 def _pipeline(draft: Draft, keys: Keys) -> None:

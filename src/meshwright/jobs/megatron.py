@@ -24,7 +24,7 @@ HARMLESS = (
     r"(?:norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
-    r"(?:optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
+    r"(?:optimizer|use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
     r"(?:transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
 )
 SIZES: Mapping[str, tuple[str, ...]] = {
@@ -122,6 +122,7 @@ def fill(draft: Draft, keys: Keys) -> None:
         draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
     draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
     states(draft, keys)
+    overlaps(draft, keys)
     draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
     draft.precision = precision(keys)
     recomputation(draft, keys)
@@ -131,6 +132,20 @@ def fill(draft: Draft, keys: Keys) -> None:
         share = keys.word(flag)
         if share is not None and share.strip("0.") != "":
             draft.ignore(f"{flag} = {share}: masks are kept for the backward pass")
+
+
+def overlaps(draft: Draft, keys: Keys) -> None:
+    """Say which communication is priced as hidden behind computation though the flags do not hide it."""
+    gradients = keys.switch("overlap-grad-reduce", default=False)
+    weights = keys.switch("overlap-param-gather", default=False)
+    if not gradients:
+        draft.note("overlap-grad-reduce is off: priced as if gradients travelled beside the backward pass")
+    if not weights and draft.switches["zero"] == 1:
+        draft.note("overlap-param-gather is off: priced as if weights were gathered beside the forward pass")
+    keys.switch("moe-grouped-gemm", default=False)
+    dispatcher = keys.word("moe-token-dispatcher-type")
+    if dispatcher not in {None, "alltoall"} and draft.get("ep") > 1:
+        draft.ignore(f"moe-token-dispatcher-type = {dispatcher}: priced as alltoall")
 
 
 def states(draft: Draft, keys: Keys) -> None:
@@ -312,13 +327,14 @@ def stages_of(layout: str, where: str) -> tuple[int, ...]:
 
 def precision(keys: Keys) -> str:
     """Return the precision of the matrix products."""
+    half = keys.switch("bf16", default=False)
     fp8 = keys.word("fp8-format", "fp8")
     recipe = keys.word("fp8-recipe")
     if keys.word("fp4-format", "fp4") not in {None, "False"}:
         return "nvfp4"
     if fp8 not in {None, "False", "false"}:
         return "mxfp8" if recipe == "mxfp8" else "fp8"
-    if keys.switch("bf16", default=False):
+    if half:
         return "bf16"
     return "fp16" if keys.switch("fp16", default=False) else "fp32"
 

@@ -79,7 +79,9 @@ class Sources:
                 return document
         for written, text in self.written.items():
             if PurePath(written).name == name:
-                return Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+                found = Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+                self.documents.append(found)
+                return found
         beside = self.folder / name
         if PurePath(name).suffix in CONFIG_SUFFIXES and beside.is_file():
             _, text = read_document(str(beside))

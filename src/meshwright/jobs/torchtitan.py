@@ -267,7 +267,7 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     if mode is None and (called or "activation_checkpoint" in keys.values):
         mode = "none" if not called else "selective"
     if mode is None:
-        mode = "selective" if "model_spec.()" not in keys.values else "none"
+        mode = "selective"
         draft.assume(f"activation_checkpoint {mode} (the default of torchtitan)")
     text = f"mode {mode}" + (f", option {option}" if option and mode == "selective" else "")
     if mode not in {"none", "full", "selective"}:
