@@ -58,8 +58,8 @@ def read(sources: Sources, question: Question) -> Job:
     _name(draft, keys, sources)
     common(draft, keys, plain)
     draft.seq_len = draft.seq_len or sequence
-    if keys.switch("use_megatron_fsdp", "ddp.use_megatron_fsdp", default=False):
-        draft.zero(3)
+    if keys.switch("use_megatron_fsdp", default=False):
+        draft.zero(3)  # what the scripts of the presets set
     _preset(draft, keys, sources)
     for key in ("model.cpu_offloading_num_layers", "cpu_offloading_num_layers"):
         layers = keys.whole(key)

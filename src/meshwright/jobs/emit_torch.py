@@ -234,6 +234,7 @@ def accelerate(target: Target) -> str:
         (f"num_processes: {target.world}", "on all machines together"),
         (f"mixed_precision: '{mixed}'", ""),
         *(_fsdp(target) if target.layout.zero else []),
+        *(_mesh(target) if target.layout.zero or target.layout.tp > 1 else []),
     ]
     launcher = f"srun --nodes={target.nodes} --ntasks-per-node=1 " if target.nodes > 1 else ""
     return "\n".join(
@@ -262,10 +263,16 @@ def _fsdp(target: Target) -> Lines:
         (f"  fsdp_activation_checkpointing: {str(layout.recompute == 'full').lower()}", ""),
         (f"  fsdp_offload_params: {str(_offloads(target)).lower()}", ""),
         ("  fsdp_state_dict_type: SHARDED_STATE_DICT", ""),
+    ]
+    return lines
+
+
+def _mesh(target: Target) -> Lines:
+    layout = target.layout
+    return [
         ("parallelism_config:", order_note(target)),
         (f"  parallelism_config_dp_replicate_size: {layout.replicas}", "whole copies of the model"),
         (f"  parallelism_config_dp_shard_size: {layout.dp // layout.replicas}", ""),
         (f"  parallelism_config_cp_size: {layout.cp}", ""),
         (f"  parallelism_config_tp_size: {layout.tp}", ""),
     ]
-    return lines

@@ -43,6 +43,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     experts_need_sp: bool = False
     etp: Literal["any", "one"] = "any"
     expert_ranks: Literal["dp-cp", "dp", "shard-cp-tp"] = "dp-cp"
+    shares_over_context: bool = False  # weights are cut over the ranks of cp and ep as well
     replicas: bool = False
     orders: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[str, ...] = EVERY_RECOMPUTE
@@ -196,12 +197,13 @@ ENGINES: dict[str, Engine] = {
             zero_in_pipelines=(0, 1, 3),
             sp="always",
             expert_ranks="dp",
+            shares_over_context=True,
             replicas=True,
             recompute=("selective", "full"),
             offload=("none", "optimizer", "parameters"),
             context="all-gather of keys and values, load balanced",
             sources={
-                "axes, sp": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (mesh_axes, logical_axis_rules)",
+                "axes, sp, shares_over_context": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (mesh_axes, logical_axis_rules)",
                 "zero, replicas": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (shard_optimizer_over_data)",
                 "schedules": "AI-Hypercomputer/maxtext:src/MaxText/layers/pipeline.py",
                 "recompute, offload": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (remat_policy)",
@@ -285,9 +287,10 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
         found["it keeps no copies of a sharded model: replicas=1"] = copies > 1
     else:
         found["copies divide dp"] = dp % np.maximum(copies, 1) != 0
+    if engine.shares_over_context:
+        found["ranks of cp and ep share the weights too: zero=3"] = ((cp > 1) | (ep > 1)) & (zero != 3)
     if engine.expert_ranks == "dp":
-        lone = dp // np.maximum(copies * ep, 1) < 2
-        found["ZeRO 3 needs data-parallel ranks beside those of the experts"] = (ep > 1) & (zero == 3) & lone
+        found["copies divide dp / ep"] = dp // np.maximum(ep, 1) % np.maximum(copies, 1) != 0
     ranks = {"dp": dp, "dp-cp": dp * cp, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}[engine.expert_ranks]
     found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks % np.maximum(ep, 1) != 0)
     found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(

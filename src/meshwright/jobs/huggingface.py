@@ -185,7 +185,7 @@ def _states(draft: Draft, keys: Keys, kind: str, has: set[str]) -> None:
         _deepspeed(draft, keys)
     elif kind == "FSDP" or words.strip():
         _fsdp(draft, keys, words)
-    elif draft.get("cp") > 1 or "dp" in draft.degrees:
+    elif draft.get("cp") > 1 or draft.get("dp") > draft.get("replicas"):
         draft.zero(3)
     else:
         draft.zero(0)

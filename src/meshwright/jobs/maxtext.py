@@ -109,8 +109,9 @@ def _mesh(draft: Draft, keys: Keys) -> None:
         degrees[name] *= max(1, slices[axis]) * max(1, inside[axis])
     for name in ("tp", "pp", "cp", "ep"):
         draft.put(name, degrees[name], f"{name} {degrees[name]} (dcn x ici)")
-    draft.zero(3 if degrees["shard"] > 1 or any(axis.startswith("fsdp") for axis in auto_inside) else 0)
-    if keys.switch("shard_optimizer_over_data", default=False) and degrees["shard"] == 1:
+    shared = degrees["shard"] * degrees["cp"] * degrees["ep"]  # base.yml: embed lies on all of these axes
+    draft.zero(3 if shared > 1 or any(axis.startswith("fsdp") for axis in auto_inside) else 0)
+    if keys.switch("shard_optimizer_over_data", default=False) and shared == 1:
         draft.zero(1)
     if degrees["data"] > 1 and draft.switches["zero"] == 3:
         draft.put("replicas", degrees["data"], f"data {degrees['data']} (dcn x ici)")

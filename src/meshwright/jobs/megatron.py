@@ -349,15 +349,16 @@ def recomputation(draft: Draft, keys: Keys) -> None:
         kind = "selective"
     if keys.switch("checkpoint-activations", default=False) if "checkpoint-activations" in keys else False:
         kind = "full"
+    text = "" if modules is None else modules if isinstance(modules, str) else " ".join(map(str, modules))
+    names = re.findall(r"\w+", text)
     words = [
         f"recompute-granularity {kind}",
         f"method {method}" if method else "",
         f"{layers} layers" if layers else "",
     ]
-    if modules is not None:
-        words.append(f"modules {modules if isinstance(modules, str) else ' '.join(map(str, modules))}")
-    if kind == "selective" and modules is not None and modules not in ("core_attn", ["core_attn"]):
-        draft.ignore(f"recompute-modules = {modules}: priced as selective recomputation of attention")
+    words.append(f"modules {' '.join(names)}" if names else "")
+    if kind == "selective" and names not in ([], ["core_attn"]):
+        draft.ignore(f"recompute-modules = {' '.join(names)}: priced as selective recomputation of attention")
     if kind == "full" and method == "block" and layers is not None:
         draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as if every layer were recomputed")
     named = {"full": "full", "selective": "selective"}
