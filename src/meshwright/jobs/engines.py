@@ -5,7 +5,7 @@ documentation. Versions are those whose source was read for the facts.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -15,6 +15,8 @@ from ..errors import InputError, nearest
 from ..layout import AXES, ORDERS, Layout, PipelineSchedule, Recompute
 
 Mask = npt.NDArray[np.bool_]
+Columns = Mapping[str, npt.NDArray[Any]]  # layouts as arrays of one length; names are indices into their lists
+NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "sp", "replicas")
 SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
 EVERY_RECOMPUTE = ("none", "selective", "full")
@@ -77,6 +79,7 @@ MEGATRON: dict[str, Any] = {
     "context": "ring over pairs of chunks (p2p), all-gather or all-to-all",
     "sources": MEGATRON_SOURCES,
 }
+BASE_YML = "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml"
 PIPELINING = "pytorch/pytorch:torch/distributed/pipelining/schedules.py"
 ENGINES: dict[str, Engine] = {
     engine.name: engine
@@ -203,10 +206,10 @@ ENGINES: dict[str, Engine] = {
             offload=("none", "optimizer", "parameters"),
             context="all-gather of keys and values, load balanced",
             sources={
-                "axes, sp, shares_over_context": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (mesh_axes, logical_axis_rules)",
-                "zero, replicas": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (shard_optimizer_over_data)",
+                "axes, sp, shares_over_context": f"{BASE_YML} (mesh_axes, logical_axis_rules)",
+                "zero, replicas": f"{BASE_YML} (shard_optimizer_over_data)",
                 "schedules": "AI-Hypercomputer/maxtext:src/MaxText/layers/pipeline.py",
-                "recompute, offload": "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml (remat_policy)",
+                "recompute, offload": f"{BASE_YML} (remat_policy)",
             },
         ),
     )
@@ -222,45 +225,10 @@ def engine_named(name: str, *, flag: str = "--engine") -> Engine:
     return ENGINES[plain]
 
 
-class Columns(Protocol):
-    """Layouts as arrays of one length; schedule, recompute and order are indices into their lists."""
-
-    tp: Any
-    pp: Any
-    dp: Any
-    cp: Any
-    ep: Any
-    vpp: Any
-    zero: Any
-    sp: Any
-    schedule: Any
-    recompute: Any
-    order: Any
-    replicas: Any
-
-
-class _One(msgspec.Struct, frozen=True):
-    """A single layout as arrays of length 1."""
-
-    tp: Any
-    pp: Any
-    dp: Any
-    cp: Any
-    ep: Any
-    vpp: Any
-    zero: Any
-    sp: Any
-    schedule: Any
-    recompute: Any
-    order: Any
-    replicas: Any
-
-
 def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     """Return, for each rule of an engine in words, which of the layouts break it."""
-    tp, pp, cp, ep = (np.atleast_1d(np.asarray(getattr(layouts, name))) for name in ("tp", "pp", "cp", "ep"))
-    dp, vpp, zero, sp = (np.atleast_1d(np.asarray(getattr(layouts, name))) for name in ("dp", "vpp", "zero", "sp"))
-    schedule, copies = np.atleast_1d(np.asarray(layouts.schedule)), np.broadcast_to(layouts.replicas, tp.shape)
+    tp, pp, dp, cp, ep, vpp, zero, sp, copies = (layouts[name] for name in NUMBERS)
+    schedule = layouts["schedule"]
     found: dict[str, Mask] = {}
     for name, degree in (("tp", tp), ("pp", pp), ("cp", cp), ("ep", ep)):
         if name not in engine.axes:
@@ -293,12 +261,10 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
         found["copies divide dp / ep"] = dp // np.maximum(ep, 1) % np.maximum(copies, 1) != 0
     ranks = {"dp": dp, "dp-cp": dp * cp, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}[engine.expert_ranks]
     found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks % np.maximum(ep, 1) != 0)
-    found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(
-        np.atleast_1d(np.asarray(layouts.recompute)), RECOMPUTES, engine.recompute
-    )
+    found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(layouts["recompute"], RECOMPUTES, engine.recompute)
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
-    found[f"its orders of ranks are {', '.join(engine.orders)}"] = _misordered(engine, layouts, tp, cp, dp, pp)
+    found[f"its orders of ranks are {', '.join(engine.orders)}"] = _misordered(engine, layouts)
     return found
 
 
@@ -313,14 +279,11 @@ def allowed(engine: Engine, layouts: Columns, kv_heads: int) -> Mask:
 
 def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
-    names = ("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "sp")
-    one = _One(
-        **{name: np.array([getattr(layout, name)]) for name in names},
-        schedule=np.array([SCHEDULES.index(layout.schedule)]),
-        recompute=np.array([RECOMPUTES.index(layout.recompute)]),
-        order=np.array([ORDERS.index(layout.order)]),
-        replicas=np.array([layout.replicas]),
-    )
+    one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
+        "schedule": np.array([SCHEDULES.index(layout.schedule)]),
+        "recompute": np.array([RECOMPUTES.index(layout.recompute)]),
+        "order": np.array([ORDERS.index(layout.order)]),
+    }
     told = [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
     if getattr(layout, "offload", "none") not in engine.offload:
         told.append(f"it offloads {', '.join(engine.offload)}")
@@ -339,11 +302,9 @@ def _listed(stages: tuple[int, ...]) -> str:
     return ", ".join(map(str, stages))
 
 
-def _misordered(engine: Engine, layouts: Columns, tp: Any, cp: Any, dp: Any, pp: Any) -> Mask:
+def _misordered(engine: Engine, layouts: Columns) -> Mask:
     """Return which layouts place ranks in an order that the engine has not; axes of degree 1 have no place."""
-    order = np.atleast_1d(np.asarray(layouts.order))
-    sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
-    pattern = order * 16 + sum((sizes[axis] > 1) * (1 << place) for place, axis in enumerate(AXES))
+    pattern = layouts["order"] * 16 + sum((layouts[axis] > 1) * (1 << place) for place, axis in enumerate(AXES))
     values, places = np.unique(pattern, return_inverse=True)
     wrong = []
     for value in values:
