@@ -35,7 +35,7 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 
 OFTEN = (
     *("model_name", "cluster", "gpus", "global_batch", "layout", "inter", "target_mfu", "compare", "scaling"),
-    *("params", "html", "job", "emit", "as_json"),
+    *("job", "emit", "as_json"),
 )
 
 
@@ -48,9 +48,7 @@ OFTEN = (
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
-@click.option(
-    "--job", metavar="FILE", multiple=True, help="Price an engine's own configuration: script, YAML, TOML, .py."
-)
+@click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
 @click.option("--emit", metavar="NAME", help="Print the layout as this engine's configuration.")
 @click.option("--emit-to", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")

@@ -13,6 +13,7 @@ from ..hardware import load
 from ..plan.cost import book
 from ..plan.runs import read_rows
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
+from .brief import Brief
 from .job import validate_job
 
 EPILOG = """\b
@@ -30,7 +31,13 @@ enter a prediction.
 WORST_SHOWN = 10
 
 
-@click.command(epilog=EPILOG, short_help="The planner against a table of measured runs.")
+@click.command(
+    "validate",
+    cls=Brief,
+    often=("job", "measured", "as_objects"),
+    epilog=EPILOG,
+    short_help="The planner against a table of measured runs.",
+)
 @click.argument("runs", required=False, type=click.Path(path_type=Path))
 @click.option("--job", multiple=True, metavar="FILE", help="An engine's own configuration in place of a table.")
 @click.option("--measured", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of one of its steps.")
