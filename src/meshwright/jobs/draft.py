@@ -291,7 +291,7 @@ class Draft:
         config = dict(self.config)
         if "vocab_size" not in config:
             config["vocab_size"] = self._vocabulary(alike)
-        model = described(config, name=self.model_name or (alike[0] if alike else ""), where=where)
+        model = described(config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where)
         if len(alike) == 1:
             self._say_differences(model, alike[0])
         return model
@@ -301,7 +301,7 @@ class Draft:
             self.note(text)
 
     def _vocabulary(self, alike: list[str]) -> int:
-        if alike:
+        if len(alike) == 1:
             size = architecture_named(alike[0]).vocab_size
             self.assume(f"vocabulary of {size}: that of {alike[0]}, whose layers, width and heads are the same")
             return size

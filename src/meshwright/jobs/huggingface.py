@@ -89,8 +89,8 @@ def _keys(sources: Sources) -> Keys:
             for key, v in flags_of(launch.arguments, dashes=False).items()
         }
         config = flags_of(launch.options, dashes=False).get("config_file")
-        if isinstance(config, str):
-            sources.document(config)
+        if isinstance(config, str) and sources.document(config) is None:
+            raise sources.absent(config)
     for document in list(sources.documents):
         kind = kind_of_document(document)
         if kind:
@@ -117,8 +117,7 @@ def _keys(sources: Sources) -> Keys:
             if found is not None:
                 add("deepspeed", found.data, found.name)
             else:
-                sources.assumed.append(f"{name} is named but is not here: its settings are not known")
-                add("deepspeed", {"named": name}, origin[path])
+                raise sources.absent(name)
     for key in list(values):  # a DeepSpeed configuration inside the arguments
         if key.startswith("arguments.deepspeed."):
             values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
@@ -128,9 +127,6 @@ def _keys(sources: Sources) -> Keys:
                 full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
                 values[full], origin[full] = plain_value(text), "--job"
                 break
-    values.pop("deepspeed.named", None)
-    if any("deepspeed.named" in key for key in origin):
-        values.setdefault("deepspeed.zero_optimization.stage", None)
     return Keys(values, sources.names[0], sources=origin)
 
 

@@ -78,8 +78,7 @@ def _keys(sources: Sources) -> Keys:
         for word in launch.arguments:
             own = word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml")
             if own and sources.document(word) is None:
-                name = word.rpartition("/")[2]
-                sources.assumed.append(f"{name} is named but is not here: its settings are not known")
+                raise sources.absent(word)
     for document in sources.documents:
         for key, value in flat(document.data).items():
             values[key], origin[key] = value, document.name

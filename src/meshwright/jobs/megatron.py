@@ -21,7 +21,7 @@ HARMLESS = (
     r"(?:no-load|no-save|finetune|auto-detect-ckpt|async-save|dist-ckpt|non-persistent|no-initialization|use-dist-ckpt).*",
     r"(?:data|split|seed|num-workers|dataloader|mock-data|per-split|num-dataset|reset-|eod-|no-create|create-|mmap).*",
     r"(?:merge-file|tiktoken|distributed-(?:backend|timeout).*|local-rank|rdzv.*|master-.*|node-rank|rank|world-size)",
-    r"(?:norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
+    r"(?:mscale.*|beta-(?:fast|slow)|norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
     r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
     r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
     r"(?:optimizer|use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
@@ -152,6 +152,7 @@ def states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO and offload: the distributed optimizer, Megatron's FSDP or torch's."""
     stage = keys.whole("zero-stage") if keys.switch("deepspeed", default=False) else None
     strategy = keys.word("data-parallel-sharding-strategy")
+    distributed = keys.switch("use-distributed-optimizer", default=False)
     if keys.switch("use-megatron-fsdp", "use-custom-fsdp", default=False):
         draft.switches["zero"] = SHARDED.get(strategy or "no_shard", 3)
         if strategy is None:
@@ -161,7 +162,7 @@ def states(draft: Draft, keys: Keys) -> None:
     elif stage is not None:
         draft.switches["zero"] = stage
     else:
-        draft.zero(1 if keys.switch("use-distributed-optimizer", default=False) else 0)
+        draft.zero(1 if distributed else 0)
     shards = keys.whole("num-distributed-optimizer-instances", least=1)
     if shards is not None and shards > 1:
         draft.put("replicas", shards, keys.told("num-distributed-optimizer-instances"))

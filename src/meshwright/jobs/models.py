@@ -29,6 +29,12 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"gpt[-_]?2", "gpt2"),
 )
 COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
+FINER = {
+    "num_experts": "experts",
+    "intermediate_size": "intermediate_size",
+    "num_key_value_heads": "num_key_value_heads",
+    "vocab_size": "vocab_size",
+}
 # sizes of tokenizers that launch scripts name without their vocabulary
 TOKENIZERS = (
     (r"llama3|llama-3|Meta-Llama-3", 128256),
@@ -62,14 +68,18 @@ def by_flavor(flavor: str) -> list[str]:
 
 def by_shape(config: Mapping[str, Any]) -> list[str]:
     """Return the catalogue's models with the layers, width and heads of a configuration."""
-    wanted = tuple(config.get(key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
-    found = []
-    for name in names():
-        model = load_model(name).description
-        if isinstance(model, Architecture):
-            shape = (model.num_hidden_layers, model.hidden_size, model.num_attention_heads)
-            found += [name] if shape == wanted else []
-    return found
+    models = {name: load_model(name).description for name in names()}
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    alike = [
+        (name, model)
+        for name, model in models.items()
+        if isinstance(model, Architecture) and all(getattr(model, key) == config.get(key) for key in sizes)
+    ]
+    for key, theirs in FINER.items():  # of several, those that agree in what the configuration says beside
+        if len(alike) > 1 and (key in config or key == "num_experts"):
+            closer = [pair for pair in alike if getattr(pair[1], theirs) == config.get(key, 0)]
+            alike = closer or alike
+    return [name for name, _ in alike]
 
 
 def architecture_named(name: str) -> Architecture:

@@ -6,6 +6,7 @@ listed among the assumptions. No command is started and the reader's own environ
 """
 
 import fnmatch
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -472,7 +473,7 @@ def _directives(text: str) -> dict[str, str]:
     """Return the variables that SLURM sets from the #SBATCH lines of a script."""
     found: dict[str, str] = {}
     for line in re.findall(r"^#SBATCH[ \t]+(.+)$", text, re.MULTILINE):
-        for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#]+)", line):
+        for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#-][^\s#]*)", line):
             name = SHORT.get(key, key.removeprefix("--"))
             number = re.search(r"(\d+)$", value)
             if name in SBATCH and number:
@@ -485,9 +486,12 @@ def _directives(text: str) -> dict[str, str]:
 
 def _inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:
     """Return the words before `bash -c TEXT` and the text, or None where there is no such thing."""
-    for place, word in enumerate(fields[:-1]):
-        if word.rpartition("/")[2] in SHELLS and fields[place + 1].startswith("-") and "c" in fields[place + 1][:4]:
-            text = next((later for later in fields[place + 2 :] if not later.startswith("-")), None)
+    for place, word in enumerate(fields):
+        if word.rpartition("/")[2] not in SHELLS:
+            continue
+        flags = list(itertools.takewhile(lambda later: later.startswith("-"), fields[place + 1 :]))
+        if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
+            text = next(iter(fields[place + 1 + len(flags) :]), None)
             return None if text is None else (tuple(fields[:place]), text)
     if fields[0].rpartition("/")[2] == "sbatch":
         for word in fields:

@@ -84,6 +84,9 @@ class _Fields:
 
     def listed(self, values: Sequence[str]) -> None:
         """Add the elements of "${ARRAY[@]}": a field each."""
+        if not self.split:
+            self.literal(" ".join(values))
+            return
         for index, value in enumerate(values):
             if index:
                 self.end()

@@ -71,6 +71,12 @@ class Sources:
             sources[key] = "--job"
         return Keys(values, where, sources=sources)
 
+    def absent(self, path: str) -> InputError:
+        """Return the error for a configuration that a file names and that is not at hand."""
+        name = PurePath(shown(path)).name
+        own = self.names[0]
+        return InputError(f"{own}: names {name}, which is not here: give it too (--job {own} {name})")
+
     def document(self, path: str) -> Document | None:
         """Return the configuration that a file names by its path: given, written by the script, or beside it."""
         name = PurePath(path).name

@@ -70,8 +70,8 @@ def _keys(sources: Sources) -> Keys:
     path = str(arguments.pop("job.config_file", arguments.pop("job.config-file", "")))
     if sources.launch is not None and not path:
         path = sources.launch.variables.get("CONFIG_FILE", "")
-    if path and not sources.documents:
-        sources.document(path)
+    if path and sources.python is None and not sources.documents and sources.document(path) is None:
+        raise sources.absent(path)
     if sources.python is not None:
         values |= sources.python[2]
         origin |= dict.fromkeys(sources.python[2], sources.python[0])
