@@ -106,6 +106,8 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
         click.echo(f"note: {error}", err=True)
     faster = [other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or not row.fits]
     faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
+    if given["emit"]:
+        emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
     if given["as_json"]:
         click.echo(to_json(_answer(job, row, rows, faster)))
     else:
@@ -113,8 +115,6 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
 
         show_job(console, job, row, faster, float(machine_of(setting).memory_bytes))
     _write_plan(given, setting, faster[0] if faster else row, rows)
-    if given["emit"]:
-        emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "", row=row)
     return 0
 
 
@@ -126,9 +126,7 @@ def only(priced: Any, engine: str | None) -> Any:
     return priced if engine is None else restricted(priced, engine_named(engine))
 
 
-def emit(
-    given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, model: str, row: "Row | None" = None
-) -> None:
+def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, model: str) -> None:
     """Write a layout as the configuration of `--emit`, to `--emit-to` or standard output."""
     from ..jobs.emit import emitted
     from ..jobs.models import catalogue_name

@@ -206,13 +206,13 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
     if given["refine"] is not None:
         study = refined(study, setting, priced, given["refine"])
     others = [*study.rows[1:], study.plain]
+    if given["emit"]:
+        emit(given, setting, study.best.layout, model=given["model_name"])
     _write(given, setting, study.best, others, study.reason)
     if given["as_json"]:
         _print_answer(study.best, others)
     else:
         show_study(console, study)
-    if given["emit"]:
-        emit(given, setting, study.best.layout, model=given["model_name"])
     return 0
 
 
@@ -225,14 +225,14 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
 
     row = priced_layout(setting, given["layout"])
     others = [plain_data_parallel(setting)]
+    if given["emit"]:
+        emit(given, setting, row.layout, model=given["model_name"])
     _write(given, setting, row, others, "the layout that was asked for")
     if given["as_json"]:
         _print_answer(row, others)
     else:
         show_row(console, str(row.layout), row)
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
-    if given["emit"]:
-        emit(given, setting, row.layout, model=given["model_name"])
     return 0
 
 

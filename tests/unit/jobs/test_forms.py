@@ -215,7 +215,8 @@ def test_two_different_trainings_in_one_script_are_refused(read):
 
 def test_megatrons_yaml_arguments_are_its_flags(read):
     text = "language_model: {num_layers: 32, hidden_size: 4096, num_attention_heads: 32}\n"
-    text += "model_parallel: {tensor_model_parallel_size: 2}\nmicro_batch_size: 1\nglobal_batch_size: 64\nseq_length: 2048\n"
+    text += "model_parallel: {tensor_model_parallel_size: 2}\n"
+    text += "micro_batch_size: 1\nglobal_batch_size: 64\nseq_length: 2048\n"
 
     assert layout(read({"a.yaml": text}, gpus=16), "tp", "dp") == (2, 8)
 
@@ -369,7 +370,7 @@ def test_files_of_two_engines_are_refused_with_both(read):
     ("name", "text", "message"),
     [
         ("a.yaml", "a: [1, 2", "a.yaml: line"),
-        ("a.yaml", "trainer: !!python/object/apply:os.system ['touch executed']\n", "could not determine a constructor"),
+        ("a.yaml", "trainer: !!python/object/apply:os.system ['touch executed']\n", "could not determine"),
         ("a.yaml", "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             f"{b}: &{b} [{', '.join(['*' + a] * 10)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)
         ), "unfolds to more than"),
