@@ -92,7 +92,7 @@ def check(target: Target, engine: str) -> None:
         told.append(f"it offloads {', '.join(facts.offload)}")
     if target.layout.mode != "sync":
         told.append("it has no asynchronous data parallelism")
-    if min(target.stages) < 1:
+    if min(target.stages[1:-1], default=1) < 1:  # the first may hold the embedding alone, the last the output
         told.append("a stage would hold no layer")
     if told:
         raise InputError(f"--emit {engine}: {target.layout}: {'; '.join(told)}")
