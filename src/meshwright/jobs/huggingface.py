@@ -28,7 +28,7 @@ HARMLESS = (
     r"deepspeed\.(?:steps_per_print|gradient_clipping|wall_clock.*|optimizer\.params.*|optimizer\.type|scheduler.*|tensorboard.*)",
     r"deepspeed\.(?:wandb.*|flops_profiler.*|fp16\.(?!enabled).*|bf16\.(?!enabled).*|prescale.*|zero_allow.*|dump_state|seed)",
     r"deepspeed\.zero_optimization\.(?:stage3_gather.*|ignore_unused.*|elastic_checkpoint|load_from.*|round_robin.*)",
-    r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|csv_monitor|zero_force.*).*",
+    r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|comms_config|monitor_config|csv_monitor|zero_force.*).*",
 )
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}

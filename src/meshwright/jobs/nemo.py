@@ -14,7 +14,7 @@ HARMLESS = (
     r"(?:exp_manager|logger|log|resume|name|restore_from_path|hydra|defaults|nsys|tune|run|inference|cluster|env_vars).*",
     r"trainer\.(?!num_nodes|devices|precision|accumulate|strategy).*",
     r"trainer\.strategy\.(?:_target_|ckpt.*|save.*|load.*|find_unused.*|setup_optimizers|restore_config.*).*",
-    r"(?:model\.)?(?:data|tokenizer|validation_ds|train_ds|test_ds|custom|nsys_profile|peft\.lora.*)\..*",
+    r"(?:model\.)?(?:data|tokenizer|validation_ds|train_ds|test_ds|custom|nsys_profile|peft)\..*",
     r"(?:data)\.(?!global_batch_size|micro_batch_size|seq_length).*",
     r"(?:model\.)?optim(?:\.(?!name|_target_|config\.use_distributed|config\.optimizer_cpu).*)?",
     r"(?:model\.)?(?:seed|init_method_std|use_scaled_init_method|layernorm_epsilon|do_layer_norm_weight_decay|gc_interval)",
@@ -75,6 +75,9 @@ def read(sources: Sources, question: Question) -> Job:
     target = keys.word("model._target_", "model.config._target_", "recipe._target_")
     if target and draft.model_name is None:
         draft.model_name = target.rpartition(".")[2].removesuffix("Config").removesuffix("Model")
+    scheme = keys.word("model.peft.peft_scheme")
+    if scheme not in {None, "none"}:
+        draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
     draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
     draft.notes += sources.notes
     for text in keys.left(HARMLESS):
