@@ -1,4 +1,4 @@
-"""The page of public configurations and the job that is read from each: `python -m benchmarks.published_jobs`."""
+"""Two pages of docs: what engines can run, and public jobs as read: `python -m benchmarks.published_jobs`."""
 
 import tempfile
 import tomllib
@@ -17,11 +17,34 @@ from meshwright.workload.models import load_model
 
 RENDERINGS = Path(__file__).with_name("published_jobs.toml")
 PAGE = DOCS / "jobs-published.md"
+FACTS = DOCS / "engines.md"
+FACTS_HEAD = """# What each engine can run
+
+Made by `python -m benchmarks.published_jobs` from the table in `meshwright/jobs/engines.py`, which `plan --engine` and
+`plan --emit` follow. A version is the one whose source was read.
+"""
+WORDS = {
+    "axes": "axes",
+    "schedules": "pipeline schedules",
+    "virtual_only": "schedules that need two or more stages a rank",
+    "zero": "ZeRO stages",
+    "zero_in_pipelines": "ZeRO stages in a pipeline",
+    "zero_with_tensor": "ZeRO stages with tp or cp",
+    "sp": "sequence parallelism with tp",
+    "etp": "tensor parallelism inside experts",
+    "expert_ranks": "ranks that experts may take",
+    "replicas": "copies of a sharded model",
+    "orders": "orders of ranks",
+    "recompute": "recomputation",
+    "offload": "offload",
+    "kv_heads": "tp and key-value heads",
+    "context": "context parallelism",
+}
 HEAD = """# Public configurations, and what is read from each
 
 Made by `python -m benchmarks.published_jobs` from `benchmarks/published_jobs.toml`, which holds of each public file the
-keys that decide time and memory. A number of GPUs with a star is not in the file; a dash is what no file says (`plan
---job` then asks for it).
+keys that decide time and memory. A number of GPUs with a star was given with `--gpus`, since the file has none or
+another; a dash is what no file says (`plan --job` then asks for it).
 """
 FIELDS = ("tp", "pp", "cp", "dp", "ep", "vpp", "mbs", "zero", "sp", "schedule", "recompute", "replicas", "offload")
 NEUTRAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "sp": 0, "replicas": 1, "offload": "none", "schedule": "1f1b"}
@@ -55,6 +78,22 @@ def page() -> str:
     return "\n".join([*parts, ""])
 
 
+def facts_page() -> str:
+    """Return the page of what each engine can run, with the source of each fact."""
+    parts = [FACTS_HEAD]
+    for engine in ENGINES.values():
+        parts += [f"\n## {engine.title} ({engine.version})\n", "| fact | | source |", "|---|---|---|"]
+        for name, words in WORDS.items():
+            value = getattr(engine, name)
+            text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+            sources = [
+                where for key, where in engine.sources.items() if name in [part.strip() for part in key.split(",")]
+            ]
+            if text and (sources or name in {"axes", "zero"}):
+                parts.append(f"| {words} | {text} | {'; '.join(sources)} |")
+    return "\n".join([*parts, ""])
+
+
 def _row(entry: dict[str, Any]) -> str:
     source = entry["source"] + (f", {entry['name']}" if "name" in entry else "")
     try:
@@ -77,3 +116,4 @@ def _or_dash(number: int | None) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    FACTS.write_text(facts_page())

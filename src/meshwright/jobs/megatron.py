@@ -346,6 +346,8 @@ def recomputation(draft: Draft, keys: Keys) -> None:
     method = keys.word("recompute-method", "activations-checkpoint-method", "checkpoint-activations")
     layers = keys.whole("recompute-num-layers", "activations-checkpoint-num-layers")
     modules = keys.raw("recompute-modules")
+    if kind is None and "activations-checkpoint-method" in keys:
+        kind = "full"  # before granularities there were only whole layers
     if keys.switch("recompute-activations", default=False):
         kind = "selective"
     if keys.switch("checkpoint-activations", default=False) if "checkpoint-activations" in keys else False:

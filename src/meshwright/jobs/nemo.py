@@ -1,5 +1,6 @@
 """NeMo 1 and 2: the YAML of a run, with its interpolations, the variables of `config_*.sh`, and Hydra's overrides."""
 
+import re
 from typing import Any
 
 from .draft import Draft, Question
@@ -8,6 +9,7 @@ from .job import Job
 from .keys import Keys, flat
 from .launch import Launch, assignments_of
 from .megatron import precision, recomputation, states, vocabulary, world_of
+from .models import catalogue_name
 from .sources import Sources, plain_value
 
 HARMLESS = (
@@ -22,6 +24,7 @@ HARMLESS = (
     r"(?:model\.)?(?:fp8_amax.*|fp8_margin|fp8_interval|reduce_amax|native_amp.*|hysteresis|pre_process|post_process)",
     r"(?:model\.)?(?:_target_|config\._target_|share_embeddings.*|make_vocab_size_divisible_by|use_cpu_initialization)",
     r"(?:model\.)?(?:nccl_communicator_config_path|sync_batch_comm|grad_clip.*|masked_softmax.*|persist_layer_norm)",
+    r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
     r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
 )
 # NeMo's names for what Megatron's flags say, in the order in which they are tried; "*" stands for the place in the file
@@ -72,9 +75,7 @@ def read(sources: Sources, question: Question) -> Job:
     plain = as_megatron(keys, PLACES)
     common(draft, keys, plain)
     draft.model_name = keys.word("model.model_name", "model.pretrained_name", "recipe") or draft.model_name
-    target = keys.word("model._target_", "model.config._target_", "recipe._target_")
-    if target and draft.model_name is None:
-        draft.model_name = target.rpartition(".")[2].removesuffix("Config").removesuffix("Model")
+    _name(draft, keys, sources)
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
@@ -85,10 +86,26 @@ def read(sources: Sources, question: Question) -> Job:
     return draft.finish()
 
 
+def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Set the model by the class that configures it (Llama3Config70B), else by the recipe's file."""
+    called = [str(keys.values.get(f"model{part}.[]", "")) for part in (".config", "")]
+    targets = [keys.word("model.config._target_") or "", keys.word("model._target_") or ""]
+    python = [] if sources.python is None else [sources.python[0].removesuffix(".py"), sources.python[1]]
+    for text in (draft.model_name or "", *called, *targets, *python):
+        for word in re.findall(r"[\w.-]+", text):
+            found = catalogue_name(re.sub(r"Config|Model", "-", word.rpartition(".")[2]).strip("-")) if word else None
+            if found:
+                draft.model_name = found
+                return
+
+
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
+    if sources.python is not None:
+        values |= sources.python[2]
+        origin |= dict.fromkeys(sources.python[2], sources.python[0])
     for document in sources.documents:
         for key, value in flat(document.data).items():
             values[key], origin[key] = value, document.name
@@ -151,6 +168,12 @@ def common(draft: Draft, keys: Keys, plain: Keys) -> None:
     recomputation(draft, plain)
     _precision(draft, keys)
     _states(draft, keys)
+    for name in ("overlap_grad_reduce", "overlap_param_gather"):
+        hidden = keys.switch(
+            *(f"{place}{name}" for place in ("ddp.", "trainer.strategy.ddp.", "model.optim.", "optim."))
+        )
+        if hidden is False:
+            draft.note(f"{name} is off: priced as if it were on")
     for name in ("hidden-dropout", "attention-dropout"):
         share = plain.word(name)
         if share is not None and share.strip("0.") != "":

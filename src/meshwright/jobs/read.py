@@ -20,6 +20,7 @@ READERS: dict[str, Callable[[Sources, Question], Job]] = {
 }
 # what a Python configuration says of itself
 PYTHON_SIGNS = (
+    ("nemo", ("nemo_run", "nemo.collections.llm", "nemo.lightning")),
     ("torchtitan", ("torchtitan", "Trainer.Config", "TrainingConfig(", "ParallelismConfig(")),
     ("bridge", ("megatron.bridge", "ConfigContainer", "WorkloadBaseConfig")),
 )
