@@ -88,7 +88,7 @@ ENGINES: dict[str, Engine] = {
             name="megatron",
             title="Megatron-LM and megatron-core",
             version="core 0.16",
-            stacks=("megatron", "mcoreh100", "since-2024"),
+            stacks=("megatron", "bridge", "since-2024"),
             **MEGATRON,
         ),
         Engine(
