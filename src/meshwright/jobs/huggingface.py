@@ -32,6 +32,12 @@ HARMLESS = (
 )
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
+LAUNCH_PLACES = (
+    ("fsdp_", "fsdp_config."),
+    ("parallelism_config_", "parallelism_config."),
+    ("megatron_lm_", "megatron_lm_config."),
+    *((name, "deepspeed_config.") for name in ("zero_stage", "offload_", "deepspeed_config_file", "gradient_clipping")),
+)
 LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
 
 
@@ -60,7 +66,7 @@ def read(sources: Sources, question: Question) -> Job:
     if keys.word("arguments.use_peft", "arguments.lora_r", "arguments.finetuning_type") in {"True", "true", "lora"}:
         draft.ignore("adapters alone are trained; priced as training of all weights")
     for text in keys.left(HARMLESS):
-        draft.ignore(text.partition(".")[2])
+        draft.ignore(text)
     return draft.finish()
 
 
@@ -98,14 +104,7 @@ def _keys(sources: Sources) -> Keys:
     if launch is not None:
         add("arguments", arguments, launch.where)
         if launch.launcher == "accelerate":
-            add(
-                "accelerate",
-                {
-                    k: plain_value(v) if isinstance(v, str) else v
-                    for k, v in flags_of(launch.options, dashes=False).items()
-                },
-                launch.where,
-            )
+            add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
     for path in (
         "arguments.deepspeed",
         "arguments.deepspeed_config",
@@ -127,7 +126,19 @@ def _keys(sources: Sources) -> Keys:
                 full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
                 values[full], origin[full] = plain_value(text), "--job"
                 break
-    return Keys(values, sources.names[0], sources=origin)
+    return Keys(values, sources.names[0], sources=origin, kinds=True)
+
+
+def _launch_words(flags: dict[str, object]) -> dict[str, Any]:
+    """Return the flags of `accelerate launch` under the names that its YAML has."""
+    found: dict[str, Any] = {}
+    for key, value in flags.items():
+        place = next((place for start, place in LAUNCH_PLACES if key.startswith(start)), "")
+        found[f"{place}{key}"] = plain_value(value) if isinstance(value, str) else value
+    for flag, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("use_megatron_lm", "MEGATRON_LM")):
+        if found.pop(flag, None):
+            found["distributed_type"] = kind
+    return found
 
 
 def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
@@ -136,7 +147,7 @@ def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
     if sources.launch is not None:
         world_of(sources.launch, draft)
     if processes is not None:
-        draft.world = (processes, keys.told("accelerate.num_processes").removeprefix("accelerate."))
+        draft.world = (processes, keys.told("accelerate.num_processes"))
         if machines:
             draft.gpus_per_node = processes // machines
 
@@ -289,19 +300,20 @@ def _batch(draft: Draft, keys: Keys) -> None:
     for name, (first, second) in pairs.items():
         a, b = keys.whole(first, least=1), keys.whole(second, least=1)
         if a is not None and b is not None and a != b:
-            raise draft.refused(f"{_short(keys, first)} contradicts {_short(keys, second)}")
+            raise draft.refused(f"{keys.told(first)} contradicts {keys.told(second)}")
         for key, value in ((first, a), (second, b)):
             if value is not None and name not in draft.batch:
-                draft.batch[name] = (value, _short(keys, key))
+                draft.batch[name] = (value, keys.told(key))
     if "steps" not in draft.batch:
         paths = ("accelerate.gradient_accumulation_steps", "accelerate.deepspeed_config.gradient_accumulation_steps")
         for path in paths:
             value = keys.whole(path, least=1)
             if value is not None and "steps" not in draft.batch:
-                draft.batch["steps"] = (value, _short(keys, path))
+                draft.batch["steps"] = (value, keys.told(path))
     total = keys.whole("deepspeed.train_batch_size", least=1)
     if total is not None:
-        draft.batch["global"] = (total, _short(keys, "deepspeed.train_batch_size"))
+        draft.batch["global"] = (total, keys.told("deepspeed.train_batch_size"))
+        _ranks_of_batch(draft, total)
     has_arguments = any(key.startswith("arguments.") for key in keys.values)
     if "mbs" not in draft.batch and has_arguments and "global" not in draft.batch:
         draft.batch["mbs"] = (8, "per_device_train_batch_size 8")
@@ -311,8 +323,19 @@ def _batch(draft: Draft, keys: Keys) -> None:
         draft.assume("gradient_accumulation_steps 1 (the default of TrainingArguments)")
 
 
-def _short(keys: Keys, key: str) -> str:
-    return keys.told(key).partition(".")[2]
+def _ranks_of_batch(draft: Draft, total: int) -> None:
+    """Take the ranks from DeepSpeed's rule that the batch is micro-batch x accumulation x data-parallel ranks."""
+    if draft.world is not None or draft.question.gpus is not None or "dp" in draft.degrees:
+        return
+    if {"mbs", "steps"} <= draft.batch.keys():
+        pass_size = draft.batch["mbs"][0] * draft.batch["steps"][0]
+        if total % pass_size:
+            raise draft.refused(
+                f"{draft.batch['global'][1]} is not a multiple of {draft.batch['mbs'][1]} x {draft.batch['steps'][1]}"
+            )
+        words = f"{total} / ({draft.batch['mbs'][0]} x {draft.batch['steps'][0]})"
+        draft.put("dp", total // pass_size, f"train_batch_size / (micro-batch x accumulation) = {words}")
+        draft.assume(f"{total // pass_size} data-parallel ranks: train_batch_size is {words} times a rank's sequences")
 
 
 def _precision(draft: Draft, keys: Keys) -> None:

@@ -30,8 +30,11 @@ class Unknown:
 class Keys:
     """Values by dotted key of one configuration; every read is noted."""
 
-    def __init__(self, values: Mapping[str, Any], where: str, *, sources: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], where: str, *, sources: Mapping[str, str] | None = None, kinds: bool = False
+    ) -> None:
         self.values, self.where = dict(values), where
+        self.kinds = kinds  # whether the first part of a key is the kind of its file, which messages leave out
         self.sources = dict(sources or {})  # the file of a key where it is not `where`
         self.read: set[str] = set()
 
@@ -105,19 +108,23 @@ class Keys:
 
     def told(self, key: str) -> str:
         """Return a key with its value and file, for messages."""
-        return f"{key} {shown(str(self.values.get(key)))} ({self.source(key)})"
+        return f"{self.name(key)} {shown(str(self.values.get(key)))} ({self.source(key)})"
+
+    def name(self, key: str) -> str:
+        """Return a key as its file has it."""
+        return key.partition(".")[2] if self.kinds else key
 
     def wrong(self, key: str, expected: str) -> InputError:
         """Return the error for a value that is not what a key takes."""
         return InputError(
-            f"{self.source(key)}: {key}: expected {expected}, got {shown(str(self.values.get(key)))[:80]!r}"
+            f"{self.source(key)}: {self.name(key)}: expected {expected}, got {shown(str(self.values.get(key)))[:80]!r}"
         )
 
     def left(self, harmless: Iterable[str]) -> list[str]:
         """Return the keys that nobody read and that match none of the patterns of keys without effect on a price."""
         pattern = re.compile("|".join(f"(?:{text})" for text in harmless) or r"(?!)")
         return [
-            f"{key} = {shown(str(value))[:60]}"
+            f"{self.name(key)} = {shown(str(value))[:60]}"
             for key, value in self.values.items()
             if key not in self.read and not pattern.fullmatch(key) and not _empty(value)
         ]

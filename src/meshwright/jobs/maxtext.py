@@ -227,12 +227,10 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     text = f"remat_policy {policy}"
     if policy == "full":
         draft.recompute("full", text)
-    elif policy in SELECTIVE:
-        draft.recompute("selective", text)
-        if "offload" in policy or policy == "custom":
-            draft.ignore(f"{text}: priced as selective recomputation")
     else:
-        raise draft.refused(f"{text}: expected full or one of {', '.join(sorted(SELECTIVE))}")
+        draft.recompute("selective", text)
+        if policy not in SELECTIVE or "offload" in policy or policy == "custom":
+            draft.ignore(f"{text}: priced as selective recomputation")
 
 
 def _precision(draft: Draft, keys: Keys) -> None:

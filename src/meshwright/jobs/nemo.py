@@ -64,7 +64,17 @@ SIZES = {
     "num_experts_per_tok": "moe_router_topk",
     "moe_intermediate_size": "moe_ffn_hidden_size",
 }
-PLACES = ("model.", "model.config.", "trainer.strategy.", "strategy.", "data.", "trainer.", "train.", "")
+PLACES = (
+    "model.",
+    "model.config.",
+    "trainer.strategy.",
+    "strategy.",
+    "data.",
+    "trainer.",
+    "train.",
+    "",
+    "model.data.train_ds.",
+)
 
 
 def read(sources: Sources, question: Question) -> Job:
@@ -257,9 +267,7 @@ def _states(draft: Draft, keys: Keys) -> None:
     )
     plain = Keys(
         {
-            "use-distributed-optimizer": bool(distributed)
-            if distributed is not None
-            else name.startswith("distributed"),
+            "use-distributed-optimizer": bool(distributed) if distributed is not None else "distributed" in name,
             "use-megatron-fsdp": keys.switch("ddp.use_megatron_fsdp", "ddp.use_custom_fsdp", "use_megatron_fsdp"),
             "data-parallel-sharding-strategy": keys.word("ddp.data_parallel_sharding_strategy"),
             "num-distributed-optimizer-instances": keys.whole("ddp.num_distributed_optimizer_instances"),

@@ -22,6 +22,7 @@ MOST_STEPS = 50_000
 DEEPEST = 30
 SHELLS = frozenset({"bash", "sh", "zsh"})
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
+COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
 SBATCH = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"),
@@ -106,6 +107,7 @@ class _Shell:
         self.functions: dict[str, Script] = {}
         self.arguments: list[str] = []
         self.steps, self.depth, self.testing, self.status = 0, 0, False, True
+        self.undecided = ""  # what only a machine knows of the condition that was asked last
 
     # --- what expansions ask
 
@@ -223,7 +225,7 @@ class _Shell:
 
     def _while(self, block: Block, *, until: bool = False) -> None:
         try:
-            while self.holds(block.parts[0]) != until:
+            while self.holds(block.parts[0]) != until and not self.undecided:
                 self.steps += 1
                 if self.steps > MOST_STEPS:
                     raise InputError(f"{self.where}: line {block.line}: the loop does not end, refused")
@@ -296,15 +298,19 @@ class _Shell:
             self.testing = outer
 
     def holds(self, condition: Script) -> bool:
-        self.status = True
+        self.status, self.undecided = True, ""
         self.script(condition)
+        if self.undecided and self.status:
+            self.outcome.assume(
+                f"{self.where}: whether `{self.undecided}` succeeds is known only on the machine: taken so"
+            )
         return self.status
 
     def test(self, words: list[str], line: int) -> bool:
         """Return whether a condition holds; where only a machine knows, it does not, and that is assumed."""
         found = Condition(self, [word for word in words if word]).either()
         if found is None:
-            plain = " ".join(words)
+            self.undecided = plain = " ".join(words)
             self.outcome.assume(f"{self.where} line {line}: [ {plain} ] is known only on the machine, taken as false")
         return bool(found)
 
@@ -336,6 +342,11 @@ class _Shell:
         if match is None:
             return
         name, index, more = match.group(1), match.group(2), bool(match.group(3))
+        if token.kind == "array" and token.items and all(re.match(r"\[[^\]]+\]=", item) for item in token.items):
+            for item in token.items:
+                key, _, value = item[1:].partition("]=")
+                self._element(name, key, text_of(value, self))
+            return
         if token.kind == "array":
             values = [value for item in token.items for value in expand(item, self)]
             old = self.value(name)
@@ -361,7 +372,10 @@ class _Shell:
         old = self.value(name)
         values = list(old) if isinstance(old, list) else []
         number = number_of(index, self)
-        if number.isdecimal() and int(number) <= len(values) + 1000:
+        if not number.isdecimal():
+            self.set[f"{name}[{text_of(index, self)}]"] = value
+            return
+        if int(number) <= len(values) + 1000:
             values += [""] * (int(number) + 1 - len(values))
             values[int(number)] = value
             self.set[name] = values
@@ -407,6 +421,11 @@ class _Shell:
             self._function_called(self.functions[name], fields[1:])
         elif name in {"source", "."}:
             self._source(fields[1:])
+        elif name == "let":
+            for word in fields[1:]:
+                self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
+        elif name in COMMON:
+            pass
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         elif name in {"read", "mapfile", "readarray"}:
@@ -451,6 +470,7 @@ class _Shell:
                     for one in self.outcome.started[count:]
                 ]
             return
+        self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
 

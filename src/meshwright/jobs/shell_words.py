@@ -245,7 +245,8 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
             else:
                 _add(" ".join(values), fields, quoted)
             return
-        value = _element(value, index.group(1), shell, depth)
+        named = shell.value(f"{name}[{text_of(index.group(1), shell, depth + 1)}]")
+        value = named if named is not None else _element(value, index.group(1), shell, depth)
     if isinstance(value, list):
         value = " ".join(value) if name in {"@", "*"} or index else (value[0] if value else "")
     if length:

@@ -400,3 +400,46 @@ def test_a_job_survives_its_json_form(read):
     job = read({"a.sh": ON_16 + LLAMA + BATCH})
 
     assert msgspec.json.decode(msgspec.json.encode(job), type=type(job)) == job
+
+
+def test_deepspeeds_three_batch_numbers_give_the_ranks(read):
+    config = '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}'
+    job = read({"ds.json": config})
+
+    assert (job.world, job.layout.dp) == (16, 16)
+    assert any("16 data-parallel ranks" in text for text in job.assumed)
+
+
+def test_deepspeeds_three_batch_numbers_that_do_not_multiply_are_refused(read):
+    config = '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}'
+
+    with pytest.raises(InputError, match="ds.json: train_batch_size 256 contradicts train_micro_batch_size_per_gpu 4"):
+        read({"ds.json": config}, gpus=8)
+
+
+def test_a_mesh_of_accelerate_that_does_not_multiply_names_its_keys(read):
+    config = "distributed_type: FSDP\nnum_processes: 16\nparallelism_config: {parallelism_config_cp_size: 4, "
+    config += "parallelism_config_dp_shard_size: 2}\n"
+
+    with pytest.raises(
+        InputError, match=r"c.yaml: parallelism_config.parallelism_config_cp_size 4 x .* = 8 on num_pro"
+    ):
+        read({"c.yaml": config})
+
+
+def test_flags_of_accelerate_launch_are_the_keys_of_its_file(read):
+    script = (
+        "accelerate launch --use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --num_processes 8 --mixed_precision bf16 "
+        "train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --max_length 2048 --per_device_train_batch_size 2"
+    )
+    job = read({"a.sh": script})
+
+    assert (job.world, job.precision) == (8, "bf16")
+    assert layout(job, "zero", "dp", "mbs") == (2, 8, 2)
+
+
+def test_the_distributed_optimizer_of_megatron_core_in_nemo_is_zero_1(read):
+    text = "trainer: {num_nodes: 1, devices: 8, precision: bf16}\nmodel: {micro_batch_size: 1, global_batch_size: 8,"
+    text += " encoder_seq_length: 4096, optim: {name: mcore_distributed_optim}}\n"
+
+    assert layout(read({"a.yaml": text}), "zero") == (1,)

@@ -130,3 +130,29 @@ def test_nothing_of_a_script_is_run(tmp_path):
     follow(f"touch {tmp_path}/a\n$(touch {tmp_path}/b)\nX=`touch {tmp_path}/c`\neval touch {tmp_path}/d", where="x.sh")
 
     assert not list(tmp_path.iterdir())
+
+
+def test_a_loop_that_waits_for_the_machine_is_passed_over():
+    assert words("until [ -f /tmp/ready ]; do sleep 1; done\nwhile [ ! -f /x ]; do sleep 1; done\nrun a") == [
+        "run",
+        "a",
+    ]
+
+
+def test_a_branch_on_a_commands_success_is_taken_and_said():
+    outcome = follow("if nvidia-smi | grep -q H100; then N=8; else N=4; fi\nrun $N", where="x.sh")
+
+    assert outcome.started[-1].words == ("run", "8")
+    assert any("grep -q H100` succeeds is known only on the machine" in text for text in outcome.assumed)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("let N=2*4\nrun $N", ["run", "8"]),
+        ('declare -A TP=( [8b]=1 [70b]=8 )\nS=70b\nrun ${TP[$S]} "${TP[8b]}"', ["run", "8", "1"]),
+        ("M[large]=4\nrun ${M[large]}", ["run", "4"]),
+    ],
+)
+def test_let_and_arrays_with_named_elements(script, expected):
+    assert words(script) == expected
