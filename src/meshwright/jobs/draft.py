@@ -318,11 +318,17 @@ class Draft:
             raise InputError(f"{self.files[0]}: the stages hold {sum(self.stages)} layers, but the model has {layers}")
         if self.stages or self.engine in UNEVEN:
             return
+        if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:
+            self.assume(
+                f"embedding and output count as layers where the {layers} layers are cut into {pp * vpp} stages"
+            )
+            return
         if (layers + self.extra_slots) % (pp * vpp):
             stages = f"{self.origin('pp')}" + (f" x {vpp} virtual stages" if vpp > 1 else "")
             raise self.refused(f"{layers} layers do not divide by {stages}")
 
 
+RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
