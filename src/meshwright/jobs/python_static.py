@@ -6,6 +6,7 @@ same file are followed. What cannot be told without running is `Opaque` and is n
 
 import ast
 import copy
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +53,9 @@ def config_of(text: str, function: str | None, *, where: str) -> tuple[str, Any,
     Without `function`, the file must have one alone; InputError names those that there are.
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the file itself would be warned of
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
         raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None

@@ -229,7 +229,7 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
     rest = inside[1:] if length else inside
     match = NAME.match(rest)
     if match is None:
-        raise InputError(f"{shell.where}: ${{{inside}}}: is not understood")
+        raise _strange(shell, inside)
     name, rest = match.group(0), rest[match.end() :]
     value = shell.value(name)
     index = re.match(r"\[([^\]]*)\]", rest)
@@ -257,6 +257,11 @@ def _braced(inside: str, shell: Variables, fields: _Fields, depth: int, *, quote
         _changed(name, value, rest, shell, fields, depth, quoted=quoted)
 
 
+def _strange(shell: Variables, inside: str) -> InputError:
+    shown_in_a_line = " ".join(inside.split())[:60]
+    return InputError(f"{shell.where}: ${{{shown_in_a_line}}}: is not understood")
+
+
 def _element(value: str | list[str] | None, index: str, shell: Variables, depth: int) -> str | list[str] | None:
     if index in {"@", "*"} or not isinstance(value, list):
         return value
@@ -273,7 +278,7 @@ def _changed(
     """Expand ${NAME} with an operator behind the name: a default, a cut, a replacement."""
     match = OPERATOR.match(rest)
     if match is None:
-        raise InputError(f"{shell.where}: ${{{name}{rest}}}: is not understood")
+        raise _strange(shell, f"{name}{rest}")
     operator, argument = match.group(1), rest[match.end() :]
     if operator[-1] in "-=+?":
         missing = not value if operator[0] == ":" else value is None
