@@ -1,10 +1,8 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
-from typing import Any
-
 from .draft import Draft, Question
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys
 from .launch import assignments_of, flags_of
 from .megatron import world_of
 from .sources import Sources, plain_value
@@ -57,21 +55,13 @@ def read(sources: Sources, question: Question) -> Job:
     )
     _states(draft, keys)
     draft.precision = _precision(keys, draft)
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
     if keys.word("peft._target_") or any(key.startswith("peft.") for key in keys.values):
         draft.ignore("peft: adapters alone are trained; priced as training of all weights")
-    for text in keys.left((*HARMLESS, r"peft\..*")):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, (*HARMLESS, r"peft\..*"))
 
 
 def _keys(sources: Sources) -> Keys:
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    for document in sources.documents:
-        for key, value in flat(document.data).items():
-            values[key], origin[key] = value, document.name
+    values, origin = sources.settings()
     if sources.launch is not None:
         given = {**flags_of(sources.launch.arguments, dashes=False), **assignments_of(sources.launch.arguments)}
         for key, value in given.items():

@@ -6,7 +6,7 @@ from typing import Any
 from ..errors import InputError
 from .draft import Draft, Question
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys
 from .launch import assignments_of, flags_of
 from .megatron import world_of
 from .models import catalogue_name
@@ -65,25 +65,11 @@ def read(sources: Sources, question: Question) -> Job:
         layers = keys.whole(key)
         if layers:
             draft.ignore(f"{key} = {layers}: activations of these layers are kept in host memory")
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def _keys(sources: Sources) -> Keys:
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    if sources.python is not None:
-        name, _, found = sources.python
-        values |= found
-        origin |= dict.fromkeys(found, name)
-    for document in sources.documents:
-        data = document.data.get("ConfigContainer", document.data)
-        rest = {key: value for key, value in document.data.items() if key != "ConfigContainer"}
-        for key, value in {**flat(data if isinstance(data, dict) else {}), **flat(rest)}.items():
-            values[key], origin[key] = value, document.name
+    values, origin = sources.settings(inside="ConfigContainer")
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():

@@ -15,6 +15,7 @@ from ..workload.architecture import Architecture
 from .job import Job, Offload, Split
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
+from .sources import Sources
 
 SPLIT = ("tp", "pp", "cp")
 
@@ -129,6 +130,14 @@ class Draft:
             self.gpus_per_node = per_node[0]
         if nodes is not None and per_node is not None:
             self.world = (nodes[0] * per_node[0], f"{nodes[1]} x {per_node[1]} = {nodes[0] * per_node[0]}")
+
+    def conclude(self, sources: Sources, keys: Keys, harmless: Sequence[str]) -> Job:
+        """Return the job, with what was assumed and noted while its files were read and the keys that nobody read."""
+        self.assumed = [*dict.fromkeys([*sources.assumed, *self.assumed])]
+        self.notes = [*dict.fromkeys([*sources.notes, *self.notes])]
+        for text in keys.left(harmless):
+            self.ignore(text)
+        return self.finish()
 
     # --- the arithmetic
 

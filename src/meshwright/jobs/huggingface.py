@@ -61,13 +61,9 @@ def read(sources: Sources, question: Question) -> Job:
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
     if keys.word("arguments.use_peft", "arguments.lora_r", "arguments.finetuning_type") in {"True", "true", "lora"}:
         draft.ignore("adapters alone are trained; priced as training of all weights")
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def kind_of_document(document: Document) -> str | None:

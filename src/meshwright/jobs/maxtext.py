@@ -1,11 +1,10 @@
 """MaxText: YAML over base.yml with `key=value` overrides; the mesh is dcn (between slices) times ici (inside them)."""
 
 import math
-from typing import Any
 
 from .draft import Draft, Question
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys
 from .launch import assignments_of
 from .models import catalogue_name
 from .sources import Sources, plain_value
@@ -62,16 +61,10 @@ def read(sources: Sources, question: Question) -> Job:
         draft.offload("optimizer")
     if keys.switch("parameter_memory_host_offload", default=False):
         draft.offload("parameters")
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def _keys(sources: Sources) -> Keys:
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
     launch = sources.launch
     given = assignments_of(launch.arguments) if launch is not None else {}
     if launch is not None:
@@ -79,9 +72,7 @@ def _keys(sources: Sources) -> Keys:
             own = word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml")
             if own and sources.document(word) is None:
                 raise sources.absent(word)
-    for document in sources.documents:
-        for key, value in flat(document.data).items():
-            values[key], origin[key] = value, document.name
+    values, origin = sources.settings()
     for key, text in given.items():
         values[key], origin[key] = plain_value(text), launch.where if launch is not None else ""
     return sources.overridden(values, origin, sources.names[0])

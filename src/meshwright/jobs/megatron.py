@@ -60,11 +60,7 @@ def read(sources: Sources, question: Question) -> Job:
     fill(draft, keys)
     if keys.switch("deepspeed"):
         draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def megatron_keys(sources: Sources) -> Keys:
@@ -150,7 +146,7 @@ def overlaps(draft: Draft, keys: Keys) -> None:
 
 def states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO and offload: the distributed optimizer, Megatron's FSDP or torch's."""
-    stage = keys.whole("zero-stage") if keys.switch("deepspeed", default=False) else None
+    stage = keys.whole("zero-stage", "stage") if keys.switch("deepspeed", default=False) else None
     strategy = keys.word("data-parallel-sharding-strategy")
     distributed = keys.switch("use-distributed-optimizer", default=False)
     if keys.switch("use-megatron-fsdp", "use-custom-fsdp", default=False):

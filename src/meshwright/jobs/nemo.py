@@ -6,9 +6,9 @@ from typing import Any
 from .draft import Draft, Question
 from .interpolation import Interpolated
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys
 from .launch import Launch, assignments_of
-from .megatron import precision, recomputation, states, vocabulary, world_of
+from .megatron import precision, recomputation, states, virtual, vocabulary, world_of
 from .models import catalogue_name
 from .sources import Sources, plain_value
 
@@ -89,11 +89,7 @@ def read(sources: Sources, question: Question) -> Job:
     scheme = keys.word("model.peft.peft_scheme")
     if scheme not in {None, "none"}:
         draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
@@ -111,14 +107,7 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    if sources.python is not None:
-        values |= sources.python[2]
-        origin |= dict.fromkeys(sources.python[2], sources.python[0])
-    for document in sources.documents:
-        for key, value in flat(document.data).items():
-            values[key], origin[key] = value, document.name
+    values, origin = sources.settings()
     if sources.launch is not None:
         for key, text in assignments_of(sources.launch.arguments).items():
             values[key], origin[key] = plain_value(text), sources.launch.where
@@ -191,8 +180,6 @@ def common(draft: Draft, keys: Keys, plain: Keys) -> None:
 
 
 def _stages(draft: Draft, plain: Keys) -> None:
-    from .megatron import virtual
-
     vpp = draft.degrees.get("vpp")
     virtual(draft, plain, draft.config.get("num_hidden_layers"))
     if vpp is not None:

@@ -17,6 +17,7 @@ from .arithmetic import NotArithmetic, evaluate
 from .shell_conditions import Condition
 from .shell_syntax import Block, Command, Script, Token, parse
 from .shell_words import CLOSE, OPEN, document_of, expand, number_of, reasons, shown, text_of, unknown
+from .slurm import directives
 
 MOST_STEPS = 50_000
 DEEPEST = 30
@@ -24,14 +25,6 @@ SHELLS = frozenset({"bash", "sh", "zsh"})
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
 COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
-SBATCH = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"),
-    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-    "gres": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-}
-SHORT = {"-N": "nodes", "-n": "ntasks"}
 # variables whose default changes neither time nor memory: places, names and ports
 PLACES = re.compile(
     r"ADDR|PORT|PATH|DIR|HOME|NAME|LOG|DATA|FILE|WANDB|TOKEN|HOST|CKPT|CHECKPOINT|SAVE|LOAD|SEED|RDZV|RANK$|IMAGE|USER|"
@@ -166,7 +159,7 @@ class _Shell:
         if self.depth > DEEPEST:
             raise InputError(f"{where}: scripts are nested too deeply")
         outer, self.where = self.where, where
-        for name, value in _directives(text).items():
+        for name, value in directives(text).items():
             self.set.setdefault(name, value)
         try:
             self.script(parse(text, where=where))
@@ -487,21 +480,6 @@ def _split(text: str) -> list[str]:
 
 def _all_unknown(value: str) -> bool:
     return bool(reasons(value)) and not re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", value).strip()
-
-
-def _directives(text: str) -> dict[str, str]:
-    """Return the variables that SLURM sets from the #SBATCH lines of a script."""
-    found: dict[str, str] = {}
-    for line in re.findall(r"^#SBATCH[ \t]+(.+)$", text, re.MULTILINE):
-        for key, value in re.findall(r"(--[\w-]+|-[Nn])(?:[= \t]+)([^\s#-][^\s#]*)", line):
-            name = SHORT.get(key, key.removeprefix("--"))
-            number = re.search(r"(\d+)$", value)
-            if name in SBATCH and number:
-                found |= dict.fromkeys(SBATCH[name], number.group(1))
-    nodes, per_node = found.get("SLURM_NNODES"), found.get("SLURM_NTASKS_PER_NODE")
-    if nodes and per_node and "SLURM_NTASKS" not in found:
-        found |= dict.fromkeys(SBATCH["ntasks"], str(int(nodes) * int(per_node)))
-    return found
 
 
 def _inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:

@@ -52,17 +52,23 @@ class Sources:
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
 
-    def keys(self, *documents: Document) -> Keys:
-        """Return the settings of documents as one set of keys, later ones and overrides on top."""
+    def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
+
+        With `inside`, what stands under that key counts as standing at the top. Files that differ are noted.
+        """
         values: dict[str, Any] = {}
-        sources: dict[str, str] = {}
-        for document in documents:
-            for key, value in flat(document.data).items():
-                if key in values and values[key] != value and value is not None:
-                    self.notes.append(f"{key}: {document.name} has {value!r}, {sources[key]} had {values[key]!r}")
-                values[key] = value
-                sources[key] = document.name
-        return self.overridden(values, sources, documents[-1].name if documents else "--job")
+        origin: dict[str, str] = {}
+        if self.python is not None:
+            values |= self.python[2]
+            origin |= dict.fromkeys(self.python[2], self.python[0])
+        for document in self.documents:
+            for path, value in flat(document.data).items():
+                key = path.removeprefix(f"{inside}.") if inside else path
+                if key in values and value != values[key]:
+                    self.notes.append(f"{key}: {values[key]} ({origin[key]}) gives way to {value} ({document.name})")
+                values[key], origin[key] = value, document.name
+        return values, origin
 
     def overridden(self, values: dict[str, Any], sources: dict[str, str], where: str) -> Keys:
         """Return keys with the overrides that were given beside the files on top."""

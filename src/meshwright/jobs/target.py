@@ -1,7 +1,6 @@
 """Target: a layout with all that an engine's configuration must say to run it; and what emitters share."""
 
 import math
-from typing import Literal
 
 import msgspec
 
@@ -9,8 +8,8 @@ from ..errors import InputError
 from ..layout import Layout, micro_batches
 from ..workload.architecture import Architecture
 from .engines import engine_named, refusals
+from .job import Offload
 
-Offload = Literal["none", "optimizer", "parameters"]
 # Hugging Face's names of the catalogue's models, for engines that load a model by it
 HUGGING_FACE = {
     "deepseek-v3": "deepseek-ai/DeepSeek-V3",

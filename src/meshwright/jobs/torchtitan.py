@@ -6,7 +6,7 @@ from typing import Any
 
 from .draft import Draft, Question
 from .job import Job
-from .keys import Keys, flat
+from .keys import Keys
 from .launch import flags_of
 from .megatron import world_of
 from .models import by_flavor, catalogue_name
@@ -56,28 +56,17 @@ def read(sources: Sources, question: Question) -> Job:
     sequence = keys.switch("parallelism.enable_sequence_parallel", default=True)
     draft.switches["sp"] = int(bool(sequence)) if draft.get("tp") > 1 else 0
     draft.precision = _precision(keys)
-    draft.assumed = [*dict.fromkeys([*sources.assumed, *draft.assumed])]
-    draft.notes += sources.notes
-    for text in keys.left(HARMLESS):
-        draft.ignore(text)
-    return draft.finish()
+    return draft.conclude(sources, keys, HARMLESS)
 
 
 def _keys(sources: Sources) -> Keys:
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
     arguments = flags_of(sources.launch.arguments, dashes=False) if sources.launch is not None else {}
     path = str(arguments.pop("job.config_file", arguments.pop("job.config-file", "")))
     if sources.launch is not None and not path:
         path = sources.launch.variables.get("CONFIG_FILE", "")
     if path and sources.python is None and not sources.documents and sources.document(path) is None:
         raise sources.absent(path)
-    if sources.python is not None:
-        values |= sources.python[2]
-        origin |= dict.fromkeys(sources.python[2], sources.python[0])
-    for document in sources.documents:
-        for key, value in flat(document.data).items():
-            values[key], origin[key] = value, document.name
+    values, origin = sources.settings()
     where = sources.launch.where if sources.launch is not None else sources.names[0]
     for key, value in arguments.items():
         values[key] = plain_value(value) if isinstance(value, str) else value
