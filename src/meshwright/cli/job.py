@@ -41,7 +41,7 @@ def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Jo
     )
     job = read_job(given["job"], question)
     if job.asked:
-        raise InputError(f"{job.where}: {missing(job)}")
+        raise InputError("; ".join([f"{job.where}: {missing(job)}", *job.notes]))
     return job
 
 

@@ -320,18 +320,11 @@ def _batch(draft: Draft, keys: Keys) -> None:
 
 
 def _ranks_of_batch(draft: Draft, total: int) -> None:
-    """Take the ranks from DeepSpeed's rule that the batch is micro-batch x accumulation x data-parallel ranks."""
-    if draft.world is not None or draft.question.gpus is not None or "dp" in draft.degrees:
-        return
-    if {"mbs", "steps"} <= draft.batch.keys():
-        pass_size = draft.batch["mbs"][0] * draft.batch["steps"][0]
-        if total % pass_size:
-            raise draft.refused(
-                f"{draft.batch['global'][1]} is not a multiple of {draft.batch['mbs'][1]} x {draft.batch['steps'][1]}"
-            )
-        words = f"{total} / ({draft.batch['mbs'][0]} x {draft.batch['steps'][0]})"
-        draft.put("dp", total // pass_size, f"train_batch_size / (micro-batch x accumulation) = {words}")
-        draft.assume(f"{total // pass_size} data-parallel ranks: train_batch_size is {words} times a rank's sequences")
+    """Say how many ranks DeepSpeed's rule asks for: the batch is micro-batch x accumulation x data-parallel ranks."""
+    if draft.world is None and draft.question.gpus is None and {"mbs", "steps"} <= draft.batch.keys():
+        own = draft.batch["mbs"][0] * draft.batch["steps"][0]
+        if total % own == 0:
+            draft.note(f"train_batch_size {total} / ({own} sequences of a rank) is {total // own} data-parallel ranks")
 
 
 def _precision(draft: Draft, keys: Keys) -> None:

@@ -402,12 +402,12 @@ def test_a_job_survives_its_json_form(read):
     assert msgspec.json.decode(msgspec.json.encode(job), type=type(job)) == job
 
 
-def test_deepspeeds_three_batch_numbers_give_the_ranks(read):
+def test_deepspeeds_three_batch_numbers_say_the_ranks_and_they_are_asked_for_all_the_same(read):
     config = '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}'
     job = read({"ds.json": config})
 
-    assert (job.world, job.layout.dp) == (16, 16)
-    assert any("16 data-parallel ranks" in text for text in job.assumed)
+    assert "--gpus" in job.asked
+    assert any("is 16 data-parallel ranks" in text for text in job.notes)
 
 
 def test_deepspeeds_three_batch_numbers_that_do_not_multiply_are_refused(read):
