@@ -61,6 +61,14 @@ def read(sources: Sources, question: Question) -> Job:
 
 
 def _keys(sources: Sources) -> Keys:
+    if sources.launch is not None and not sources.documents:
+        flags = flags_of(sources.launch.arguments, dashes=False)
+        named = [word for word in (flags.get("config"), flags.get("c")) if isinstance(word, str)]
+        named += [word for word in sources.launch.arguments if word.endswith((".yaml", ".yml"))]
+        if not named:
+            raise sources.need("its YAML")
+        if sources.document(named[0]) is None:
+            raise sources.absent(named[0])
     values, origin = sources.settings()
     if sources.launch is not None:
         given = {**flags_of(sources.launch.arguments, dashes=False), **assignments_of(sources.launch.arguments)}

@@ -70,6 +70,9 @@ def read(sources: Sources, question: Question) -> Job:
 
 def _keys(sources: Sources) -> Keys:
     values, origin = sources.settings(inside="ConfigContainer")
+    recipe = flags_of(sources.launch.arguments).get("recipe") if sources.launch is not None else None
+    if recipe is not None and sources.python is None:
+        raise sources.need(f"the recipe {recipe} (as FILE.py:FUNCTION)")
     if sources.launch is not None:
         launched = {**assignments_of(sources.launch.arguments)}
         for key, value in flags_of(sources.launch.arguments, dashes=False).items():

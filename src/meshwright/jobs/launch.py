@@ -158,10 +158,13 @@ def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
 
 def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None:
     for engine, pattern in PROGRAMS:
-        if re.search(pattern, program):
+        if re.search(pattern, program.rpartition("/")[2]):
             return engine
     for engine, pattern in FLAGS:
         if any(re.match(pattern, word) for word in arguments):
+            return engine
+    for engine, pattern in PROGRAMS:  # by the folders that the program is in
+        if re.search(pattern, program):
             return engine
     return "huggingface" if launcher in {"deepspeed", "accelerate"} else None
 

@@ -73,6 +73,13 @@ def megatron_keys(sources: Sources) -> Keys:
             values[name], origin[name] = value, document.name
     if sources.launch is not None:
         values |= flags_of(sources.launch.arguments)
+    path = values.get("deepspeed-config")
+    if isinstance(path, str) and "zero-stage" not in values:
+        found = sources.document(path)
+        if found is None:
+            raise sources.absent(path)
+        values["zero-stage"] = flat(found.data).get("zero_optimization.stage")
+        origin["zero-stage"] = found.name
     overrides = {key.lstrip("-").replace("_", "-"): value for key, value in sources.overrides.items()}
     unused = {key: value for key, value in overrides.items() if key.replace("-", "_").upper() != key.replace("-", "_")}
     values |= unused
@@ -146,7 +153,7 @@ def overlaps(draft: Draft, keys: Keys) -> None:
 
 def states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO and offload: the distributed optimizer, Megatron's FSDP or torch's."""
-    stage = keys.whole("zero-stage", "stage") if keys.switch("deepspeed", default=False) else None
+    stage = keys.whole("zero-stage") if keys.switch("deepspeed", default=False) else None
     strategy = keys.word("data-parallel-sharding-strategy")
     distributed = keys.switch("use-distributed-optimizer", default=False)
     if keys.switch("use-megatron-fsdp", "use-custom-fsdp", default=False):

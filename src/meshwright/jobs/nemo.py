@@ -7,7 +7,7 @@ from .draft import Draft, Question
 from .interpolation import Interpolated
 from .job import Job
 from .keys import Keys
-from .launch import Launch, assignments_of
+from .launch import Launch, assignments_of, flags_of
 from .megatron import precision, recomputation, states, virtual, vocabulary, world_of
 from .models import catalogue_name
 from .sources import Sources, plain_value
@@ -107,6 +107,9 @@ def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
 
 def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
+    if sources.launch is not None and not sources.documents and sources.python is None:
+        name = flags_of(sources.launch.arguments).get("config-name")
+        raise sources.need(f"the YAML {name}" if isinstance(name, str) else "its YAML")
     values, origin = sources.settings()
     if sources.launch is not None:
         for key, text in assignments_of(sources.launch.arguments).items():

@@ -83,6 +83,10 @@ class Sources:
         own = self.names[0]
         return InputError(f"{own}: names {name}, which is not here: give it too (--job {own} {name})")
 
+    def need(self, what: str) -> InputError:
+        """Return the error for settings that a launch line takes from somewhere that is not at hand."""
+        return InputError(f"{self.names[0]}: takes its settings from {what}, which is not here: give it too")
+
     def document(self, path: str) -> Document | None:
         """Return the configuration that a file names by its path: given, written by the script, or beside it."""
         name = PurePath(path).name

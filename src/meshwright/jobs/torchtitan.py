@@ -66,6 +66,9 @@ def _keys(sources: Sources) -> Keys:
         path = sources.launch.variables.get("CONFIG_FILE", "")
     if path and sources.python is None and not sources.documents and sources.document(path) is None:
         raise sources.absent(path)
+    module, config = arguments.pop("module", None), arguments.pop("config", None)
+    if config is not None and sources.python is None:
+        raise sources.need(f"{config} of the registry of {module} (as config_registry.py:{config})")
     values, origin = sources.settings()
     where = sources.launch.where if sources.launch is not None else sources.names[0]
     for key, value in arguments.items():
@@ -279,8 +282,6 @@ def _precision(keys: Keys) -> str:
         return "nvfp4"
     if "mxfp8" in plain or "mx" in plain.split(".") or "quantize.linear.mx" in plain:
         return "mxfp8"
-    if "float8" in plain and "moe" not in plain.replace("quantize.grouped_mm.float8", "moe"):
-        return "fp8"
     if "float8" in plain:
         return "fp8"
     dtype = keys.word("training.mixed_precision_param")

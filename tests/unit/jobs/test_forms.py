@@ -443,3 +443,33 @@ def test_the_distributed_optimizer_of_megatron_core_in_nemo_is_zero_1(read):
     text += " encoder_seq_length: 4096, optim: {name: mcore_distributed_optim}}\n"
 
     assert layout(read({"a.yaml": text}), "zero") == (1,)
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("torchrun -m torchtitan.train --module llama3 --config llama3_8b", "llama3_8b of the registry of llama3"),
+        ("torchrun run_recipe.py --recipe llama3_8b_pretrain_config", "the recipe llama3_8b_pretrain_config"),
+        ("torchrun megatron_gpt_pretraining.py --config-name=x trainer.num_nodes=2", "the YAML x"),
+        ("torchrun nemo_automodel/recipes/llm/train_ft.py --config y.yaml", "names y.yaml, which is not here"),
+        ("torchrun pretrain_gpt.py --num-layers 2 --deepspeed --deepspeed_config z.json", "names z.json"),
+    ],
+)
+def test_settings_that_a_launch_line_takes_from_elsewhere_are_asked_for(read, command, needed):
+    with pytest.raises(InputError, match=needed):
+        read({"a.sh": command}, gpus=8)
+
+
+def test_a_megatron_deepspeed_script_takes_its_stage_from_its_here_document(read):
+    script = (
+        'cat <<EOT > ds.json\n{"zero_optimization": {"stage": 1}}\nEOT\n'
+        f"deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py {LLAMA} {BATCH} --deepspeed --deepspeed_config ds.json"
+    )
+
+    assert layout(read({"a.sh": script}), "zero", "dp") == (1, 16)
+
+
+def test_the_folder_of_a_program_does_not_decide_its_engine(read):
+    script = ON_16.replace("pretrain_gpt.py", "/opt/NeMo/nemo/Megatron-LM/pretrain_gpt.py") + LLAMA + BATCH
+
+    assert read({"a.sh": script}).engine == "megatron"
