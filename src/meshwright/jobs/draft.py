@@ -209,7 +209,8 @@ class Draft:
             self.degrees.pop("vpp", None)
             self.switches["schedule"] = "1f1b"
             self.stages = ()
-        if self.get("vpp") > 1 and self.switches.get("schedule", "1f1b") == "1f1b":
+        self.switches.setdefault("schedule", "1f1b")
+        if self.get("vpp") > 1 and self.switches["schedule"] == "1f1b":
             self.switches["schedule"] = "interleaved"
         if self.switches.get("sp") and self.get("tp") == 1:
             self.note(f"{' + '.join(self.files)}: sequence parallelism is on, but tp is 1: it has no effect")

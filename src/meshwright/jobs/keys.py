@@ -35,6 +35,7 @@ class Keys:
     ) -> None:
         self.values, self.where = dict(values), where
         self.kinds = kinds  # whether the first part of a key is the kind of its file, which messages leave out
+        self.aliases: dict[str, str] = {}  # names in the file of keys that are kept under others
         self.sources = dict(sources or {})  # the file of a key where it is not `where`
         self.read: set[str] = set()
 
@@ -112,7 +113,7 @@ class Keys:
 
     def name(self, key: str) -> str:
         """Return a key as its file has it."""
-        return key.partition(".")[2] if self.kinds else key
+        return key.partition(".")[2] if self.kinds else self.aliases.get(key, key)
 
     def wrong(self, key: str, expected: str) -> InputError:
         """Return the error for a value that is not what a key takes."""

@@ -128,12 +128,14 @@ def nemo_keys(sources: Sources, draft: Draft) -> Keys:
 def as_megatron(keys: Keys, places: tuple[str, ...]) -> Keys:
     """Return the settings that Megatron's flags have too under the flags' names; they count as understood."""
     values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for flag, names in NAMES.items():
         for path in (place + name for name in names for place in places):
             if path in keys.values and keys.raw(path) is not None and flag not in values:
-                values[flag], origin[flag] = keys.values[path], keys.source(path)
-    return Keys(values, keys.where, sources=origin)
+                values[flag], paths[flag] = keys.values[path], path
+    found = Keys(values, keys.where, sources={flag: keys.source(path) for flag, path in paths.items()})
+    found.aliases = paths
+    return found
 
 
 def world(draft: Draft, keys: Keys, launch: Launch | None) -> None:

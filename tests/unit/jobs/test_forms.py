@@ -473,3 +473,11 @@ def test_the_folder_of_a_program_does_not_decide_its_engine(read):
     script = ON_16.replace("pretrain_gpt.py", "/opt/NeMo/nemo/Megatron-LM/pretrain_gpt.py") + LLAMA + BATCH
 
     assert read({"a.sh": script}).engine == "megatron"
+
+
+def test_a_contradiction_in_nemo_names_the_keys_of_its_file(read):
+    text = "trainer: {num_nodes: 2, devices: 8, precision: bf16}\nmodel: {micro_batch_size: 1, global_batch_size: 8,"
+    text += " encoder_seq_length: 4096, tensor_model_parallel_size: 8, pipeline_model_parallel_size: 4}\n"
+
+    with pytest.raises(InputError, match=r"model.tensor_model_parallel_size 8 x .* = 32 on trainer.num_nodes 2 x"):
+        read({"n.yaml": text})
