@@ -77,6 +77,7 @@ OFTEN = (
     help="auto, exact (events) or bounded.")  # fmt: skip
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="For Perfetto, with arrows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**options: Any) -> int:
     """Simulate a collective or a training step, link by link, on up to 100,000 devices."""
     step = options["model"] is not None or options["plan_file"] is not None or bool(options["job"])
@@ -85,8 +86,10 @@ def command(**options: Any) -> int:
     for name in ("late",) if step else ("straggler", "layout", "global_batch", "seq_len"):
         if options[name]:
             raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
+    if options["more"] and not options["job"]:
+        raise InputError(f"{options['more'][0]}: unexpected; files go with --job")
     if options["job"]:
-        return _job(options)
+        return _job({**options, "job": [*options["job"], *options["more"]]})
     return _step(options) if step else _collective(options)
 
 

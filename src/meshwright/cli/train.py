@@ -30,7 +30,7 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 @click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
 @click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
-@click.option("--job", multiple=True, hidden=True)
+@click.option("--job", "engine_files", multiple=True, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
 def command(
     config: Path | None,
@@ -44,14 +44,14 @@ def command(
     on_event: str | None,
     recalibrate: bool,
     print_config: bool,
-    job: tuple[str, ...],
+    engine_files: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Plan, run and verify a training job. Without CONFIG: a small decoder on real text, on this machine."""
     from ..train.config import load, template
     from ..train.events import HOOK_VARIABLE
 
-    if job:
+    if engine_files:
         raise InputError(
             "--job: an engine's own job is planned first: `plan --job ... --output plan.json`, then `train`"
         )
@@ -66,13 +66,13 @@ def command(
         if config or run_dir or overrides:
             raise InputError("--resume goes on with the run as it was configured; give no other setting")
         return _run(resume, resume=True, as_json=as_json)
-    config_of_job = load(config, overrides)
+    job = load(config, overrides)
     folder = run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-    if config_of_job.launch.nodes > 1:
+    if job.launch.nodes > 1:
         if run_dir is None:
             raise InputError("--run-dir: several machines need one folder that all of them see; name it")
-        return _run_node(config_of_job, folder)
-    _prepare(config_of_job, folder, recalibrate)
+        return _run_node(job, folder)
+    _prepare(job, folder, recalibrate)
     return _run(folder, resume=False, as_json=as_json)
 
 

@@ -52,9 +52,10 @@ def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **gi
     """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load(*hardware), book()
     if given["job"]:
-        if runs is not None or given["measured"] is None:
-            raise InputError("--job: expected --measured SECONDS with it, and no table")
-        return validate_job({**given, "as_json": as_objects}, given["measured"], catalogue)
+        if given["measured"] is None:
+            raise InputError("--job: expected --measured SECONDS with it")
+        files = [*given["job"], *([str(runs)] if runs is not None else [])]
+        return validate_job({**given, "job": files, "as_json": as_objects}, given["measured"], catalogue)
     if runs is None or any(given.values()):
         raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
     rows = read_rows(runs, catalogue, known, known_models())

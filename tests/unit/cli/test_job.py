@@ -119,3 +119,14 @@ def test_what_does_not_go_together_is_refused_in_one_line(capsys, words, told):
 
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_files_that_belong_together_go_to_validate_and_simulate_too(capsys):
+    files = [str(CASES / "hf_training_arguments.yaml"), str(CASES / "deepspeed_zero2.json")]
+    machine = ["--gpus", "16", "--cluster", "dgx-a100-80g", "--json"]
+
+    validated = json.loads(answer(capsys, "validate", "--job", *files, "--measured", "40", *machine).out)
+    simulated = json.loads(answer(capsys, "simulate", "--job", *files, *machine).out)
+
+    assert validated["job"]["layout"]["zero"] == 2
+    assert simulated["layout"].startswith("dp=16,mbs=4,zero=2")
