@@ -116,7 +116,7 @@ def _keys(sources: Sources) -> Keys:
     for key in list(values):  # a DeepSpeed configuration inside the arguments
         if key.startswith("arguments.deepspeed."):
             values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
-    for key, text in sources.overrides.items():
+    for key, text in sources.given_keys.items():
         for kind in ("arguments", "accelerate", "deepspeed"):
             if key.startswith(f"{kind}.") or f"{kind}.{key}" in values or kind == "deepspeed":
                 full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"

@@ -80,10 +80,9 @@ def megatron_keys(sources: Sources) -> Keys:
             raise sources.absent(path)
         values["zero-stage"] = flat(found.data).get("zero_optimization.stage")
         origin["zero-stage"] = found.name
-    overrides = {key.lstrip("-").replace("_", "-"): value for key, value in sources.overrides.items()}
-    unused = {key: value for key, value in overrides.items() if key.replace("-", "_").upper() != key.replace("-", "_")}
-    values |= unused
-    origin |= dict.fromkeys(unused, "--job")
+    given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
+    values |= given
+    origin |= dict.fromkeys(given, "--job")
     return Keys(values, sources.names[0], sources=origin)
 
 

@@ -114,13 +114,12 @@ def nemo_keys(sources: Sources, draft: Draft) -> Keys:
     if sources.launch is not None:
         for key, text in assignments_of(sources.launch.arguments).items():
             values[key], origin[key] = plain_value(text), sources.launch.where
-    reader = Interpolated(values, sources.variables, sources.names[0])
+    reader = Interpolated(values, {**sources.variables, **sources.overrides}, sources.names[0])
     found = reader.resolved()
     for text in reader.assumed:
         if "PORT" not in text and "PATH" not in text:
             draft.assume(text)
-    unused = {key: text for key, text in sources.overrides.items() if key not in sources.variables or "." in key}
-    for key, text in unused.items():
+    for key, text in sources.given_keys.items():
         found[key], origin[key] = plain_value(text), "--job"
     return Keys(found, sources.names[0], sources=origin)
 

@@ -72,10 +72,15 @@ class Sources:
 
     def overridden(self, values: dict[str, Any], sources: dict[str, str], where: str) -> Keys:
         """Return keys with the overrides that were given beside the files on top."""
-        for key, text in self.overrides.items():
+        for key, text in self.given_keys.items():
             values[key] = plain_value(text)
             sources[key] = "--job"
         return Keys(values, where, sources=sources)
+
+    @property
+    def given_keys(self) -> dict[str, str]:
+        """The overrides that name keys of a configuration, and not variables of a script (TP=4)."""
+        return {key: text for key, text in self.overrides.items() if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key)}
 
     def absent(self, path: str) -> InputError:
         """Return the error for a configuration that a file names and that is not at hand."""

@@ -40,9 +40,9 @@ def targets(draw, engine: str):
     """Draw a layout that an engine can run, with a model and a batch."""
     facts = ENGINES[engine]
     power = st.sampled_from([1, 2, 4, 8])
-    tp = draw(power)
-    pp, cp, dp = draw(power), draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4, 8, 16]))
-    model = draw(st.sampled_from((*DENSE, *EXPERTS) if engine != "nemo" else DENSE))
+    tp, pp, cp = (draw(power) if axis in facts.axes else 1 for axis in ("tp", "pp", "cp"))
+    dp = draw(st.sampled_from([1, 2, 4, 8, 16]))
+    model = draw(st.sampled_from((*DENSE, *EXPERTS) if "ep" in facts.axes and engine != "nemo" else DENSE))
     ep = draw(st.sampled_from([1, 2, 4, 8])) if model in EXPERTS else 1
     schedule = draw(st.sampled_from(facts.schedules)) if pp > 1 else "1f1b"
     vpp = draw(st.sampled_from([2, 3, 4])) if pp > 1 and schedule in {"interleaved", "zb"} else 1

@@ -129,7 +129,11 @@ def test_nodes_that_no_file_gives_are_asked_for_and_not_assumed(read):
 def test_a_script_variable_can_be_set_from_the_command_line(read):
     script = "TP=${TP:-1}\n" + ON_16 + LLAMA + BATCH + "--tensor-model-parallel-size $TP"
 
-    assert layout(read({"a.sh": script}, "TP=4"), "tp", "dp") == (4, 4)
+    job = read({"a.sh": script}, "TP=4", "vocab_size=32000")
+
+    assert layout(job, "tp", "dp") == (4, 4)
+    assert job.architecture.vocab_size == 32000
+    assert job.ignored == ()
 
 
 def test_slurm_directives_give_nodes_and_tasks(read):
@@ -274,6 +278,12 @@ def test_nemo_with_the_variables_of_a_submission_resolves_its_interpolations(rea
     assert layout(job, "tp", "pp", "vpp", "mbs", "dp", "sp", "zero") == (4, 8, 4, 2, 16, 1, 1)
     assert job.architecture.intermediate_size == 49152
     assert any("config_fp8.sh is sourced but is not here" in text for text in job.assumed)
+
+
+def test_variables_of_nemo_may_be_given_as_words(read):
+    words = ["MICRO_BATCH_SIZE=1", "MINIBS=16", "TENSOR_MODEL_PARALLEL=4", "PIPELINE_MODEL_PARALLEL=8", "DGXNNODES=8"]
+
+    assert layout(read({"custom.yaml": NEMO}, *words), "tp", "pp", "dp", "mbs") == (4, 8, 2, 1)
 
 
 def test_nemo_without_the_variables_says_which_are_missing(read):
