@@ -17,7 +17,16 @@ from benchmarks.result import MODULES, RESULTS, describe_machine, module_of, pri
 
 NAMES = {module: name for name, module in MODULES.items()}
 # modules of this package that serve a benchmark and are none themselves
-HELPERS = {"__main__", "pages", "planner_choice_rank", "plots", "result", "sleeping", "validation_page"}
+HELPERS = {
+    "__main__",
+    "pages",
+    "planner_choice_rank",
+    "plots",
+    "published_jobs",
+    "result",
+    "sleeping",
+    "validation_page",
+}
 
 
 def main() -> int:

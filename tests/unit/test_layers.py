@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("gloo", "__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
-    *("hardware", "cluster", "workload", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
+    *("hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
     *("train", "report", "postmortem", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}

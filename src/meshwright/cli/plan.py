@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
 from .brief import Brief
+from .job import check_emit, emit, only, plan_job
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,7 @@ Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
 
 OFTEN = (
     *("model_name", "cluster", "gpus", "global_batch", "layout", "inter", "target_mfu", "compare", "scaling"),
-    *("params", "html", "as_json"),
+    *("job", "emit", "as_json"),
 )
 
 
@@ -47,6 +48,10 @@ OFTEN = (
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
+@click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
+@click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
+@click.option("--emit", metavar="NAME", help="Print the layout as this engine's configuration.")
+@click.option("--emit-to", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
 @click.option("--refine", metavar="N", type=click.IntRange(min=1), help="Simulate the N fastest, rank by that.")
 @click.option("--intra", metavar="RATE", help="Of a GPU to its peers, per direction (450GB/s).")
 @click.option("--inter", metavar="RATE", help="Of all NICs of a node, per direction (1600Gbps).")
@@ -71,15 +76,19 @@ OFTEN = (
 @click.option("--html", type=click.Path(path_type=Path), help="Write the plan's page to this file.")
 @click.option("--graph", metavar="FILE", type=click.Path(path_type=Path), help="Draw a step's operators by rank (SVG).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**given: Any) -> int:
     """Rank layouts of a model on a cluster, price one, or solve for the network that a target needs."""
     from ..hardware import load
     from ..report.terminal import console
     from ..workload.models import load_model
 
-    _check(given)
+    check_emit(given)
     catalogue = load(*given["hardware"])
-    shown = console(stderr=given["as_json"])
+    shown = console(stderr=given["as_json"] or (given["emit"] is not None and given["emit_to"] is None))
+    if given["job"]:
+        return plan_job({**given, "job": [*given["job"], *given["more"]]}, catalogue, shown)
+    _check(given)
     if given["model_name"] is not None:
         model = load_model(given["model_name"])
         if given["mfu"] is None:
@@ -192,11 +201,13 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
     from ..plan.refine import refined
     from ..report.planning import show_study
 
-    priced = price_all(setting)
+    priced = only(price_all(setting), given["engine"] or given["emit"])
     study = study_of(setting, priced, model=model.name)
     if given["refine"] is not None:
         study = refined(study, setting, priced, given["refine"])
     others = [*study.rows[1:], study.plain]
+    if given["emit"]:
+        emit(given, setting, study.best.layout, model=given["model_name"])
     _write(given, setting, study.best, others, study.reason)
     if given["as_json"]:
         _print_answer(study.best, others)
@@ -214,6 +225,8 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
 
     row = priced_layout(setting, given["layout"])
     others = [plain_data_parallel(setting)]
+    if given["emit"]:
+        emit(given, setting, row.layout, model=given["model_name"])
     _write(given, setting, row, others, "the layout that was asked for")
     if given["as_json"]:
         _print_answer(row, others)

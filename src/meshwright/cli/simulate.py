@@ -16,6 +16,8 @@ from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_r
 from .brief import Brief
 
 if TYPE_CHECKING:
+    from ..layout import Layout
+    from ..plan.cost import Setting
     from ..simulate.problem import Disturbance
     from ..simulate.topology import Topology
     from ..timeline import Timeline
@@ -48,6 +50,7 @@ OFTEN = (
 @click.option(
     "--plan", "plan_file", metavar="FILE", type=click.Path(path_type=Path), help="Layout and batch of a plan."
 )
+@click.option("--job", metavar="FILE", multiple=True, help="Simulate the step of an engine's own configuration.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs of the step.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
@@ -74,14 +77,19 @@ OFTEN = (
     help="auto, exact (events) or bounded.")  # fmt: skip
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="For Perfetto, with arrows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("more", metavar="[FILE|NAME=VALUE]...", nargs=-1)
 def command(**options: Any) -> int:
     """Simulate a collective or a training step, link by link, on up to 100,000 devices."""
-    step = options["model"] is not None or options["plan_file"] is not None
+    step = options["model"] is not None or options["plan_file"] is not None or bool(options["job"])
     if step == (options["collective"] is not None or options["file"] is not None):
         raise InputError("expected one of --collective NAME (or --file) and --model NAME --layout L (or --plan)")
     for name in ("late",) if step else ("straggler", "layout", "global_batch", "seq_len"):
         if options[name]:
             raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
+    if options["more"] and not options["job"]:
+        raise InputError(f"{options['more'][0]}: unexpected; files go with --job")
+    if options["job"]:
+        return _job({**options, "job": [*options["job"], *options["more"]]})
     return _step(options) if step else _collective(options)
 
 
@@ -130,7 +138,6 @@ def _step(options: Mapping[str, Any]) -> int:
     from ..hardware import load
     from ..layout import Layout
     from ..plan.cost import Setting
-    from ..plan.simulated import simulate_plan
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 
@@ -169,6 +176,21 @@ def _step(options: Mapping[str, Any]) -> int:
         precision=options["precision"],
         **stack,
     )
+    return _simulated(options, setting, layout)
+
+
+def _job(options: Mapping[str, Any]) -> int:
+    """Simulate the step of an engine's own configuration."""
+    from ..hardware import load
+    from .job import job_of, setting_of_job, typed
+
+    job = job_of({**options, "precision": typed(options, "precision")})
+    return _simulated(options, setting_of_job(job, options, load()), job.full_layout())
+
+
+def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout") -> int:
+    from ..plan.simulated import simulate_plan
+
     timeline = simulate_plan(
         setting,
         layout,

@@ -30,6 +30,7 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 @click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
 @click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
+@click.option("--job", "engine_files", multiple=True, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
 def command(
     config: Path | None,
@@ -43,12 +44,17 @@ def command(
     on_event: str | None,
     recalibrate: bool,
     print_config: bool,
+    engine_files: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Plan, run and verify a training job. Without CONFIG: a small decoder on real text, on this machine."""
     from ..train.config import load, template
     from ..train.events import HOOK_VARIABLE
 
+    if engine_files:
+        raise InputError(
+            "--job: an engine's own job is planned first: `plan --job ... --output plan.json`, then `train`"
+        )
     if on_event:
         os.environ[HOOK_VARIABLE] = on_event
     if print_config:

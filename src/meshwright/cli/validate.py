@@ -1,16 +1,20 @@
 """`meshwright validate`: the planner against a table of measured runs, published or your own."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from ..errors import InputError
 from ..files import to_json
 from ..hardware import load
 from ..plan.cost import book
 from ..plan.runs import read_rows
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
+from .brief import Brief
+from .job import validate_job
 
 EPILOG = """\b
 Example:
@@ -27,13 +31,33 @@ enter a prediction.
 WORST_SHOWN = 10
 
 
-@click.command(epilog=EPILOG, short_help="The planner against a table of measured runs.")
-@click.argument("runs", type=click.Path(path_type=Path))
+@click.command(
+    "validate",
+    cls=Brief,
+    often=("job", "measured", "as_objects"),
+    epilog=EPILOG,
+    short_help="The planner against a table of measured runs.",
+)
+@click.argument("runs", required=False, type=click.Path(path_type=Path))
+@click.option("--job", multiple=True, metavar="FILE", help="An engine's own configuration in place of a table.")
+@click.option("--measured", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of one of its steps.")
+@click.option("--cluster", metavar="NAME", help="It ran on: a node type of the catalogue, or a cluster file.")
+@click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="Where its files do not say them.")
+@click.option("--model", metavar="NAME", help="Likewise.")
+@click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Likewise, in sequences.")
+@click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Likewise, in tokens.")
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
 @click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
-def command(runs: Path, as_objects: bool, hardware: tuple[str, ...]) -> int:
+def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **given: Any) -> int:
     """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load(*hardware), book()
+    if given["job"]:
+        if given["measured"] is None:
+            raise InputError("--job: expected --measured SECONDS with it")
+        files = [*given["job"], *([str(runs)] if runs is not None else [])]
+        return validate_job({**given, "job": files, "as_json": as_objects}, given["measured"], catalogue)
+    if runs is None or any(given.values()):
+        raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
     rows = read_rows(runs, catalogue, known, known_models())
     outcomes = predict(rows, catalogue, known)
     summaries = summarise(rows, outcomes, known)

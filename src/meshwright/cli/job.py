@@ -1,0 +1,250 @@
+"""`--job`, `--engine` and `--emit`: an engine's own configuration in, and the winner as one out."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+from ..files import to_json, write_atomic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..hardware import Catalogue
+    from ..jobs.job import Job
+    from ..layout import Layout
+    from ..plan.cost import Setting
+    from ..plan.study import Row
+
+UNUSED = ("params", "target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu", "refine")
+FASTER_SHOWN = 5
+
+
+def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Job":
+    """Return the job of `--job` files, with what the other options add; InputError naming the flags still missing."""
+    from ..jobs.draft import Question
+    from ..jobs.job import missing
+    from ..jobs.read import read_job
+    from ..workload.models import load_model
+
+    model = load_model(given["model"]) if given.get("model") else None
+    question = Question(
+        gpus=given.get("gpus"),
+        model=given.get("model"),
+        architecture=None if model is None else model.architecture,
+        global_batch=given.get("global_batch"),
+        seq_len=given.get("seq_len"),
+        precision=given.get("precision"),
+        gpus_per_node=gpus_per_node,
+    )
+    job = read_job(given["job"], question)
+    if job.asked:
+        raise InputError("; ".join([f"{job.where}: {missing(job)}", *job.notes]))
+    return job
+
+
+def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
+    """Return what the planner prices for a job on `--cluster`."""
+    from ..jobs.engines import engine_named
+    from ..plan.engine import stack_of
+    from ..plan.request import Request, setting_of
+    from ..units import parse_rate, parse_time
+    from ..workload.models import Model
+
+    if given.get("cluster") is None:
+        raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
+    assert job.architecture is not None
+    assert job.global_batch is not None
+    name = job.model_name or job.architecture.name or "the model"
+
+    def rate(option: str) -> float | None:
+        return None if given.get(option) is None else parse_rate(given[option])
+
+    request = Request(
+        model=Model(name=name, title=name, source=job.where, description=job.architecture, seq_len=job.seq_len),
+        cluster=given["cluster"],
+        gpus=job.world,
+        global_batch=job.global_batch,
+        seq_len=job.seq_len,
+        precision=job.precision or "bf16",
+        stack=given.get("stack") or stack_of(engine_named(job.engine)),
+        fabric=given.get("fabric") or "flat",
+        intra_bytes_per_s=rate("intra"),
+        inter_bytes_per_s=rate("inter"),
+        latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
+    )
+    return setting_of(request, catalogue)
+
+
+def priced_job(job: "Job", setting: "Setting") -> "Row":
+    """Return the price of what a job runs today."""
+    from ..plan.cost import Grid, price
+    from ..plan.explore import row_of
+
+    grid = Grid.of([job.full_layout()])
+    return row_of(setting, grid, price(setting, grid), 0)
+
+
+def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> int:
+    """Price a job, say what would be faster on its engine, and emit the winner where that is asked for."""
+    from ..plan.explore import price_all, study_of
+    from ..report.job import show_job
+
+    clash = [name for name in UNUSED if given.get(name) is not None]
+    if clash or given.get("modes"):
+        raise InputError(f"--{(clash or ['modes'])[0].replace('_', '-')}: not with --job")
+    job = job_of({**given, "model": given["model_name"], "precision": typed(given, "precision")})
+    setting = setting_of_job(job, given, catalogue)
+    row = priced_job(job, setting) if given["layout"] is None else _asked(setting, given["layout"])
+    engine = given["engine"] or given["emit"] or job.engine
+    rows: Sequence[Row] = ()
+    try:
+        rows = study_of(setting, only(price_all(setting), engine), model=job.model_name or "").rows
+    except InputError as error:
+        click.echo(f"note: {error}", err=True)
+    faster = [other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or not row.fits]
+    faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
+    if given["emit"]:
+        emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
+    if given["as_json"]:
+        click.echo(to_json(_answer(job, row, rows, faster)))
+    else:
+        from ..plan.cost.price import machine_of
+
+        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes))
+    _write_plan(given, setting, faster[0] if faster else row, rows)
+    return 0
+
+
+def only(priced: Any, engine: str | None) -> Any:
+    """Return priced layouts kept to what an engine can run; all of them without one."""
+    from ..jobs.engines import engine_named
+    from ..plan.engine import restricted
+
+    return priced if engine is None else restricted(priced, engine_named(engine))
+
+
+def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, model: str) -> None:
+    """Write a layout as the configuration of `--emit`, to `--emit-to` or standard output."""
+    from ..jobs.emit import emitted
+    from ..jobs.models import catalogue_name
+    from ..jobs.target import Target
+    from ..plan.machines import node
+
+    target = Target(
+        layout=layout,
+        architecture=setting.architecture,
+        model=catalogue_name(model) or setting.architecture.name,
+        global_batch=setting.global_batch,
+        seq_len=setting.seq_len,
+        precision=setting.precision,
+        gpus_per_node=node(setting.cluster).gpus,
+        reason=f"meshwright plan: {setting.cluster.name}, {setting.gpus} GPUs",
+    )
+    text = emitted(given["emit"], target)
+    path: Path | None = given["emit_to"]
+    if path is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise InputError(f"--emit-to {path}: {error.strerror or error}") from None
+
+
+def check_emit(given: Mapping[str, Any]) -> None:
+    """Raise InputError for options of emission that do not go together."""
+    from ..jobs.engines import engine_named
+
+    for flag in ("engine", "emit"):
+        if given[flag] is not None:
+            engine_named(given[flag], flag=f"--{flag}")
+    if given["emit_to"] is not None and given["emit"] is None:
+        raise InputError("--emit-to: needs --emit ENGINE")
+    if given["emit"] is not None and given["as_json"] and given["emit_to"] is None:
+        raise InputError("--emit with --json: needs --emit-to FILE, since standard output holds the JSON")
+    if given["more"] and not given["job"]:
+        raise InputError(f"{given['more'][0]}: unexpected; files go with --job")
+
+
+def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalogue") -> int:
+    """Put what a job is predicted to take beside what it was measured to take."""
+    job = job_of(given)
+    setting = setting_of_job(job, given, catalogue)
+    row = priced_job(job, setting)
+    predicted, band = row.predicted.step_time_s, row.predicted.error_band
+    error = predicted / measured_s - 1
+    if given["as_json"]:
+        click.echo(
+            to_json(
+                {
+                    "id": job.where,
+                    "family": setting.stack,
+                    "step_time_s": predicted,
+                    "peak_memory_bytes_per_gpu": row.predicted.peak_memory_bytes_per_gpu,
+                    "measured_step_time_s": measured_s,
+                    "error": error,
+                    "error_band": band,
+                    "job": job.as_json(),
+                }
+            )
+        )
+        return 0
+    within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
+    click.echo(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
+    for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
+        for line in lines:
+            click.echo(f"{word}: {line}")
+    return 0
+
+
+def _asked(setting: "Setting", layout: str) -> "Row":
+    from ..plan.request import priced_layout
+
+    return priced_layout(setting, layout)
+
+
+def _write_plan(given: Mapping[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
+    if given["output"] is None:
+        return
+    from ..files import write_struct
+    from ..plan.request import plan_of
+
+    try:
+        write_struct(given["output"], plan_of(setting, best, others, "the fastest on the job's engine"))
+    except OSError as error:
+        raise InputError(f"{given['output']}: {error.strerror or error}") from None
+
+
+def typed(given: Mapping[str, Any], name: str) -> Any:
+    """Return an option that was typed; None where it is at its default."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
+        return None
+    return given[name]
+
+
+def _answer(job: "Job", row: "Row", rows: "Sequence[Row]", faster: "Sequence[Row]") -> dict[str, Any]:
+    import msgspec
+
+    from ..plan.request import candidates
+
+    return {
+        "job": job.as_json(),
+        "layout": msgspec.to_builtins(row.layout),
+        "predicted": row.predicted,
+        "fits": row.fits,
+        "terms": row.terms,
+        "unpriced": list(job.unpriced()),
+        "faster": [
+            {
+                "layout": msgspec.to_builtins(other.layout),
+                "predicted": other.predicted,
+                "gain": row.predicted.step_time_s / other.predicted.step_time_s - 1,
+            }
+            for other in faster
+        ],
+        "alternatives": candidates(row, rows),
+    }

@@ -1,0 +1,1 @@
+"""Jobs: the configurations of training engines, read and written."""

@@ -1,0 +1,128 @@
+"""Whole-number arithmetic of shell scripts and interpolations: parsed by hand, nothing is executed."""
+
+import re
+from collections.abc import Callable, Mapping
+
+TOKENS = re.compile(r"\s*(\d+|0[xX][0-9a-fA-F]+|[A-Za-z_]\w*|\*\*|<=|>=|==|!=|&&|\|\||<<|>>|[-+*/%()<>!?:])")
+BINARY: tuple[tuple[str, ...], ...] = (
+    *(("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("<<", ">>"), ("+", "-"), ("*", "/", "%"), ("**",)),
+)
+LARGEST = 2**62
+DEEPEST = 60
+
+
+class NotArithmetic(ValueError):
+    """The text is no whole-number expression, or one of its names has no number."""
+
+
+def evaluate(text: str, names: Mapping[str, str] | Callable[[str], str] = {}) -> int:  # noqa: B006 - never changed
+    """Return the value of an expression such as "GPUS * (NODES + 1)", with C's operators and integer division.
+
+    `names` gives the text of a name; raises NotArithmetic for anything that is not a number in the end.
+    """
+    tokens, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = TOKENS.match(text, at)
+        if match is None:
+            raise NotArithmetic(f"{text!r} is no whole-number expression")
+        tokens.append(match.group(1))
+        at = match.end()
+    parser = _Parser(tokens, names if callable(names) else lambda name: names.get(name, ""))
+    value = parser.ternary(0)
+    if parser.at < len(tokens):
+        raise NotArithmetic(f"{text!r} is no whole-number expression")
+    return value
+
+
+class _Parser:
+    """Recursive descent over the tokens of one expression."""
+
+    def __init__(self, tokens: list[str], names: Callable[[str], str]) -> None:
+        self.tokens, self.names, self.at = tokens, names, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, token: str = "") -> str:
+        found = self.peek()
+        if not found or (token and found != token):
+            raise NotArithmetic(f"expected {token or 'a number'}, got {found or 'the end'}")
+        self.at += 1
+        return found
+
+    def ternary(self, depth: int) -> int:
+        if depth > DEEPEST:
+            raise NotArithmetic("nested too deeply")
+        condition = self.binary(0, depth + 1)
+        if self.peek() != "?":
+            return condition
+        self.take()
+        first = self.ternary(depth + 1)
+        self.take(":")
+        second = self.ternary(depth + 1)
+        return first if condition else second
+
+    def binary(self, level: int, depth: int) -> int:
+        if level == len(BINARY):
+            return self.unary(depth)
+        left = self.binary(level + 1, depth)
+        while self.peek() in BINARY[level]:
+            operator = self.take()
+            right = self.binary(level if operator == "**" else level + 1, depth)
+            left = apply(operator, left, right)
+        return left
+
+    def unary(self, depth: int) -> int:
+        if depth > DEEPEST:
+            raise NotArithmetic("nested too deeply")
+        token = self.take()
+        if token == "(":
+            value = self.ternary(depth + 1)
+            self.take(")")
+            return value
+        if token in "+-!":
+            value = self.unary(depth + 1)
+            return {"+": value, "-": -value, "!": int(not value)}[token]
+        if token[0].isdigit():
+            return int(token, 0) if token[:2] in {"0x", "0X"} else int(token)
+        if token[0].isalpha() or token[0] == "_":
+            given = self.names(token).strip()
+            if re.fullmatch(r"[-+]?\d+", given):
+                return int(given)
+            raise NotArithmetic(f"{token} is {given!r}, no whole number" if given else f"{token} is not set")
+        raise NotArithmetic(f"unexpected {token}")
+
+
+def apply(operator: str, left: int, right: int) -> int:
+    """Return one operation of C; NotArithmetic for a division by zero or a number beyond 62 bits."""
+    if operator in {"/", "%"} and right == 0:
+        raise NotArithmetic("division by zero")
+    if operator in {"**", "<<"} and not 0 <= right <= 62:
+        raise NotArithmetic(f"{left} {operator} {right} is too large")
+    if operator in {"/", "%"}:  # C truncates towards zero
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        value = quotient if operator == "/" else left - quotient * right
+    else:
+        value = _PLAIN[operator](left, right)
+    if abs(value) > LARGEST:
+        raise NotArithmetic(f"{left} {operator} {right} is too large")
+    return int(value)
+
+
+_PLAIN: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "**": lambda a, b: a**b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> max(0, b),
+    "<": lambda a, b: int(a < b),
+    ">": lambda a, b: int(a > b),
+    "<=": lambda a, b: int(a <= b),
+    ">=": lambda a, b: int(a >= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "&&": lambda a, b: int(bool(a) and bool(b)),
+    "||": lambda a, b: int(bool(a) or bool(b)),
+}

@@ -1,0 +1,179 @@
+"""NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
+
+from .draft import Draft, Question
+from .job import Job
+from .keys import Keys
+from .launch import assignments_of, flags_of
+from .megatron import world_of
+from .sources import Sources, plain_value
+
+HARMLESS = (
+    r"(?:seed|wandb|mlflow|logger|log|checkpoint|dist_env|rng|lr_scheduler|clip_grad_norm|nvtx|profiling|slurm|comet).*",
+    r"(?:validation_|val_|test_)?(?:dataset|dataloader)\.(?!seq_len|seq_length|batch_size|packed).*",
+    r"(?:validation_dataset|validation_dataloader)\..*",
+    r"benchmark\.(?!num_nodes).*",
+    r"step_scheduler\.(?!global_batch_size|local_batch_size).*",
+    r"(?:model\.)?(?:trust_remote_code|is_meta_device|.*_target_|torch_dtype|attn_implementation)",
+    r"model\.backend\..*",
+    r"(?:autopipeline|distributed\.pipeline)\.(?:round_virtual.*|scale_grads.*|patch_.*|_target_|layer_fqns.*|dtype)",
+    r"distributed\.(?:_target_|strategy|backend|world_size|use_hf_tp_plan)",
+    r"(?:optimizer|loss_fn|recipe|moe|ci|launcher|freeze_config)(?:\..*)?",
+    r"parallelizer\._target_|packed_sequence\.(?!packed_sequence_size).*|distributed\.moe\..*",
+)
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "interleaved1f1b": "interleaved",
+    "gpipe": "gpipe",
+    "zbv": "zb",
+    "interleavedzerobubble": "zb",
+}
+GPUS_PER_NODE = 8
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of an Automodel YAML."""
+    draft = Draft("automodel", sources.names, question)
+    keys = _keys(sources)
+    _world(draft, keys, sources)
+    name = keys.word(
+        *("model.config.pretrained_model_name_or_path", "model.pretrained_model_name_or_path", "model.config"),
+    )
+    draft.model_name = name
+    draft.degree("tp", keys, "distributed.tp_size", default=1)
+    draft.degree("cp", keys, "distributed.cp_size", default=1)
+    draft.degree("pp", keys, "distributed.pp_size", default=1)
+    draft.degree("ep", keys, "distributed.ep_size", default=1)
+    draft.degree("dp", keys, "distributed.dp_size")
+    draft.degree("replicas", keys, "distributed.dp_replicate_size", default=1)
+    if draft.get("ep") > 1:
+        draft.put("etp", 1, "experts are not cut by tensor parallelism")
+    _pipeline(draft, keys)
+    draft.take_batch("global", keys, "step_scheduler.global_batch_size")
+    draft.take_batch("local", keys, "step_scheduler.local_batch_size")
+    draft.seq_len = keys.whole(
+        *("dataset.seq_len", "dataset.seq_length", "packed_sequence.packed_sequence_size", "dataset.max_seq_len")
+    )
+    _states(draft, keys)
+    draft.precision = _precision(keys, draft)
+    if keys.word("peft._target_") or any(key.startswith("peft.") for key in keys.values):
+        draft.ignore("peft: adapters alone are trained; priced as training of all weights")
+    return draft.conclude(sources, keys, (*HARMLESS, r"peft\..*"))
+
+
+def _keys(sources: Sources) -> Keys:
+    if sources.launch is not None and not sources.documents:
+        flags = flags_of(sources.launch.arguments, dashes=False)
+        named = [word for word in (flags.get("config"), flags.get("c")) if isinstance(word, str)]
+        named += [word for word in sources.launch.arguments if word.endswith((".yaml", ".yml"))]
+        if not named:
+            raise sources.need("its YAML")
+        if sources.document(named[0]) is None:
+            raise sources.absent(named[0])
+    values, origin = sources.settings()
+    if sources.launch is not None:
+        given = {**flags_of(sources.launch.arguments, dashes=False), **assignments_of(sources.launch.arguments)}
+        for key, value in given.items():
+            if "." in key:
+                values[key] = plain_value(value) if isinstance(value, str) else value
+                origin[key] = sources.launch.where
+    return sources.overridden(values, origin, sources.names[0])
+
+
+def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
+    if sources.launch is not None:
+        world_of(sources.launch, draft)
+    path = keys.find("slurm.nodes", "benchmark.num_nodes", "num_nodes")
+    nodes = keys.whole(path, least=1) if path else None
+    per_node = keys.whole("slurm.ntasks_per_node", "slurm.gpus_per_node", least=1)
+    if nodes is None or path is None or draft.world is not None:
+        return
+    if per_node is None:
+        per_node = draft.question.gpus_per_node or GPUS_PER_NODE
+        if draft.question.gpus is None:
+            draft.assume(f"{per_node} GPUs a node: the file gives nodes alone ({path} {nodes})")
+    draft.nodes_times((nodes, keys.told(path)), (per_node, f"{per_node} GPUs a node"))
+
+
+def _pipeline(draft: Draft, keys: Keys) -> None:
+    """Set schedule, virtual stages and the pipeline's own micro-batch, wherever the version keeps them."""
+    places = ("distributed.pipeline.", "autopipeline.", "distributed.pipeline_config.", "pipeline.")
+
+    def paths(name: str) -> list[str]:
+        return [place + name for place in places]
+
+    schedule = keys.word(*paths("pp_schedule"), *paths("schedule"))
+    per_stage = keys.whole(*paths("layers_per_stage"), least=1)
+    micro = keys.whole(*paths("pp_microbatch_size"), *paths("microbatch_size"), least=1)
+    batch = keys.whole(*paths("pp_batch_size"), least=1)
+    if draft.get("pp") == 1:
+        if schedule or per_stage:
+            draft.note(f"{keys.where}: a pipeline is described, but distributed.pp_size is 1: it has no effect")
+        return
+    named = SCHEDULES.get((schedule or "1f1b").lower().replace("_", ""))
+    if named is None:
+        raise draft.refused(f"pp_schedule {schedule}: expected one of {', '.join(SCHEDULES)}")
+    draft.switches["schedule"] = named
+    if micro is not None:
+        draft.batch["mbs"] = (micro, f"pp_microbatch_size {micro}")
+    else:
+        draft.batch["mbs"] = (1, "pp_microbatch_size 1")
+        draft.assume("pp_microbatch_size 1 (the default of automodel)")
+    if batch is not None and "local" not in draft.batch:
+        draft.batch["local"] = (batch, f"pp_batch_size {batch}")
+    model = draft.named_model()
+    if per_stage is not None and model is not None:
+        stages = -(-model.num_hidden_layers // per_stage)
+        if stages % draft.get("pp"):
+            up = "up" in str(keys.word(*paths("round_virtual_stages_to_pp_multiple")))
+            rounded = stages + (draft.get("pp") if up else 0)
+            stages = max(draft.get("pp"), rounded // draft.get("pp") * draft.get("pp"))
+            draft.note(f"layers_per_stage {per_stage}: {stages} stages, a multiple of distributed.pp_size")
+        draft.put("vpp", stages // draft.get("pp"), f"layers_per_stage {per_stage}")
+        if model.num_hidden_layers % stages:
+            draft.stages = spread(model.num_hidden_layers, stages)
+    elif named in {"interleaved", "zb"}:
+        draft.put("vpp", 2, f"{schedule}: two stages a rank")
+        draft.assume("two virtual stages a rank: layers_per_stage is not set")
+
+
+def spread(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as can be, the first ones longer."""
+    return tuple(layers // stages + (place < layers % stages) for place in range(stages))
+
+
+def _states(draft: Draft, keys: Keys) -> None:
+    """FSDP2 shards everything; weights stay whole after the first gather where resharding is off."""
+    strategy = (keys.word("distributed.strategy") or keys.word("distributed._target_") or "fsdp2").lower()
+    if "ddp" in strategy:
+        draft.zero(0)
+    elif "megatron_fsdp" in strategy or "megatronfsdp" in strategy:
+        draft.zero(3)
+    else:
+        reshard = keys.switch(
+            "parallelizer.reshard_after_forward",
+            "distributed.reshard_after_forward",
+            "distributed.moe.reshard_after_forward",
+        )
+        draft.zero(2 if reshard is False else 3)
+        if reshard is None:
+            draft.assume("weights are given up after each forward pass (ZeRO 3): resharding is not set")
+    draft.switches["sp"] = int(bool(keys.switch("distributed.sequence_parallel", default=False)))
+    full = keys.switch(
+        "distributed.activation_checkpointing", "parallelizer.activation_checkpointing", "activation_checkpointing"
+    )
+    draft.recompute("full" if full else "none", f"activation_checkpointing {str(bool(full)).lower()}")
+    if keys.switch("distributed.defer_fsdp_grad_sync") is False:
+        draft.ignore("distributed.defer_fsdp_grad_sync = False")
+    if any(keys.word(key) for key in ("distributed.offload_policy._target_", "distributed.offload_policy")):
+        draft.offload("parameters")
+
+
+def _precision(keys: Keys, draft: Draft) -> str:
+    if keys.switch("fp8.enabled", default=False) or keys.word("model.backend.te_fp8.recipe", "fp8.recipe_name"):
+        return "fp8"
+    named = (keys.word("model.torch_dtype", "model.dtype", "distributed.mp_policy.param_dtype") or "").lower()
+    if named in {"float32", "torch.float32", "fp32"}:
+        return "fp32"
+    if not named:
+        draft.assume("precision bf16 (the default of automodel)")
+    return "bf16"

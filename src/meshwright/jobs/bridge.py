@@ -1,0 +1,129 @@
+"""Megatron-Bridge: recipes in Python (read, never imported), YAML overrides of a ConfigContainer, workload presets."""
+
+import re
+from typing import Any
+
+from ..errors import InputError
+from .draft import Draft, Question
+from .job import Job
+from .keys import Keys
+from .launch import assignments_of, flags_of
+from .megatron import world_of
+from .models import catalogue_name
+from .nemo import HARMLESS as NEMO_HARMLESS
+from .nemo import as_megatron, common
+from .python_static import Record
+from .sources import Sources, plain_value
+
+HARMLESS = (
+    *NEMO_HARMLESS,
+    r"(?:checkpoint|logger|scheduler|profiling|rng|tokenizer|dist|validation|rerun_state_machine|straggler|comet).*",
+    r"(?:ft|inprocess_restart|nvrx_straggler|peft\..*|tensor_inspect|env|model\.(?:cuda_graph_warmup_steps|\(\)|\[\]))",
+    r"train\.(?!global_batch_size|micro_batch_size|rampup).*",
+    r"dataset\.(?!seq_length|sequence_length|packed).*",
+    r"optimizer\.(?!optimizer_cpu_offload|optimizer_offload|use_distributed|use_precision|main_|exp_).*",
+    r"(?:.*\.)?(?:\(\)|\[\]|_target_)|model\.(?:transformer_impl|pipeline_dtype|attention_backend|make_vocab.*)",
+    r"ddp\.(?:check_for.*|_target_|average_in_collective)|mixed_precision\.\(\)|name|peft|(?:lr|min_lr|train_iters).*",
+)
+PLACES = ("model.", "train.", "dataset.", "mixed_precision.", "ddp.", "")
+# the same settings as the flags of the launch scripts of recipes
+FLAGS = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "vp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "et": "expert_tensor_parallel_size",
+    "mb": "micro_batch_size",
+    "gb": "global_batch_size",
+}
+PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8", "fp8"), ("BF16", "bf16"))
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of a Megatron-Bridge recipe."""
+    draft = Draft("bridge", sources.names, question)
+    keys = _keys(sources)
+    if any(key.startswith("perf_matrix.") for key in keys.values):
+        raise InputError(
+            f"{keys.where}: perf_matrix holds several jobs; give one of them as NAME=VALUE words or a recipe"
+        )
+    if sources.launch is not None:
+        world_of(sources.launch, draft)
+    gpus = keys.whole("num_gpus", "num-gpus", least=1)
+    if gpus is not None and draft.world is None:
+        draft.world = (gpus, keys.told(keys.find("num_gpus", "num-gpus") or ""))
+    plain = as_megatron(keys, PLACES)
+    sequence = keys.whole("dataset.sequence_length", "dataset.seq_length")
+    _name(draft, keys, sources)
+    common(draft, keys, plain)
+    draft.seq_len = draft.seq_len or sequence
+    if keys.switch("use_megatron_fsdp", default=False):
+        draft.zero(3)  # what the scripts of the presets set
+    _preset(draft, keys, sources)
+    for key in ("model.cpu_offloading_num_layers", "cpu_offloading_num_layers"):
+        layers = keys.whole(key)
+        if layers:
+            draft.ignore(f"{key} = {layers}: activations of these layers are kept in host memory")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def _keys(sources: Sources) -> Keys:
+    values, origin = sources.settings(inside="ConfigContainer")
+    recipe = flags_of(sources.launch.arguments).get("recipe") if sources.launch is not None else None
+    if recipe is not None and sources.python is None:
+        raise sources.need(f"the recipe {recipe} (as FILE.py:FUNCTION)")
+    if sources.launch is not None:
+        launched = {**assignments_of(sources.launch.arguments)}
+        for key, value in flags_of(sources.launch.arguments, dashes=False).items():
+            first = value[0] if isinstance(value, list) else value  # overrides without dashes follow a flag's value
+            if isinstance(first, str):
+                launched[FLAGS.get(key, key)] = first
+        for key, value in launched.items():
+            values[key], origin[key] = plain_value(value), sources.launch.where
+    return sources.overridden(values, origin, sources.names[0])
+
+
+def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Set the model: the Hugging Face name that the recipe loads, else the recipe's own name."""
+    words = [keys.word("hf_path", "model.hf_path", "recipe", "model_family_name", "model_recipe_name") or ""]
+    words += _texts(keys.values.get("model.[]"))
+    words.append(str(keys.values.get("model.()", "")))
+    if sources.python is not None:
+        words.append(sources.python[1])
+    words += [sources.names[0].rpartition(".")[0]]
+    for word in words:
+        for text in (word, *re.findall(r"['\"]([^'\"]+)['\"]", word)):
+            found = catalogue_name(re.sub(r"(?<=[a-z\d])Model.*?(?=\d)", "-", text)) if text else None
+            if found:
+                draft.model_name = found
+                return
+    draft.model_name = next((word for word in words if word), None)
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts among arguments, those of inner calls too."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Record):
+        return _texts([*value.args, *value.fields.values()])
+    return [text for item in value for text in _texts(item)] if isinstance(value, list) else []
+
+
+def _preset(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Take precision and switches from a workload preset, whose name says them."""
+    if sources.python is None or keys.values.get("()") != "WorkloadBaseConfig":
+        return
+    name = sources.python[1]
+    draft.precision = next((value for part, value in PRECISIONS if part in name), draft.precision)
+    draft.assume(f"precision {draft.precision}: from the name {name}")
+    if draft.get("tp") > 1 and keys.raw("sequence_parallel") is None:
+        draft.switches["sp"] = 1
+        draft.assume("sequence parallelism with tp > 1 (what the presets' scripts set)")
+    modules = keys.raw("recompute_modules")
+    layers = keys.whole("recompute_num_layers")
+    if layers:
+        draft.recompute("full", f"recompute_num_layers {layers}, method block")
+        draft.ignore(f"recompute_num_layers = {layers}: priced as if every layer were recomputed")
+    elif modules:
+        draft.recompute("selective", f"recompute_modules {modules}")

@@ -1,0 +1,82 @@
+"""Configuration files as plain data: YAML by the safe loader, JSON, TOML; nothing in them is executed.
+
+YAML tags that would build objects are refused, aliases may not blow up, and a key may stand once in a mapping.
+"""
+
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from ..errors import InputError
+from ..files import parse_json, parse_toml, read_text
+
+MAX_BYTES = 4 * 2**20
+MOST_VALUES = 200_000
+DEEPEST = 100
+KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
+
+
+def read_document(path: str) -> tuple[str, str]:
+    """Return the name of a file, for messages, and its text."""
+    return PurePath(path).name, read_text(path, max_bytes=MAX_BYTES)
+
+
+def kind_of(name: str, text: str) -> str:
+    """Return what a file is written in: yaml, json, toml, python or shell."""
+    known = KINDS.get(PurePath(name).suffix.lower())
+    if known:
+        return known
+    start = text.lstrip()
+    return "json" if start.startswith("{") else "shell"
+
+
+def load(name: str, text: str, kind: str) -> dict[str, Any]:
+    """Return the mapping that a YAML, JSON or TOML text holds; every fault is an InputError of one line."""
+    if kind == "json":
+        data = parse_json(text, where=name)
+    elif kind == "toml":
+        data = parse_toml(text, where=name)
+    else:
+        data = _yaml(name, text)
+    if not isinstance(data, dict):
+        raise InputError(f"{name}: expected a mapping of settings, got {type(data).__name__}")
+    return data
+
+
+def _yaml(name: str, text: str) -> Any:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            _unfolded(root, name, {}, 0)
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise InputError(f"{name}: {line}{getattr(error, 'problem', None) or 'no YAML'}") from None
+    except (ValueError, RecursionError, OverflowError, AttributeError, TypeError) as error:
+        raise InputError(f"{name}: {str(error) or 'nested too deeply'}") from None
+
+
+def _unfolded(node: yaml.Node, name: str, sizes: dict[int, int], depth: int) -> int:
+    """Return how many values a node unfolds into; InputError beyond the limits, or for a key that stands twice."""
+    line = node.start_mark.line + 1
+    if depth > DEEPEST:
+        raise InputError(f"{name}: line {line}: nested deeper than {DEEPEST} levels, refused")
+    if id(node) in sizes:
+        return sizes[id(node)]
+    sizes[id(node)] = 1  # of one that holds itself
+    inner: list[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        inner = list(node.value)
+    elif isinstance(node, yaml.MappingNode):
+        inner = [part for pair in node.value for part in pair]
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        twice = next((key for place, key in enumerate(keys) if key in keys[:place]), None) if len(keys) < 2000 else None
+        if twice is not None:
+            raise InputError(f"{name}: line {line}: key {twice!r} is given twice")
+    size = 1 + sum(_unfolded(part, name, sizes, depth + 1) for part in inner)
+    if size > MOST_VALUES:
+        raise InputError(f"{name}: line {line}: unfolds to more than {MOST_VALUES} values, refused")
+    sizes[id(node)] = size
+    return size

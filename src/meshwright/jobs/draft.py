@@ -1,0 +1,344 @@
+"""Draft: what a reader found so far; `finish` does the arithmetic that all engines share and makes the Job.
+
+Ranks, degrees and batch each come with the words that say where they were found, so that a contradiction names both.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+from ..layout import Recompute
+from ..workload.architecture import Architecture
+from .job import Job, Offload, Split
+from .keys import Keys
+from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
+from .sources import Sources
+
+SPLIT = ("tp", "pp", "cp")
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line adds to the files; each takes precedence over them and is said."""
+
+    gpus: int | None = None
+    model: str | None = None  # name of the catalogue or file
+    architecture: Architecture | None = None
+    global_batch: int | None = None
+    seq_len: int | None = None
+    precision: str | None = None
+    gpus_per_node: int | None = None  # of the cluster, for files that give nodes alone
+
+
+class Draft:
+    """One job while it is read: degrees with their origin, the batch in the engine's units, lists of remarks."""
+
+    def __init__(self, engine: str, files: Sequence[str], question: Question) -> None:
+        self.engine, self.files, self.question = engine, tuple(files), question
+        self.version: str | None = None
+        self.degrees: dict[str, tuple[int, str]] = {}  # tp, pp, cp, dp, ep, etp, vpp, replicas: value and origin
+        self.switches: dict[str, Any] = {}  # zero, sp, schedule, recompute, order, offload
+        self.world: tuple[int, str] | None = None
+        self.gpus_per_node: int | None = None
+        self.world_is_a_default = False
+        self.batch: dict[str, tuple[int, str]] = {}  # global, local (a pass of one dp rank), mbs, steps
+        self.seq_len: int | None = None
+        self.precision: str | None = None
+        self.model_name: str | None = None
+        self.config: dict[str, Any] = {}  # sizes of the model under the keys of a config.json
+        self.architecture: Architecture | None = None
+        self.stages: tuple[int, ...] = ()
+        self.partial = False  # whether sizes that the file leaves out are the published model's
+        self.extra_slots = 0  # embedding and output that count as layers where stages are cut
+        self.recompute_text = ""
+        self.assumed: list[str] = []
+        self.ignored: list[str] = []
+        self.notes: list[str] = []
+
+    # --- what readers say
+
+    def degree(self, name: str, keys: Keys, *names: str, default: int | None = None) -> int | None:
+        """Take a degree from the first of some keys; its default is the engine's and not worth a word."""
+        doubt = keys.doubtful(*names)
+        value = keys.whole(*names, least=1)
+        if value is not None:
+            self.degrees[name] = (value, keys.told(keys.find(*names) or names[0]))
+        elif doubt:
+            raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")
+        elif default is not None:
+            self.degrees[name] = (default, f"{names[0]} {default} (the default of {self.engine})")
+        return self.get(name)
+
+    def refused(self, text: str) -> InputError:
+        """Return an error that names the file once where there is one alone."""
+        if len(self.files) == 1:
+            return InputError(f"{self.files[0]}: {text.replace(f' ({self.files[0]})', '')}")
+        return InputError(text)
+
+    def put(self, name: str, value: int, origin: str) -> None:
+        """Set a degree that was computed."""
+        self.degrees[name] = (value, origin)
+
+    def get(self, name: str, default: int = 1) -> int:
+        """Return a degree, or the default."""
+        return self.degrees.get(name, (default, ""))[0]
+
+    def origin(self, name: str) -> str:
+        """Return the words that say where a degree was found."""
+        return self.degrees[name][1]
+
+    def take_batch(self, name: str, keys: Keys, *names: str) -> int | None:
+        """Take one of the batch's numbers (global, local, mbs, steps) from the first of some keys."""
+        value = keys.whole(*names, least=1)
+        if value is not None:
+            self.batch[name] = (value, keys.told(keys.find(*names) or names[0]))
+        return value
+
+    def recompute(self, kind: Recompute, text: str = "") -> None:
+        """Set the recomputation, with the engine's own words for it."""
+        self.switches["recompute"] = kind
+        self.recompute_text = text
+
+    def offload(self, kind: Offload) -> None:
+        """Set what lives in host memory."""
+        self.switches["offload"] = kind
+
+    def zero(self, stage: Literal[0, 1, 2, 3]) -> None:
+        """Set what data-parallel ranks share of the states."""
+        self.switches["zero"] = stage
+
+    def assume(self, text: str) -> None:
+        """Add to the list of what was assumed."""
+        if text not in self.assumed:
+            self.assumed.append(text)
+
+    def ignore(self, text: str) -> None:
+        """Add to the list of what changes time or memory and is not priced."""
+        if text not in self.ignored:
+            self.ignored.append(text)
+
+    def note(self, text: str) -> None:
+        """Add a remark."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def nodes_times(self, nodes: tuple[int, str] | None, per_node: tuple[int, str] | None) -> None:
+        """Set the ranks from nodes and ranks a node, where both are known."""
+        if per_node is not None:
+            self.gpus_per_node = per_node[0]
+        if nodes is not None and per_node is not None:
+            self.world = (nodes[0] * per_node[0], f"{nodes[1]} x {per_node[1]} = {nodes[0] * per_node[0]}")
+
+    def conclude(self, sources: Sources, keys: Keys, harmless: Sequence[str]) -> Job:
+        """Return the job, with what was assumed and noted while its files were read and the keys that nobody read."""
+        self.assumed = [*dict.fromkeys([*sources.assumed, *self.assumed])]
+        self.notes = [*dict.fromkeys([*sources.notes, *self.notes])]
+        for text in keys.left(harmless):
+            self.ignore(text)
+        return self.finish()
+
+    # --- the arithmetic
+
+    def finish(self) -> Job:
+        """Return the job; InputError where two keys contradict each other."""
+        world = self._settle_world()
+        dp = self._settle_dp(world)
+        if world is None and dp is not None:
+            world = math.prod(self.get(name) for name in SPLIT) * dp
+        self._settle_pipeline()
+        self._settle_replicas(dp)
+        global_batch, mbs = self._settle_batch(dp)
+        architecture = self._settle_model()
+        self._check_layers(architecture)
+        seq_len = self.question.seq_len or self.seq_len
+        if self.question.seq_len and self.seq_len and self.question.seq_len != self.seq_len:
+            self.assume(f"--seq-len {seq_len} in place of the files' {self.seq_len}")
+        known = {name: value for name, (value, _) in self.degrees.items() if name != "dp"}
+        try:
+            split = msgspec.convert({**known, **self.switches, "dp": dp, "mbs": mbs}, Split)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{' + '.join(self.files)}: {error}") from None
+        return Job(
+            engine=self.engine,
+            engine_version=self.version,
+            files=self.files,
+            world=world,
+            gpus_per_node=self.gpus_per_node,
+            layout=split,
+            architecture=architecture,
+            model_name=self.model_name,
+            global_batch=global_batch,
+            seq_len=seq_len,
+            precision=self.question.precision or self.precision,
+            stages=self.stages,
+            recompute_text=self.recompute_text,
+            assumed=tuple(self.assumed),
+            ignored=tuple(self.ignored),
+            notes=tuple(self.notes),
+        )
+
+    def _settle_world(self) -> int | None:
+        asked = self.question.gpus
+        if asked is not None and self.world is not None and asked != self.world[0]:
+            self.assume(f"--gpus {asked} in place of {self.world[1]}")
+        if asked is not None:
+            self.world = (asked, f"--gpus {asked}")
+        return None if self.world is None else self.world[0]
+
+    def _settle_dp(self, world: int | None) -> int | None:
+        split = math.prod(self.get(name) for name in SPLIT)
+        used = [name for name in SPLIT if self.get(name) > 1]
+        words = " x ".join(self.origin(name) for name in used) or "no model parallelism"
+        if world is not None and self.world is not None and world % split:
+            raise self.refused(f"{words} = {split} on {self.world[1]}: the degrees do not divide the ranks")
+        if "dp" not in self.degrees:
+            return None if world is None else world // split
+        dp, origin = self.degrees["dp"]
+        if world is not None and self.world is not None and dp * split != world:
+            product = f"{words} x {origin}" if used else origin
+            raise self.refused(f"{product} = {dp * split} on {self.world[1]}: the degrees do not multiply to the ranks")
+        return dp
+
+    def _settle_pipeline(self) -> None:
+        """Take away what has no effect: schedule and virtual stages of one stage, sequence parallelism of one rank."""
+        if self.get("pp") == 1:
+            if self.get("vpp") > 1 or self.switches.get("schedule", "1f1b") != "1f1b":
+                self.note(f"{' + '.join(self.files)}: a pipeline schedule is set, but pp is 1: it has no effect")
+            self.degrees.pop("vpp", None)
+            self.switches["schedule"] = "1f1b"
+            self.stages = ()
+        self.switches.setdefault("schedule", "1f1b")
+        if self.get("vpp") > 1 and self.switches["schedule"] == "1f1b":
+            self.switches["schedule"] = "interleaved"
+        if self.switches.get("sp") and self.get("tp") == 1:
+            self.note(f"{' + '.join(self.files)}: sequence parallelism is on, but tp is 1: it has no effect")
+            self.switches["sp"] = 0
+
+    def _settle_replicas(self, dp: int | None) -> None:
+        """Take copies of a whole model for plain data parallelism: nothing is sharded between them."""
+        copies = self.get("replicas")
+        if dp is None or copies == 1:
+            return
+        if dp * self.get("cp") == copies:  # nothing is left to shard
+            self.degrees.pop("replicas")
+            if self.switches.get("zero", 0) >= 2:
+                self.zero(0)
+        elif (dp * self.get("cp")) % copies:
+            raise self.refused(f"{self.origin('replicas')} does not divide the {dp} data-parallel ranks")
+
+    def _settle_batch(self, dp: int | None) -> tuple[int | None, int | None]:
+        """Return the global batch and the micro-batch in sequences."""
+        given = self.batch
+        mbs = given["mbs"][0] if "mbs" in given else None
+        local = given["local"][0] if "local" in given else None
+        if local is None and mbs is not None:
+            local = mbs * (given["passes"][0] if "passes" in given else 1)
+        if local is not None and mbs is not None and local % mbs:
+            raise self.refused(f"{given['local'][1]} is not a multiple of {given['mbs'][1]}")
+        steps = given["steps"][0] if "steps" in given else None
+        total = self.question.global_batch or (given["global"][0] if "global" in given else None)
+        if self.question.global_batch and "global" in given and total != given["global"][0]:
+            self.assume(f"--global-batch {total} in place of {given['global'][1]}")
+        if total is None and local is not None and dp is not None:
+            total = local * dp * (steps or 1)
+            if steps is None and self.engine not in {"torchtitan", "maxtext"}:
+                self.assume("one pass a step: no accumulation of gradients is set")
+        if local is None and total is not None and dp is not None and steps is not None and total % (dp * steps) == 0:
+            local = total // (dp * steps)
+        if mbs is None:
+            mbs = local if self.get("pp") == 1 or "pieces" not in given else None
+        self._check_batch(total, local, steps, dp)
+        return total, mbs
+
+    def _check_batch(self, total: int | None, local: int | None, steps: int | None, dp: int | None) -> None:
+        if total is None or local is None or dp is None:
+            return
+        words = self.batch.get("local", self.batch.get("mbs", (local, f"a pass of {local} sequences")))[1]
+        whole = self.batch.get("global", (total, f"--global-batch {total}"))[1]
+        if total % (local * dp):
+            raise self.refused(f"{whole} is not a multiple of {words} x dp {dp} = {local * dp} sequences a pass")
+        if steps is not None and "global" in self.batch and local * dp * steps != total:
+            raise self.refused(
+                f"{whole} contradicts {words} x {self.batch['steps'][1]} x dp {dp} = {local * dp * steps} sequences"
+            )
+
+    def named_model(self) -> Architecture | None:
+        """Return the model that the draft's name or the question means, None where it is not in the catalogue."""
+        if self.question.architecture is not None:
+            return self.question.architecture
+        name = catalogue_name(self.model_name) if self.model_name else None
+        return None if name is None else architecture_named(name)
+
+    def _settle_model(self) -> Architecture | None:
+        """Return the model: asked for, listed by its sizes, or named; the file's sizes count, differences are said."""
+        if self.question.architecture is not None:
+            self.model_name = self.question.model
+            return self.question.architecture
+        if self.architecture is not None:
+            return self.architecture
+        name = catalogue_name(self.model_name) if self.model_name else None
+        where = self.files[0]
+        if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= self.config.keys():
+            if name is None:
+                return None
+            model = architecture_named(name)
+            given = {key: value for key, value in self.config.items() if key in SIZES}
+            if given:
+                model = changed(model, given, where)
+                self._say_differences(model, name)
+            return model
+        alike = [name] if name else by_shape(self.config)
+        if self.partial and len(alike) == 1:
+            given = {key: value for key, value in self.config.items() if key in SIZES}
+            model = changed(architecture_named(alike[0]), given, where)
+            self.assume(
+                f"what the file does not say of the model is as in {alike[0]}, of the same layers, width and heads"
+            )
+            self._say_differences(model, alike[0])
+            return model
+        config = dict(self.config)
+        if "vocab_size" not in config:
+            config["vocab_size"] = self._vocabulary(alike)
+        model = described(config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where)
+        if len(alike) == 1:
+            self._say_differences(model, alike[0])
+        return model
+
+    def _say_differences(self, model: Architecture, published: str) -> None:
+        for text in differences(model, published, self.files[0]):
+            self.note(text)
+
+    def _vocabulary(self, alike: list[str]) -> int:
+        if len(alike) == 1:
+            size = architecture_named(alike[0]).vocab_size
+            self.assume(f"vocabulary of {size}: that of {alike[0]}, whose layers, width and heads are the same")
+            return size
+        self.assume("vocabulary of 50257: the files do not say it; --job vocab_size=N says another")
+        return 50257
+
+    def _check_layers(self, model: Architecture | None) -> None:
+        """Raise InputError where the layers do not divide by the stages and no uneven cut is given."""
+        pp, vpp = self.get("pp"), self.get("vpp")
+        if model is None or pp == 1:
+            return
+        layers = model.num_hidden_layers
+        if self.stages and sum(self.stages) != layers:
+            raise InputError(f"{self.files[0]}: the stages hold {sum(self.stages)} layers, but the model has {layers}")
+        if self.stages or self.engine in UNEVEN:
+            return
+        if self.engine in RECIPES and layers % (pp * vpp) and (layers + 2) % (pp * vpp) == 0:
+            self.assume(
+                f"embedding and output count as layers where the {layers} layers are cut into {pp * vpp} stages"
+            )
+            return
+        if (layers + self.extra_slots) % (pp * vpp):
+            stages = f"{self.origin('pp')}" + (f" x {vpp} virtual stages" if vpp > 1 else "")
+            raise self.refused(f"{layers} layers do not divide by {stages}")
+
+
+RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
+SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
+# engines that cut a model into stages of unequal length by themselves
+UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})

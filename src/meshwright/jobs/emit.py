@@ -1,0 +1,36 @@
+"""A layout as the configuration of an engine: the text that the engine takes, with why beside each line."""
+
+from collections.abc import Callable
+
+from . import emit_maxtext, emit_megatron, emit_torch
+from .engines import engine_named
+from .target import Target, check
+
+EMITTERS: dict[str, Callable[[Target], str]] = {
+    "megatron": emit_megatron.megatron,
+    "bridge": emit_megatron.bridge,
+    "nemo": emit_megatron.nemo,
+    "automodel": emit_torch.automodel,
+    "torchtitan": emit_torch.torchtitan,
+    "deepspeed": emit_torch.deepspeed,
+    "accelerate": emit_torch.accelerate,
+    "maxtext": emit_maxtext.maxtext,
+}
+# what the emitted text is named, so that it reads back as what it is
+SUFFIXES = {
+    "megatron": ".sh",
+    "bridge": ".sh",
+    "nemo": ".yaml",
+    "automodel": ".yaml",
+    "torchtitan": ".py",
+    "deepspeed": ".sh",
+    "accelerate": ".sh",
+    "maxtext": ".yml",
+}
+
+
+def emitted(engine: str, target: Target) -> str:
+    """Return the configuration of an engine; InputError with every rule of the engine that the layout breaks."""
+    name = engine_named(engine, flag="--emit").name
+    check(target, name)
+    return EMITTERS[name](target)

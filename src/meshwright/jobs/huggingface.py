@@ -1,0 +1,372 @@
+"""DeepSpeed JSON, Hugging Face TrainingArguments, and Accelerate YAML (FSDP 1 and 2, DeepSpeed, Megatron plugin)."""
+
+import re
+from typing import Any
+
+from .draft import Draft, Question
+from .job import Job
+from .keys import Keys, flat
+from .launch import flags_of
+from .megatron import world_of
+from .sources import Document, Sources, plain_value
+
+DEEPSPEED = frozenset(
+    {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
+)
+ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
+ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
+HARMLESS = (
+    r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
+    r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
+    r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
+    r"arguments\.(?:template|cutoff.*|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
+    r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
+    r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
+    r"accelerate\.(?:tpu.*|use_cpu|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
+    r"accelerate\.fsdp_config\.fsdp_(?:auto_wrap.*|state_dict.*|sync_module.*|cpu_ram.*|use_orig.*|transformer.*|min_num.*)",
+    r"accelerate\.deepspeed_config\.(?:zero3_init.*|zero3_save.*|deepspeed_hostfile|deepspeed_moe.*|gradient_clipping)",
+    r"deepspeed\.(?:steps_per_print|gradient_clipping|wall_clock.*|optimizer\.params.*|optimizer\.type|scheduler.*|tensorboard.*)",
+    r"deepspeed\.(?:wandb.*|flops_profiler.*|fp16\.(?!enabled).*|bf16\.(?!enabled).*|prescale.*|zero_allow.*|dump_state|seed)",
+    r"deepspeed\.zero_optimization\.(?:stage3_gather.*|ignore_unused.*|elastic_checkpoint|load_from.*|round_robin.*)",
+    r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|comms_config|monitor_config|csv_monitor|zero_force.*).*",
+)
+SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
+NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
+LAUNCH_PLACES = (
+    ("fsdp_", "fsdp_config."),
+    ("parallelism_config_", "parallelism_config."),
+    ("megatron_lm_", "megatron_lm_config."),
+    *((name, "deepspeed_config.") for name in ("zero_stage", "offload_", "deepspeed_config_file", "gradient_clipping")),
+)
+LENGTHS = ("max_seq_length", "max_seq_len", "block_size", "cutoff_len", "model_max_length", "max_length", "seq_length")
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of DeepSpeed, Hugging Face and Accelerate files that belong together."""
+    keys = _keys(sources)
+    kind = (keys.word("accelerate.distributed_type") or "").upper()
+    has = {key.partition(".")[0] for key in keys.values}
+    draft = Draft(
+        "accelerate" if "accelerate" in has or "deepspeed" not in has else "deepspeed", sources.names, question
+    )
+    _world(draft, keys, sources)
+    _model(draft, keys)
+    for name in ("tp", "pp", "cp"):
+        draft.put(name, 1, f"{name} 1")
+    if kind == "MEGATRON_LM":
+        _megatron(draft, keys)
+    else:
+        _mesh(draft, keys)
+        _states(draft, keys, kind, has)
+    _batch(draft, keys)
+    _precision(draft, keys)
+    _recompute(draft, keys)
+    if keys.word("arguments.use_peft", "arguments.lora_r", "arguments.finetuning_type") in {"True", "true", "lora"}:
+        draft.ignore("adapters alone are trained; priced as training of all weights")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def kind_of_document(document: Document) -> str | None:
+    """Return which of the three kinds a document is, None for another."""
+    if document.keys & DEEPSPEED:
+        return "deepspeed"
+    if document.keys & ACCELERATE - {"fsdp_config"}:
+        return "accelerate"
+    return "arguments" if document.keys & (ARGUMENTS | {"fsdp_config"}) else None
+
+
+def _keys(sources: Sources) -> Keys:
+    """Return all settings, each under the kind of file that it belongs to."""
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+
+    def add(kind: str, data: dict[str, Any], where: str) -> None:
+        for key, value in flat(data).items():
+            values[f"{kind}.{key}"], origin[f"{kind}.{key}"] = value, where
+
+    launch = sources.launch
+    if launch is not None:
+        arguments = {
+            key: plain_value(v) if isinstance(v, str) else v
+            for key, v in flags_of(launch.arguments, dashes=False).items()
+        }
+        config = flags_of(launch.options, dashes=False).get("config_file")
+        if isinstance(config, str) and sources.document(config) is None:
+            raise sources.absent(config)
+    for document in list(sources.documents):
+        kind = kind_of_document(document)
+        if kind:
+            add(kind, document.data, document.name)
+    if launch is not None:
+        add("arguments", arguments, launch.where)
+        if launch.launcher == "accelerate":
+            add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
+    for path in (
+        "arguments.deepspeed",
+        "arguments.deepspeed_config",
+        "accelerate.deepspeed_config.deepspeed_config_file",
+    ):
+        name = values.get(path)
+        if isinstance(name, str) and not any(key.startswith("deepspeed.") for key in values):
+            found = sources.document(name)
+            if found is not None:
+                add("deepspeed", found.data, found.name)
+            else:
+                raise sources.absent(name)
+    for key in list(values):  # a DeepSpeed configuration inside the arguments
+        if key.startswith("arguments.deepspeed."):
+            values["deepspeed." + key.removeprefix("arguments.deepspeed.")] = values.pop(key)
+    for key, text in sources.given_keys.items():
+        for kind in ("arguments", "accelerate", "deepspeed"):
+            if key.startswith(f"{kind}.") or f"{kind}.{key}" in values or kind == "deepspeed":
+                full = key if key.startswith(f"{kind}.") else f"{kind}.{key}"
+                values[full], origin[full] = plain_value(text), "--job"
+                break
+    return Keys(values, sources.names[0], sources=origin, kinds=True)
+
+
+def _launch_words(flags: dict[str, object]) -> dict[str, Any]:
+    """Return the flags of `accelerate launch` under the names that its YAML has."""
+    found: dict[str, Any] = {}
+    for key, value in flags.items():
+        place = next((place for start, place in LAUNCH_PLACES if key.startswith(start)), "")
+        found[f"{place}{key}"] = plain_value(value) if isinstance(value, str) else value
+    for flag, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("use_megatron_lm", "MEGATRON_LM")):
+        if found.pop(flag, None):
+            found["distributed_type"] = kind
+    return found
+
+
+def _world(draft: Draft, keys: Keys, sources: Sources) -> None:
+    machines = keys.whole("accelerate.num_machines", least=1)
+    processes = keys.whole("accelerate.num_processes", least=1)
+    if sources.launch is not None:
+        world_of(sources.launch, draft)
+    if processes is not None:
+        draft.world = (processes, keys.told("accelerate.num_processes"))
+        if machines:
+            draft.gpus_per_node = processes // machines
+
+
+def _model(draft: Draft, keys: Keys) -> None:
+    draft.model_name = keys.word(
+        "arguments.model_name_or_path", "arguments.model_name", "arguments.config_name", "arguments.model"
+    )
+    draft.seq_len = keys.whole(*(f"arguments.{name}" for name in LENGTHS), least=1)
+
+
+def _mesh(draft: Draft, keys: Keys) -> None:
+    """Set the degrees of an Accelerate parallelism_config, or DeepSpeed's tensor and sequence parallelism."""
+    prefix = "accelerate.parallelism_config.parallelism_config_"
+    short = "accelerate.parallelism_config."
+    draft.degree("tp", keys, f"{prefix}tp_size", f"{short}tp_size", "deepspeed.tensor_parallel.autotp_size", default=1)
+    draft.degree("cp", keys, f"{prefix}cp_size", f"{short}cp_size", default=1)
+    copies = keys.whole(f"{prefix}dp_replicate_size", f"{short}dp_replicate_size", least=1)
+    shards = keys.whole(f"{prefix}dp_shard_size", f"{short}dp_shard_size", least=1)
+    ulysses = keys.whole(
+        f"{prefix}sp_size", "arguments.sequence_parallel_size", "deepspeed.sequence_parallel_size", least=1
+    )
+    if ulysses is not None and ulysses > 1:
+        draft.put("cp", ulysses, f"sequence parallelism (Ulysses) {ulysses}")
+        draft.ignore(f"sequence parallelism of {ulysses}: Ulysses's all-to-alls are priced as context parallelism")
+    if copies is not None or shards is not None:
+        told = f"dp_replicate_size {copies or 1} x dp_shard_size {shards or 1}"
+        draft.put("dp", (copies or 1) * (shards or 1), told)
+        if (copies or 1) > 1:
+            draft.put("replicas", copies or 1, f"dp_replicate_size {copies}")
+    for key in list(keys.values):
+        if key.endswith("cp_comm_strategy"):
+            keys.raw(key)
+
+
+def _states(draft: Draft, keys: Keys, kind: str, has: set[str]) -> None:
+    """Set ZeRO, copies and offload, by DeepSpeed or by FSDP."""
+    words = keys.word("arguments.fsdp") or ""
+    if isinstance(keys.values.get("arguments.fsdp"), list):
+        words = " ".join(map(str, keys.values["arguments.fsdp"]))
+    if "deepspeed" in has or kind == "DEEPSPEED":
+        _deepspeed(draft, keys)
+    elif kind == "FSDP" or words.strip():
+        _fsdp(draft, keys, words)
+    elif draft.get("cp") > 1 or draft.get("dp") > draft.get("replicas"):
+        draft.zero(3)
+    else:
+        draft.zero(0)
+
+
+def _deepspeed(draft: Draft, keys: Keys) -> None:
+    stage = keys.whole("deepspeed.zero_optimization.stage", "accelerate.deepspeed_config.zero_stage")
+    if stage is None:
+        stage = 0 if "deepspeed.zero_optimization.stage" not in keys.values else None
+    if stage is not None and stage > 3:
+        raise draft.refused(f"zero_optimization.stage {stage}: expected 0 to 3")
+    if stage is not None:
+        draft.switches["zero"] = stage
+    overlap = keys.switch("deepspeed.zero_optimization.overlap_comm", default=stage == 3)
+    if not overlap and stage in {1, 2}:
+        draft.ignore("overlap_comm is off: priced as if gradients travelled beside the backward pass")
+    size = keys.whole("deepspeed.zero_optimization.mics_shard_size", least=-1)
+    world = draft.question.gpus or (draft.world[0] if draft.world else None)
+    if size is not None and size > 0:
+        if world is not None and world % size == 0 and world > size:
+            draft.put("replicas", world // size, f"mics_shard_size {size}")
+        elif world is None:
+            draft.note("mics_shard_size needs the number of ranks")
+    if (hpz := keys.whole("deepspeed.zero_optimization.zero_hpz_partition_size", least=1)) is not None and hpz > 1:
+        draft.ignore(f"zero_hpz_partition_size = {hpz}: weights are gathered inside groups of {hpz}")
+    optimizer = _device(keys, "offload_optimizer")
+    parameters = _device(keys, "offload_param")
+    if keys.switch("deepspeed.zero_optimization.cpu_offload", default=False):
+        optimizer = "cpu"
+    if "nvme" in {optimizer, parameters}:
+        draft.ignore("offload to NVMe: priced as offload to host memory")
+    if parameters:
+        draft.offload("parameters")
+    elif optimizer:
+        draft.offload("optimizer")
+    else:
+        draft.offload("none")
+    stages = keys.whole("deepspeed.pipeline.stages", least=1)
+    if stages is not None and stages > 1:
+        draft.put("pp", stages, keys.told("deepspeed.pipeline.stages"))
+
+
+def _device(keys: Keys, name: str) -> str | None:
+    """Return where DeepSpeed keeps states, None where they stay on the GPU."""
+    word = keys.word(f"deepspeed.zero_optimization.{name}.device", f"accelerate.deepspeed_config.{name}_device")
+    for part in ("pin_memory", "buffer_count", "fast_init", "buffer_size", "max_in_cpu"):
+        keys.raw(f"deepspeed.zero_optimization.{name}.{part}")
+    return None if word is None or word.lower() == "none" else word.lower()
+
+
+def _fsdp(draft: Draft, keys: Keys, words: str) -> None:
+    prefix = "accelerate.fsdp_config.fsdp_"
+    mine = "arguments.fsdp_config."
+    version = keys.whole(f"{prefix}version", f"{mine}version", f"{mine}fsdp_version") or 1
+    named = (keys.word(f"{prefix}sharding_strategy", f"{mine}sharding_strategy") or "").upper()
+    named = NUMBERED.get(named, named)
+    for word in words.upper().split():
+        named = word if word in SHARDING else named
+    keys.raw("arguments.fsdp")
+    reshard = keys.word(f"{prefix}reshard_after_forward", f"{mine}reshard_after_forward")
+    if reshard and reshard.upper() in SHARDING:
+        named, reshard = reshard.upper(), None
+    stage = SHARDING.get(named or "FULL_SHARD")
+    if stage is None:
+        raise draft.refused(f"fsdp_sharding_strategy {named}: expected one of {', '.join(SHARDING)}")
+    if reshard is not None:
+        stage = 2 if reshard.lower() in {"false", "no", "0"} else 3
+    elif not named:
+        draft.assume(f"full sharding (the default of FSDP {version})")
+    draft.switches["zero"] = stage
+    if named.startswith("HYBRID") and "replicas" not in draft.degrees:
+        machines = keys.whole("accelerate.num_machines", least=1) or 1
+        draft.put("replicas", machines, f"num_machines {machines}")
+    if (
+        keys.switch(f"{prefix}offload_params", f"{mine}offload_params", default=False)
+        or "offload" in words.lower().split()
+    ):
+        draft.offload("parameters")
+    draft.version = f"FSDP {version}"
+    for name in ("backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "limit_all_gathers"):
+        keys.raw(f"{prefix}{name}")
+    keys.raw(f"{mine}activation_checkpointing")
+
+
+def _megatron(draft: Draft, keys: Keys) -> None:
+    """Set what Accelerate's Megatron plugin says."""
+    prefix = "accelerate.megatron_lm_config.megatron_lm_"
+    draft.degree("tp", keys, f"{prefix}tp_degree", default=1)
+    draft.degree("pp", keys, f"{prefix}pp_degree", default=1)
+    draft.switches["sp"] = int(bool(keys.switch(f"{prefix}sequence_parallelism", default=False)))
+    draft.zero(1 if keys.switch(f"{prefix}use_distributed_optimizer", default=False) else 0)
+    count = keys.whole(f"{prefix}num_micro_batches", least=1)
+    if count is not None:
+        draft.batch["steps"] = (count, keys.told(f"{prefix}num_micro_batches"))
+    again = keys.switch(f"{prefix}recompute_activations", f"{prefix}recompute_activation", default=False)
+    draft.recompute("selective" if again else "none", f"recompute_activations {str(bool(again)).lower()}")
+
+
+def _batch(draft: Draft, keys: Keys) -> None:
+    """Set the batch; numbers that stand in two files must agree, as DeepSpeed asks."""
+    pairs = {
+        "mbs": ("deepspeed.train_micro_batch_size_per_gpu", "arguments.per_device_train_batch_size"),
+        "steps": ("deepspeed.gradient_accumulation_steps", "arguments.gradient_accumulation_steps"),
+    }
+    for name, (first, second) in pairs.items():
+        a, b = keys.whole(first, least=1), keys.whole(second, least=1)
+        if a is not None and b is not None and a != b:
+            raise draft.refused(f"{keys.told(first)} contradicts {keys.told(second)}")
+        for key, value in ((first, a), (second, b)):
+            if value is not None and name not in draft.batch:
+                draft.batch[name] = (value, keys.told(key))
+    if "steps" not in draft.batch:
+        paths = ("accelerate.gradient_accumulation_steps", "accelerate.deepspeed_config.gradient_accumulation_steps")
+        for path in paths:
+            value = keys.whole(path, least=1)
+            if value is not None and "steps" not in draft.batch:
+                draft.batch["steps"] = (value, keys.told(path))
+    total = keys.whole("deepspeed.train_batch_size", least=1)
+    if total is not None:
+        draft.batch["global"] = (total, keys.told("deepspeed.train_batch_size"))
+        _ranks_of_batch(draft, total)
+    has_arguments = any(key.startswith("arguments.") for key in keys.values)
+    if "mbs" not in draft.batch and has_arguments and "global" not in draft.batch:
+        draft.batch["mbs"] = (8, "per_device_train_batch_size 8")
+        draft.assume("per_device_train_batch_size 8 (the default of TrainingArguments)")
+    if has_arguments and "steps" not in draft.batch and "global" not in draft.batch:
+        draft.batch["steps"] = (1, "gradient_accumulation_steps 1")
+        draft.assume("gradient_accumulation_steps 1 (the default of TrainingArguments)")
+
+
+def _ranks_of_batch(draft: Draft, total: int) -> None:
+    """Say how many ranks DeepSpeed's rule asks for: the batch is micro-batch x accumulation x data-parallel ranks."""
+    if draft.world is None and draft.question.gpus is None and {"mbs", "steps"} <= draft.batch.keys():
+        own = draft.batch["mbs"][0] * draft.batch["steps"][0]
+        if total % own == 0:
+            draft.note(f"train_batch_size {total} / ({own} sequences of a rank) is {total // own} data-parallel ranks")
+
+
+def _precision(draft: Draft, keys: Keys) -> None:
+    mixed = (keys.word("accelerate.mixed_precision") or "").lower()
+    for key in (
+        "arguments.bf16",
+        "arguments.fp16",
+        "arguments.deepspeed",
+        "arguments.deepspeed_config",
+        "arguments.tf32",
+        "accelerate.config_file",
+    ):
+        keys.raw(key)
+    for name in ("bf16", "fp16"):
+        inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}")
+        if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
+            draft.precision = name
+            return
+    if mixed == "fp8":
+        draft.precision = "fp8"
+    elif keys.word("deepspeed.bf16.enabled", "deepspeed.fp16.enabled") == "auto":
+        draft.precision = "bf16"
+        draft.assume('precision bf16: "auto" in the DeepSpeed file, and no TrainingArguments beside it')
+    else:
+        draft.precision = "fp32"
+        draft.assume("precision fp32: no file switches mixed precision on")
+
+
+def _recompute(draft: Draft, keys: Keys) -> None:
+    if "recompute" in draft.switches:
+        return
+    again = keys.switch(
+        *("arguments.gradient_checkpointing", "accelerate.fsdp_config.fsdp_activation_checkpointing"),
+        "arguments.fsdp_config.activation_checkpointing",
+    )
+    both = [key for key in keys.values if "activation_checkpointing" in key and keys.raw(key) is True]
+    if again or both:
+        draft.recompute("full", "gradient_checkpointing true")
+        return
+    draft.recompute("none")
+    if again is None:
+        draft.assume("no recomputation: no file switches it on")
+    for key in list(keys.values):
+        if re.match(r"deepspeed\.activation_checkpointing\.", key):
+            keys.raw(key)

@@ -1,0 +1,120 @@
+"""Job: what an engine's own configuration says will run; readers fill it, and what is emitted reads back into it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+from ..layout import Layout, PipelineSchedule, Recompute
+from ..workload.architecture import Architecture
+
+Offload = Literal["none", "optimizer", "parameters"]
+FLAGS = {
+    "world": "--gpus",
+    "architecture": "--model",
+    "seq_len": "--seq-len",
+    "global_batch": "--global-batch",
+}
+
+
+class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The keys of a layout that a configuration decides; None where it needs the number of GPUs, or says nothing.
+
+    `dp` counts the ranks that take different sequences, whether they shard the model or not; the other keys mean what
+    they mean in a `Layout`. `etp` is the tensor parallelism inside an expert, `offload` what lives in host memory.
+    """
+
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    vpp: int | None = None
+    mbs: int | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
+    sp: Literal[0, 1] | None = None
+    schedule: PipelineSchedule | None = None
+    recompute: Recompute | None = None
+    replicas: int | None = None
+    order: str | None = None
+    offload: Offload | None = None
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Split":
+        """Return the split of a layout."""
+        return cls(**{name: getattr(layout, name) for name in cls.__struct_fields__ if hasattr(layout, name)})
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one training job runs: model, split, batch, sequence, precision, engine.
+
+    `assumed` lists what the files left open and was taken from the engine's defaults, `ignored` the keys that change
+    time or memory and are not understood, `notes` what differs from what one would expect.
+    """
+
+    engine: str
+    files: tuple[str, ...]
+    engine_version: str | None = None
+    world: int | None = None  # ranks
+    gpus_per_node: int | None = None
+    gpu: str | None = None  # where the files name one
+    layout: Split = Split()
+    architecture: Architecture | None = None
+    model_name: str | None = None
+    global_batch: int | None = None  # sequences
+    seq_len: int | None = None
+    precision: str | None = None
+    stages: tuple[int, ...] = ()  # layers of each stage where they are uneven, virtual stages in the order of the model
+    recompute_text: str = ""  # in the engine's own words
+    assumed: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The flags that must be given before this job can be priced."""
+        return tuple(flag for name, flag in FLAGS.items() if getattr(self, name) is None)
+
+    @property
+    def where(self) -> str:
+        """The files, for messages."""
+        return " + ".join(self.files)
+
+    def full_layout(self) -> Layout:
+        """Return the layout; InputError naming the flags that are missing, or what the layout contradicts."""
+        if self.asked:
+            raise InputError(f"{self.where}: {missing(self)}")
+        known = {name: value for name, value in msgspec.to_builtins(self.layout).items() if name in LAYOUT_KEYS}
+        try:
+            return msgspec.convert(known, Layout)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise InputError(f"{self.where}: {error}") from None
+
+    def unpriced(self) -> tuple[str, ...]:
+        """Return the keys of the split that a Layout cannot hold and no price knows."""
+        told = msgspec.to_builtins(self.layout)
+        neutral = {"offload": "none", "etp": self.layout.tp or 1}
+        return tuple(f"{k}={v}" for k, v in told.items() if k not in LAYOUT_KEYS and v != neutral.get(k))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints under `job`."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        built["layout"] = {name: value for name, value in built["layout"].items() if value is not None}
+        built["asked"] = list(self.asked)
+        return built
+
+
+LAYOUT_KEYS = frozenset(Layout.__struct_fields__)
+WHY = {
+    "--gpus": "the number of ranks is in none of the files",
+    "--model": "the model is in none of the files, or is not in the catalogue",
+    "--seq-len": "the length of a sequence is in none of the files",
+    "--global-batch": "the batch is in none of the files",
+}
+
+
+def missing(job: Job) -> str:
+    """Return the sentence that asks for what a job leaves open."""
+    named = f" ({job.model_name} is not in the catalogue)" if job.model_name and job.architecture is None else ""
+    return "; ".join(f"{flag}: expected, since {WHY[flag]}" for flag in job.asked) + named

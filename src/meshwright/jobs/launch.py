@@ -1,0 +1,220 @@
+"""The training command among those that a script starts: its launcher's nodes and ranks, its program, its arguments."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import InputError
+from .keys import as_whole
+from .shell import Started
+from .shell_words import reasons, shown
+
+Count = tuple[int, str]
+PYTHON = re.compile(r"python[\d.]*$")
+MODULES = ("torch.distributed.run", "torch.distributed.launch")
+# flags of a launcher (underscores as dashes) and what they count
+COUNTS = {
+    "nnodes": "nodes",
+    "nodes": "nodes",
+    "num-nodes": "nodes",
+    "num-machines": "nodes",
+    "nproc-per-node": "per_node",
+    "num-gpus": "per_node",
+    "num-processes": "world",
+    "ntasks-per-node": "tasks_per_node",
+    "gpus-per-node": "per_node",
+    "gpus-per-task": "gpus_per_task",
+    "ntasks": "tasks",
+    "np": "tasks",
+}
+SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
+PROGRAMS: tuple[tuple[str, str], ...] = (
+    ("torchtitan", r"torchtitan|run_train\.sh$"),
+    ("maxtext", r"(?i:maxtext)"),
+    ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
+    ("automodel", r"automodel"),
+    ("nemo", r"megatron_gpt_(pretraining|continue_training|finetuning)|megatron_\w+\.py|nemo_launcher|nemo[./]"),
+    ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt"),
+)
+FLAGS: tuple[tuple[str, str], ...] = (
+    ("torchtitan", r"--(job\.config[-_]file|training\.|parallelism\.|module=|config=)"),
+    ("maxtext", r"(per_device_batch_size|ici_\w+_parallelism|dcn_\w+_parallelism)="),
+    ("nemo", r"\+*(trainer\.num_nodes|model\.micro_batch_size|model\.tensor_model_parallel_size)="),
+    ("megatron", r"--(tensor[-_]model[-_]parallel[-_]size|micro[-_]batch[-_]size|num[-_]layers)(=|$)"),
+    ("huggingface", r"--(per_device_train_batch_size|deepspeed|deepspeed_config)(=|$)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One training command; counts with the words that say where they were found."""
+
+    engine: str
+    program: str
+    arguments: tuple[str, ...]
+    launcher: str = ""  # torchrun, deepspeed, accelerate, srun, python
+    options: tuple[str, ...] = ()  # of the launcher
+    counts: dict[str, Count] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()  # counts that depend on something unknown
+    where: str = ""
+    line: int = 0
+    variables: dict[str, str] = field(default_factory=dict)  # that the script sets
+
+    @property
+    def nodes(self) -> Count | None:
+        """Nodes, where the command says them."""
+        return self.counts.get("nodes")
+
+    @property
+    def per_node(self) -> Count | None:
+        """Ranks of a node: torchrun's, or the tasks of a node where each task is a rank."""
+        if "per_node" in self.counts or self.launcher in {"torchrun", "deepspeed", "accelerate"}:
+            return self.counts.get("per_node")
+        return self.counts.get("tasks_per_node")
+
+
+def training_command(started: Sequence[Started], where: str) -> Launch | None:
+    """Return the one training command of a script, None where it starts none; InputError where it starts several."""
+    found: dict[tuple[str, ...], Launch] = {}
+    for one in started:
+        launch = read_command(one)
+        if launch is not None:
+            found.setdefault((launch.program, *launch.arguments), launch)
+    several = list(found.values())
+    if len({launch.engine for launch in several}) > 1 or len(several) > 1:
+        lines = ", ".join(f"line {launch.line}: {shown(launch.program)}" for launch in several)
+        raise InputError(f"{where}: starts {len(several)} different training commands ({lines}); expected one")
+    return several[0] if several else None
+
+
+def read_command(one: Started) -> Launch | None:
+    """Return a command as a launch, None where it is no training of an engine that is known."""
+    words = list(one.words)
+    place, launcher = _launcher(words)
+    program_at = _program(words, place, launcher)
+    if program_at is None:
+        return None
+    program, arguments = words[program_at], words[program_at + 1 :]
+    engine = _engine(program, arguments, launcher)
+    if engine is None:
+        return None
+    options = words[place + 1 : program_at]
+    counts, doubts = _counts(words[:place], f"{one.where}")
+    mine, more = _counts(options, one.where)
+    if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
+        mine["nodes"] = (1, "no --num_nodes")
+    counts |= mine
+    if "tasks" in counts and launcher in {"python", "srun"}:
+        counts.setdefault("world", counts["tasks"])
+    slurm = {name: one.variables[name] for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE") if name in one.variables}
+    for name, key in (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node")):
+        value = as_whole(slurm.get(name))
+        if value is not None and any(word.rpartition("/")[2] == "srun" for word in words[:place]):
+            counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
+    return Launch(
+        engine=engine,
+        program=program,
+        arguments=tuple(arguments),
+        launcher=launcher,
+        options=tuple(options),
+        counts=counts,
+        unknown=tuple(dict.fromkeys([*doubts, *more])),
+        where=one.where,
+        line=one.line,
+        variables=dict(one.variables),
+    )
+
+
+def _launcher(words: Sequence[str]) -> tuple[int, str]:
+    """Return the place and name of what starts the ranks; (-1, "") where nothing does."""
+    last = (-1, "")
+    for place, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        if name in {"torchrun", "deepspeed"} or word in MODULES:
+            return place, "deepspeed" if name == "deepspeed" else "torchrun"
+        if name == "accelerate" and words[place + 1 : place + 2] == ["launch"]:
+            return place + 1, "accelerate"
+        runs_module = name == "-m" and place + 1 < len(words) and words[place + 1] not in MODULES
+        if name.endswith(".py") or runs_module:
+            break
+        if PYTHON.match(name):
+            last = (place, "python")
+    return last
+
+
+def _program(words: Sequence[str], place: int, launcher: str) -> int | None:
+    for at in range(place + 1, len(words)):
+        word = words[at]
+        if word in {"-m", "--module"} and at + 1 < len(words) and words[at + 1] not in MODULES:
+            return at + 1
+        if word.endswith(".py") or re.search(r"(^|/)run_train\.sh$", word):
+            return at
+    if not launcher:
+        for at, word in enumerate(words):
+            if word.rpartition("/")[2] in {"automodel"}:
+                return at
+    return None
+
+
+def _engine(program: str, arguments: Sequence[str], launcher: str) -> str | None:
+    for engine, pattern in PROGRAMS:
+        if re.search(pattern, program.rpartition("/")[2]):
+            return engine
+    for engine, pattern in FLAGS:
+        if any(re.match(pattern, word) for word in arguments):
+            return engine
+    for engine, pattern in PROGRAMS:  # by the folders that the program is in
+        if re.search(pattern, program):
+            return engine
+    return "huggingface" if launcher in {"deepspeed", "accelerate"} else None
+
+
+def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[str]]:
+    """Return the counts that a launcher's flags give, and those that depend on something unknown."""
+    found: dict[str, Count] = {}
+    doubts: list[str] = []
+    for place, word in enumerate(words):
+        key, equals, value = word.partition("=")
+        name = SHORT.get(key, key.lstrip("-").replace("_", "-") if key.startswith("--") else "")
+        if name not in COUNTS:
+            continue
+        if not equals:
+            value = words[place + 1] if place + 1 < len(words) else ""
+        number = as_whole(value)
+        if number is not None and number > 0:
+            found[COUNTS[name]] = (number, f"{key.lstrip('-')} {number}")
+        elif reasons(value):
+            doubts.append(f"{key.lstrip('-')} ({', '.join(reasons(value))})")
+    return found, doubts
+
+
+def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, object]:
+    """Return `--flag value`, `--flag=value`, `--flag a b` and switches as a mapping; the last of a flag counts.
+
+    With `dashes`, underscores in names become dashes. Words before the first flag are left out.
+    """
+    found: dict[str, object] = {}
+    name = ""
+    for word in arguments:
+        if word.startswith("--") and len(word) > 2:
+            key, equals, value = word[2:].partition("=")
+            name = key.replace("_", "-") if dashes else key
+            found[name] = value if equals else True
+            name = "" if equals else name
+        elif re.match(r"-[A-Za-z]$", word):
+            name = word[1:]
+            found[name] = True
+        elif name:
+            old = found[name]
+            found[name] = word if old is True else [*old, word] if isinstance(old, list) else [old, word]
+    return found
+
+
+def assignments_of(arguments: Sequence[str]) -> dict[str, str]:
+    """Return `key=value` words, Hydra's prefixes (+, ++, ~) taken off."""
+    found = {}
+    for word in arguments:
+        match = re.fullmatch(r"[+~]*([A-Za-z_][\w.@/-]*)\s*[=:]\s*(.*)", word, re.DOTALL)
+        if match and not word.startswith("-"):
+            found[match.group(1)] = match.group(2)
+    return found

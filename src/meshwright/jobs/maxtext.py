@@ -1,0 +1,237 @@
+"""MaxText: YAML over base.yml with `key=value` overrides; the mesh is dcn (between slices) times ici (inside them)."""
+
+import math
+
+from .draft import Draft, Question
+from .job import Job
+from .keys import Keys
+from .launch import assignments_of
+from .models import catalogue_name
+from .sources import Sources, plain_value
+
+HARMLESS = (
+    r"(?:run_name|base_config|hardware|steps|enable_checkpointing|async_checkpointing|dataset.*|base_output.*|profil.*)",
+    r"(?:tokenizer.*|hf_.*|eval.*|save_config.*|log.*|metrics.*|gcs.*|tensorboard.*|checkpoint.*|load.*|learning.*|enable_goodput.*)",
+    r"(?:init_weights_seed|data_shuffle_seed|model_name|vocab_size|reuse_example_batch|skip_first.*|upload.*|monitor.*|adam.*)",
+    r"(?:rope.*|normalization_layer_epsilon|mlp_activations|decoder_block|enable_dropout|dropout_rate|logits_via.*|attention_type)",
+    r"(?:compiled_trainstep.*|compile_topology.*|jax_cache.*|mesh_axes|logical_axis_rules|data_sharding|override_model_config)",
+    r"(?:warmup.*|cosine.*|opt_type|gradient_clipping.*|packing|max_prefill.*|decode.*|autoregressive.*|prompt|sft|use_dpo)",
+)
+AXES = {
+    "data": "data",
+    "pipeline": "pp",
+    "fsdp": "shard",
+    "fsdp_transpose": "shard",
+    "sequence": "cp",
+    "context": "cp",
+    "tensor": "tp",
+    "tensor_transpose": "tp",
+    "tensor_sequence": "tp",
+    "expert": "ep",
+    "autoregressive": "tp",
+}
+SELECTIVE = frozenset({"minimal", "save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_except_mlpwi",
+                       "save_dot_with_context_except_mlp", "minimal_with_context", "minimal_flash", "custom",
+                       "minimal_offloaded", "qkv_proj_offloaded", "minimal_with_quantization"})  # fmt: skip
+SIZES = {
+    "num_hidden_layers": "base_num_decoder_layers",
+    "hidden_size": "base_emb_dim",
+    "intermediate_size": "base_mlp_dim",
+    "num_attention_heads": "base_num_query_heads",
+    "num_key_value_heads": "base_num_kv_heads",
+    "head_dim": "head_dim",
+    "vocab_size": "vocab_size",
+    "num_experts": "num_experts",
+    "num_experts_per_tok": "num_experts_per_tok",
+    "moe_intermediate_size": "base_moe_mlp_dim",
+}
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of a MaxText configuration."""
+    draft = Draft("maxtext", sources.names, question)
+    keys = _keys(sources)
+    _mesh(draft, keys)
+    _model(draft, keys)
+    _batch(draft, keys)
+    _pipeline(draft, keys)
+    _recompute(draft, keys)
+    _precision(draft, keys)
+    if keys.switch("optimizer_memory_host_offload", default=False):
+        draft.offload("optimizer")
+    if keys.switch("parameter_memory_host_offload", default=False):
+        draft.offload("parameters")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def _keys(sources: Sources) -> Keys:
+    launch = sources.launch
+    given = assignments_of(launch.arguments) if launch is not None else {}
+    if launch is not None:
+        for word in launch.arguments:
+            own = word.endswith((".yml", ".yaml")) and "=" not in word and not word.endswith("base.yml")
+            if own and sources.document(word) is None:
+                raise sources.absent(word)
+    values, origin = sources.settings()
+    for key, text in given.items():
+        values[key], origin[key] = plain_value(text), launch.where if launch is not None else ""
+    return sources.overridden(values, origin, sources.names[0])
+
+
+def _mesh(draft: Draft, keys: Keys) -> None:
+    """Set the degrees: each is dcn times ici; one axis of each may be -1, what is left of the devices."""
+    slices = _axes(keys, "dcn", "data")
+    inside = _axes(keys, "ici", "fsdp")
+    fixed_slices = math.prod(value for value in slices.values() if value > 0)
+    auto_slices = [axis for axis, value in slices.items() if value < 0]
+    auto_inside = [axis for axis, value in inside.items() if value < 0]
+    world = draft.question.gpus
+    if auto_slices and "dcn_data_parallelism" not in keys and fixed_slices > 1:
+        draft.assume(f"dcn_data_parallelism 1: other dcn axes make {fixed_slices} slices")
+        slices[auto_slices[0]], auto_slices = 1, []
+    if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
+        draft.note("the number of slices is in no file (dcn_data_parallelism)")
+    if world is not None:
+        _fill(draft, slices, inside, auto_slices, auto_inside, world)
+        auto_slices, auto_inside = [], []
+    degrees = dict.fromkeys(set(AXES.values()), 1)
+    for axis, name in AXES.items():
+        degrees[name] *= max(1, slices[axis]) * max(1, inside[axis])
+    for name in ("tp", "pp", "cp", "ep"):
+        draft.put(name, degrees[name], f"{name} {degrees[name]} (dcn x ici)")
+    shared = degrees["shard"] * degrees["cp"] * degrees["ep"]  # base.yml: embed lies on all of these axes
+    draft.zero(3 if shared > 1 or any(axis.startswith("fsdp") for axis in auto_inside) else 0)
+    if keys.switch("shard_optimizer_over_data", default=False) and shared == 1:
+        draft.zero(1)
+    if degrees["data"] > 1 and draft.switches["zero"] == 3:
+        draft.put("replicas", degrees["data"], f"data {degrees['data']} (dcn x ici)")
+    if auto_slices or auto_inside:
+        return  # the ranks are asked for
+    dp = degrees["data"] * degrees["shard"] * degrees["ep"]
+    draft.put("dp", dp, f"data {degrees['data']} x fsdp {degrees['shard']} x expert {degrees['ep']}")
+    product = math.prod(degrees.values())
+    told = f"dcn {math.prod(slices.values())} x ici {math.prod(inside.values())} = {product}"
+    draft.world = (product, f"{told} ({draft.files[0]})")
+    draft.gpus_per_node = math.prod(inside.values()) if keys.word("hardware") in {"gpu", "gpu_multiprocess"} else None
+
+
+def _axes(keys: Keys, prefix: str, automatic: str) -> dict[str, int]:
+    """Return the degrees of dcn or ici; the automatic axis is -1 where no file sets it."""
+    found = {}
+    for axis in AXES:
+        value = keys.whole(f"{prefix}_{axis}_parallelism", least=-1)
+        found[axis] = value if value is not None else -1 if axis == automatic else 1
+    return found
+
+
+def _fill(
+    draft: Draft, slices: dict[str, int], inside: dict[str, int], first: list[str], second: list[str], world: int
+) -> None:
+    """Set the axes that are -1 from the number of devices; a slice is a node where both are open."""
+    fixed_slices = math.prod(value for value in slices.values() if value > 0)
+    fixed_inside = math.prod(value for value in inside.values() if value > 0)
+    per_node = draft.question.gpus_per_node or 8
+    if first and second:
+        size = per_node if world > per_node else world
+        draft.assume(f"slices of {size} devices")
+        slices[first[0]], inside[second[0]] = max(1, world // size // fixed_slices), max(1, size // fixed_inside)
+    elif second:
+        inside[second[0]] = max(1, world // fixed_slices // fixed_inside)
+    elif first:
+        slices[first[0]] = max(1, world // fixed_inside // fixed_slices)
+
+
+def _model(draft: Draft, keys: Keys) -> None:
+    draft.model_name = keys.word("model_name")
+    for name, key in SIZES.items():
+        value = keys.whole(key)
+        if value:
+            draft.config[name] = value
+    named = catalogue_name(draft.model_name) if draft.model_name else None
+    if named is not None:
+        if keys.switch("override_model_config", default=False) is not True:
+            for name, key in SIZES.items():
+                if name in draft.config and name != "vocab_size":
+                    draft.note(f"{key}: model_name {draft.model_name} decides it (override_model_config is off)")
+            draft.config.clear()
+    elif "hidden_size" in draft.config:
+        config = draft.config
+        config["gated_mlp"] = True
+        config["model_type"] = "llama"
+        config["tie_word_embeddings"] = bool(keys.switch("logits_via_embedding", default=False))
+        if config.get("num_experts", 1) <= 1:
+            for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size"):
+                config.pop(name, None)
+    draft.seq_len = keys.whole("max_target_length", least=1)
+    if draft.seq_len is None:
+        draft.seq_len = 2048
+        draft.assume("max_target_length 2048 (the default of MaxText)")
+
+
+def _batch(draft: Draft, keys: Keys) -> None:
+    """Set the batch: sequences of a device, tensor-parallel ones counted too, in each pass."""
+    raw = keys.word("per_device_batch_size")
+    if raw is None:
+        raw = "12"
+        draft.assume("per_device_batch_size 12 (the default of MaxText)")
+    try:
+        share = float(raw)
+    except ValueError:
+        raise keys.wrong("per_device_batch_size", "a number") from None
+    steps = keys.whole("gradient_accumulation_steps", least=1) or 1
+    draft.batch["steps"] = (steps, f"gradient_accumulation_steps {steps}")
+    world = draft.question.gpus or (draft.world[0] if draft.world else None)
+    dp = draft.degrees.get("dp")
+    if world is None or dp is None:
+        return
+    sequences = share * world / dp[0]
+    if sequences < 1 or abs(sequences - round(sequences)) > 1e-6:
+        raise draft.refused(f"per_device_batch_size {raw} x {world} devices is no whole number for dp {dp[0]}")
+    draft.batch["local"] = (round(sequences), f"per_device_batch_size {raw} x {world} devices / dp {dp[0]}")
+
+
+def _pipeline(draft: Draft, keys: Keys) -> None:
+    if draft.get("pp") == 1:
+        return
+    repeats = keys.whole("num_pipeline_repeats", least=-1)
+    per_stage = keys.whole("num_layers_per_pipeline_stage", least=1)
+    model = draft.named_model()
+    layers = draft.config.get("num_hidden_layers") or (model.num_hidden_layers if model is not None else None)
+    if (repeats is None or repeats < 1) and per_stage is not None and layers is not None:
+        repeats = max(1, layers // (per_stage * draft.get("pp")))
+    draft.switches["schedule"] = "interleaved" if repeats is not None and repeats > 1 else "gpipe"
+    draft.put("vpp", max(1, repeats or 1), "num_pipeline_repeats")
+    count = keys.whole("num_pipeline_microbatches", least=-1)
+    count = count if count is not None and count > 0 else draft.get("pp")
+    if "local" in draft.batch:
+        local = draft.batch["local"]
+        if local[0] % count:
+            raise draft.refused(f"{local[1]} is not a multiple of num_pipeline_microbatches {count}")
+        draft.batch["mbs"] = (local[0] // count, f"num_pipeline_microbatches {count}")
+
+
+def _recompute(draft: Draft, keys: Keys) -> None:
+    policy = keys.word("remat_policy")
+    if policy is None:
+        policy = "full"
+        draft.assume("remat_policy full (the default of MaxText)")
+    text = f"remat_policy {policy}"
+    if policy == "full":
+        draft.recompute("full", text)
+    else:
+        draft.recompute("selective", text)
+        if policy not in SELECTIVE or "offload" in policy or policy == "custom":
+            draft.ignore(f"{text}: priced as selective recomputation")
+
+
+def _precision(draft: Draft, keys: Keys) -> None:
+    quantization = (keys.word("quantization") or "").lower()
+    dtype = (keys.word("dtype") or "bfloat16").lower()
+    draft.precision = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}.get(dtype, "bf16")
+    if "fp8" in quantization:
+        draft.precision = "fp8"
+    elif quantization:
+        draft.ignore(f"quantization = {quantization}: priced as {draft.precision}")
+    if draft.get("tp") > 1:
+        draft.switches["sp"] = 1
+        draft.assume("activations between layers are cut over the tensor axis (MaxText's sharding rules)")

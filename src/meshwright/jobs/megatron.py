@@ -1,0 +1,371 @@
+"""Megatron-LM: launch scripts, command lines and YAML arguments; the defaults are those of its argument parser."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InputError
+from .draft import Draft, Question
+from .job import Job
+from .keys import Keys, flat
+from .launch import Launch, flags_of
+from .models import vocabulary_of
+from .sources import Sources
+
+# Flags without effect on the time or memory of a step: optimiser hyperparameters, files, logs, random numbers.
+HARMLESS = (
+    r"(?:adam|sgd|muon)-(?:beta.*|eps|momentum)",
+    r"(?:lr|min-lr|weight-decay|start-weight-decay|end-weight-decay|clip-grad|init-method|initial-loss|loss-scale).*",
+    r"(?:override-opt|use-checkpoint-opt|min-loss-scale|hysteresis|decoupled).*",
+    r"(?:save|load|ckpt|checkpoint-dir|exit|tensorboard|wandb|one-logger|log|eval|train|valid|test|timing|profile).*",
+    r"(?:no-load|no-save|finetune|auto-detect-ckpt|async-save|dist-ckpt|non-persistent|no-initialization|use-dist-ckpt).*",
+    r"(?:data|split|seed|num-workers|dataloader|mock-data|per-split|num-dataset|reset-|eod-|no-create|create-|mmap).*",
+    r"(?:merge-file|tiktoken|distributed-(?:backend|timeout).*|local-rank|rdzv.*|master-.*|node-rank|rank|world-size)",
+    r"(?:mscale.*|beta-(?:fast|slow)|norm-epsilon|layernorm-epsilon|rotary-.*|rope-.*|use-rope-scaling|attention-softmax-in-fp32|no-masked.*)",
+    r"(?:moe-(?:router-(?!topk$|padding|fusion).*|aux-loss-coeff|z-loss-coeff|input-jitter-eps|per-layer-logging))",
+    r"(?:fp8-(?:amax.*|margin|interval)|apply-layernorm-1p|check-.*|use-mcore-models|use-legacy-models|mcore.*|spec)",
+    r"(?:optimizer|use-precision-aware-optimizer|name|job.*|experiment.*|yaml-cfg|use-cpu-initialization|apply-residual.*|sft.*|task|run.*|model.*)",
+    r"(?:transformer-impl|calculate-per-token-loss|disable-straggler.*|enable-experimental|export.*|inference.*)",
+)
+SIZES: Mapping[str, tuple[str, ...]] = {
+    "num_hidden_layers": ("num-layers",),
+    "hidden_size": ("hidden-size",),
+    "num_attention_heads": ("num-attention-heads",),
+    "intermediate_size": ("ffn-hidden-size",),
+    "head_dim": ("kv-channels",),
+    "vocab_size": ("padded-vocab-size", "vocab-size"),
+    "num_experts": ("num-experts", "num-moe-experts"),
+    "moe_intermediate_size": ("moe-ffn-hidden-size",),
+    "num_experts_per_tok": ("moe-router-topk",),
+    "q_lora_rank": ("q-lora-rank",),
+    "kv_lora_rank": ("kv-lora-rank",),
+    "qk_nope_head_dim": ("qk-head-dim",),
+    "qk_rope_head_dim": ("qk-pos-emb-head-dim",),
+    "v_head_dim": ("v-head-dim",),
+}
+
+SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
+# Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
+LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of a Megatron-LM launch: flags, or YAML arguments, with nodes and ranks from its launcher."""
+    draft = Draft("megatron", sources.names, question)
+    keys = megatron_keys(sources)
+    if sources.launch is not None:
+        world_of(sources.launch, draft)
+    elif (nodes := keys.whole("nnodes", "num-nodes")) is not None:
+        draft.nodes_times((nodes, keys.told("nnodes")), _per_node(keys))
+    fill(draft, keys)
+    if keys.switch("deepspeed"):
+        draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def megatron_keys(sources: Sources) -> Keys:
+    """Return the flags of the command and the YAML arguments as one set of keys under the flags' names."""
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for document in sources.documents:
+        for key, value in flat(document.data).items():
+            name = key.rpartition(".")[2].replace("_", "-")
+            values[name], origin[name] = value, document.name
+    if sources.launch is not None:
+        values |= flags_of(sources.launch.arguments)
+    path = values.get("deepspeed-config")
+    if isinstance(path, str) and "zero-stage" not in values:
+        found = sources.document(path)
+        if found is None:
+            raise sources.absent(path)
+        values["zero-stage"] = flat(found.data).get("zero_optimization.stage")
+        origin["zero-stage"] = found.name
+    given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
+    values |= given
+    origin |= dict.fromkeys(given, "--job")
+    return Keys(values, sources.names[0], sources=origin)
+
+
+def _per_node(keys: Keys) -> tuple[int, str] | None:
+    value = keys.whole("nproc-per-node")
+    return None if value is None else (value, keys.told("nproc-per-node"))
+
+
+def world_of(launch: Launch, draft: Draft) -> None:
+    """Set the ranks from the launcher's counts; what depends on something unknown is left to --gpus."""
+    draft.nodes_times(launch.nodes, launch.per_node)
+    world = launch.counts.get("world")
+    if world is not None and launch.launcher != "torchrun":
+        draft.world = world
+    if draft.world is not None and draft.world[1].count("(") == 0:
+        draft.world = (draft.world[0], f"{draft.world[1]} ({draft.files[0]})")
+    for text in launch.unknown:
+        draft.note(f"{text} is known only where the job runs")
+
+
+def fill(draft: Draft, keys: Keys) -> None:
+    """Fill a draft from Megatron's flags."""
+    draft.degree("tp", keys, "tensor-model-parallel-size", "model-parallel-size", default=1)
+    draft.degree("pp", keys, "pipeline-model-parallel-size", default=1)
+    draft.degree("cp", keys, "context-parallel-size", default=1)
+    draft.degree("ep", keys, "expert-model-parallel-size", "expert-parallel-size", default=1)
+    if draft.get("ep") > 1 or "expert-tensor-parallel-size" in keys:
+        draft.degree("etp", keys, "expert-tensor-parallel-size", default=draft.get("tp"))
+    sizes(draft, keys)
+    virtual(draft, keys, draft.config.get("num_hidden_layers"))
+    draft.take_batch("mbs", keys, "micro-batch-size", "batch-size")
+    draft.take_batch("global", keys, "global-batch-size")
+    if "mbs" not in draft.batch:
+        raise InputError(f"{keys.where}: micro-batch-size: missing (Megatron has no default)")
+    if "global" not in draft.batch:
+        draft.batch["steps"] = (1, "one micro-batch a step")
+        draft.assume("global-batch-size: not set, so one micro-batch a rank and step (Megatron's default)")
+    if "rampup-batch-size" in keys:
+        draft.note("rampup-batch-size: the batch grows at first; the full batch is priced")
+    draft.seq_len = keys.whole("seq-length", "encoder-seq-length", least=1)
+    states(draft, keys)
+    overlaps(draft, keys)
+    draft.switches["sp"] = int(bool(keys.switch("sequence-parallel", default=False)))
+    draft.precision = precision(keys)
+    recomputation(draft, keys)
+    if keys.switch("use-tp-pp-dp-mapping", default=False):
+        draft.switches["order"] = "tp-cp-pp-dp"
+    for flag in ("hidden-dropout", "attention-dropout"):
+        share = keys.word(flag)
+        if share is not None and share.strip("0.") != "":
+            draft.ignore(f"{flag} = {share}: masks are kept for the backward pass")
+
+
+def overlaps(draft: Draft, keys: Keys) -> None:
+    """Say which communication is priced as hidden behind computation though the flags do not hide it."""
+    gradients = keys.switch("overlap-grad-reduce", default=False)
+    weights = keys.switch("overlap-param-gather", default=False)
+    if not gradients:
+        draft.note("overlap-grad-reduce is off: priced as if gradients travelled beside the backward pass")
+    if not weights and draft.switches["zero"] == 1:
+        draft.note("overlap-param-gather is off: priced as if weights were gathered beside the forward pass")
+    keys.switch("moe-grouped-gemm", default=False)
+    dispatcher = keys.word("moe-token-dispatcher-type")
+    if dispatcher not in {None, "alltoall"} and draft.get("ep") > 1:
+        draft.ignore(f"moe-token-dispatcher-type = {dispatcher}: priced as alltoall")
+
+
+def states(draft: Draft, keys: Keys) -> None:
+    """Set ZeRO and offload: the distributed optimizer, Megatron's FSDP or torch's."""
+    stage = keys.whole("zero-stage") if keys.switch("deepspeed", default=False) else None
+    strategy = keys.word("data-parallel-sharding-strategy")
+    distributed = keys.switch("use-distributed-optimizer", default=False)
+    if keys.switch("use-megatron-fsdp", "use-custom-fsdp", default=False):
+        draft.switches["zero"] = SHARDED.get(strategy or "no_shard", 3)
+        if strategy is None:
+            draft.assume("data-parallel-sharding-strategy no_shard (Megatron-FSDP's default)")
+    elif keys.switch("use-torch-fsdp2", default=False):
+        draft.zero(3)
+    elif stage is not None:
+        draft.switches["zero"] = stage
+    else:
+        draft.zero(1 if distributed else 0)
+    shards = keys.whole("num-distributed-optimizer-instances", least=1)
+    if shards is not None and shards > 1:
+        draft.put("replicas", shards, keys.told("num-distributed-optimizer-instances"))
+        if draft.switches["zero"] < 2:
+            draft.degrees.pop("replicas")
+            draft.ignore(f"num-distributed-optimizer-instances = {shards}")
+    if keys.switch("optimizer-cpu-offload", default=False):
+        draft.offload("optimizer")
+        share = keys.word("optimizer-offload-fraction")
+        if share not in {None, "1", "1.0"}:
+            draft.ignore(f"optimizer-offload-fraction = {share}")
+    elif keys.switch("cpu-offload", "cpu-optimizer", default=False):
+        draft.offload("optimizer")
+
+
+def sizes(draft: Draft, keys: Keys) -> None:
+    """Set the sizes of the model under the keys of a config.json."""
+    for name, flags in SIZES.items():
+        value = keys.whole(*flags)
+        if value is not None:
+            draft.config[name] = value
+    config = draft.config
+    if "hidden_size" not in config:
+        draft.model_name = keys.word("model-name", "model", "tokenizer-model", "hf-model")
+        return
+    gated = keys.switch("swiglu", "gated-linear-unit", default=False)
+    rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
+    if keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
+        config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
+    latent = keys.switch("multi-latent-attention", default=False)
+    for name in () if latent else ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        config.pop(name, None)
+    if latent:
+        config.pop("head_dim", None)
+        for name, default in LATENT.items():
+            config.setdefault(name, default)
+    if "intermediate_size" not in config:
+        hidden = config["hidden_size"]
+        config["intermediate_size"] = int(hidden * 8 / 3) // 64 * 64 if gated else 4 * hidden
+    config["model_type"] = "llama" if rms or gated else "gpt2"
+    config["gated_mlp"] = bool(gated)
+    config["mlp_bias"] = not keys.switch("disable-bias-linear", default=False)
+    config["tie_word_embeddings"] = not keys.switch("untie-embeddings-and-output-weights", default=False)
+    config["max_position_embeddings"] = keys.whole("max-position-embeddings") or 0
+    positions(draft, keys)
+    experts(draft, keys)
+    vocabulary(draft, keys)
+
+
+def positions(draft: Draft, keys: Keys) -> None:
+    """Learned positions are parameters; rotary ones are none."""
+    kind = keys.word("position-embedding-type") or (
+        "rope" if keys.switch("use-rotary-position-embeddings", default=False) else "learned_absolute"
+    )
+    if not kind.startswith("learned"):
+        draft.config["max_position_embeddings"] = 0
+
+
+def experts(draft: Draft, keys: Keys) -> None:
+    """Set how many experts a layer has, how wide they are and which layers have none."""
+    config = draft.config
+    if "num_experts" not in config:
+        for name in ("moe_intermediate_size", "num_experts_per_tok"):
+            config.pop(name, None)
+        return
+    config.setdefault("num_experts_per_tok", 2)
+    config.setdefault("moe_intermediate_size", config["intermediate_size"])
+    shared = keys.whole("moe-shared-expert-intermediate-size")
+    if shared:
+        config["shared_expert_intermediate_size"] = shared
+    pattern = keys.raw("moe-layer-freq")
+    if pattern is None:
+        return
+    text = str(pattern).replace(" ", "").strip("()\"'")
+    match = re.fullmatch(r"(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)|1", text)
+    if match and match.group(1):
+        config["first_k_dense_replace"] = int(match.group(1))
+    elif match is None and text != "1":
+        draft.ignore(f"moe-layer-freq = {text[:60]}")
+
+
+def vocabulary(draft: Draft, keys: Keys) -> None:
+    """Set the vocabulary as Megatron pads it: to a multiple of 128 x tp unless said otherwise."""
+    size = draft.config.get("vocab_size")
+    tokenizer = " ".join(
+        text for text in (keys.word("tokenizer-type"), keys.word("tokenizer-model"), keys.word("vocab-file")) if text
+    )
+    if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
+        draft.assume(f"vocabulary of {size}: that of the tokenizer {tokenizer}")
+    if size is not None:
+        draft.config["vocab_size"] = size
+    keys.raw("make-vocab-size-divisible-by")
+
+
+def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
+    """Set the virtual stages: from layers a virtual stage, their number, or Megatron's layout string."""
+    pp = draft.get("pp")
+    per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
+    number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
+    layout = keys.word("pipeline-model-parallel-layout")
+    first = keys.whole("decoder-first-pipeline-num-layers", least=1)
+    last = keys.whole("decoder-last-pipeline-num-layers", least=1)
+    for flag in ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"):
+        draft.extra_slots += bool(keys.switch(flag, default=False))
+    if pp == 1:
+        if per_stage or layout or (number or 1) > 1:
+            draft.put("vpp", 2, "virtual stages")  # told and dropped where the draft is finished
+        return
+    if layout:
+        draft.stages = stages_of(layout, keys.where)
+        if len(draft.stages) % pp:
+            raise InputError(
+                f"{keys.where}: pipeline-model-parallel-layout has {len(draft.stages)} stages, "
+                f"which {draft.origin('pp')} does not divide"
+            )
+        draft.put("vpp", len(draft.stages) // pp, "pipeline-model-parallel-layout")
+    elif number is not None:
+        draft.put("vpp", number, f"{number} virtual stages")
+    elif per_stage is not None and layers is not None:
+        slots = layers + draft.extra_slots
+        if slots % pp or (slots // pp) % per_stage:
+            raise InputError(
+                f"{keys.where}: num-layers {layers} over {draft.origin('pp')} is not a multiple of "
+                f"num-layers-per-virtual-pipeline-stage {per_stage}"
+            )
+        draft.put("vpp", slots // pp // per_stage, keys.told("num-layers-per-virtual-pipeline-stage"))
+    if (first or last) and layers is not None:
+        draft.stages = uneven(layers, pp, draft.get("vpp"), first, last, keys.where)
+
+
+def uneven(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
+    """Return the layers of each stage where the first or last pipeline rank holds another number than the rest."""
+    middle = pp - (first is not None) - (last is not None)
+    rest = layers - (first or 0) - (last or 0)
+    counts = [first] if first else []
+    if middle <= 0 or rest < middle * vpp or rest % (middle * vpp):
+        raise InputError(f"{where}: {rest} layers between the first and last stage do not divide by {middle} x {vpp}")
+    counts += [rest // middle] * middle
+    counts += [last] if last else []
+    if any(count % vpp for count in counts):
+        raise InputError(f"{where}: decoder-first/last-pipeline-num-layers do not divide by {vpp} virtual stages")
+    return tuple(count // vpp for _ in range(vpp) for count in counts)
+
+
+def stages_of(layout: str, where: str) -> tuple[int, ...]:
+    """Return the decoder layers of each stage of a layout string such as "Et*3|(tt|)*4,m|L"."""
+    text = re.sub(r"[\s,'\"]", "", layout)
+    for _ in range(200):
+        match = re.search(r"\(([^()]*)\)\*(\d+)|([A-Za-z])\*(\d+)", text)
+        if match is None:
+            break
+        times = int(match.group(2) or match.group(4))
+        part = match.group(1) if match.group(1) is not None else match.group(3)
+        if times > 4096 or len(part) * times + len(text) > 65536:
+            raise InputError(f"{where}: pipeline-model-parallel-layout: more than 65536 letters, refused")
+        text = text[: match.start()] + part * times + text[match.end() :]
+    if not re.fullmatch(r"[EtmL|]+", text):
+        raise InputError(
+            f"{where}: pipeline-model-parallel-layout: {layout[:60]!r}: expected letters E, t, m, L and bars"
+        )
+    return tuple(stage.count("t") for stage in text.split("|"))
+
+
+def precision(keys: Keys) -> str:
+    """Return the precision of the matrix products."""
+    half = keys.switch("bf16", default=False)
+    fp8 = keys.word("fp8-format", "fp8")
+    recipe = keys.word("fp8-recipe")
+    if keys.word("fp4-format", "fp4") not in {None, "False"}:
+        return "nvfp4"
+    if fp8 not in {None, "False", "false"}:
+        return "mxfp8" if recipe == "mxfp8" else "fp8"
+    if half:
+        return "bf16"
+    return "fp16" if keys.switch("fp16", default=False) else "fp32"
+
+
+def recomputation(draft: Draft, keys: Keys) -> None:
+    """Set what is computed again, from granularity, method and layers, or the older flags."""
+    kind = keys.word("recompute-granularity", "activations-checkpoint-granularity")
+    method = keys.word("recompute-method", "activations-checkpoint-method", "checkpoint-activations")
+    layers = keys.whole("recompute-num-layers", "activations-checkpoint-num-layers")
+    modules = keys.raw("recompute-modules")
+    if kind is None and "activations-checkpoint-method" in keys:
+        kind = "full"  # before granularities there were only whole layers
+    if keys.switch("recompute-activations", default=False):
+        kind = "selective"
+    if keys.switch("checkpoint-activations", default=False) if "checkpoint-activations" in keys else False:
+        kind = "full"
+    text = "" if modules is None else modules if isinstance(modules, str) else " ".join(map(str, modules))
+    names = re.findall(r"\w+", text)
+    words = [
+        f"recompute-granularity {kind}",
+        f"method {method}" if method else "",
+        f"{layers} layers" if layers else "",
+    ]
+    words.append(f"modules {' '.join(names)}" if names else "")
+    if kind == "selective" and names not in ([], ["core_attn"]):
+        draft.ignore(f"recompute-modules = {' '.join(names)}: priced as selective recomputation of attention")
+    if kind == "full" and method == "block" and layers is not None:
+        draft.ignore(f"recompute-method block, recompute-num-layers {layers}: priced as if every layer were recomputed")
+    named = {"full": "full", "selective": "selective"}
+    draft.switches["recompute"] = named.get(kind or "", "none")
+    draft.recompute_text = ", ".join(word for word in words if word) if kind else ""

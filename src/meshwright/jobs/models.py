@@ -1,0 +1,124 @@
+"""Which model a configuration means: by the name it gives, or by the sizes it lists; differences are said."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..workload.architecture import Architecture
+from ..workload.models import load_model, names
+
+NOISE = re.compile(
+    r"[-_.]?(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
+)
+FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catalogue's name for it
+    (r"llama[-_ ]?3\.2[-_ ]?(\d+)b", r"llama3.2-\1b"),
+    (r"llama[-_ ]?3([._][13])?[-_ ]?(\d+)b", r"llama3-\2b"),
+    (r"llama[-_ ]?31[-_ ](\d+)b", r"llama3-\1b"),
+    (r"llama[-_ ]?2[-_ ]?(\d+)b", r"llama2-\1b"),
+    (r"qwen[-_ ]?3[-_ ]?(?:moe[-_ ]?)?(\d+(?:\.\d+)?b(?:[-_ ]?a\d+b)?)", r"qwen3-\1"),
+    (r"mixtral[-_ ]?(8x\d+b)", r"mixtral-\1"),
+    (r"mistral[-_ ]?(\d+)b", r"mistral-\1b"),
+    (r"deepseek[-_ ]?(?:v[-_ ]?)?3(?:[-_ ]?671b)?", "deepseek-v3"),
+    (r"gpt[-_ ]?oss[-_ ]?(\d+)b", r"gpt-oss-\1b"),
+    (r"nemotron[-_ ]?4[-_ ]?(\d+)b", r"nemotron4-\1b"),
+    (r"gpt[-_ ]?3[-_ ]?175b", "gpt3-175b"),
+    (r"bloom(?:-176b)?", "bloom-176b"),
+    (r"gpt[-_]?2", "gpt2"),
+)
+COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
+FINER = {
+    "num_experts": "experts",
+    "intermediate_size": "intermediate_size",
+    "num_key_value_heads": "num_key_value_heads",
+    "vocab_size": "vocab_size",
+}
+# sizes of tokenizers that launch scripts name without their vocabulary
+TOKENIZERS = (
+    (r"llama3|llama-3|Meta-Llama-3", 128256),
+    (r"llama2|Llama-2|llama-2|mistral|mixtral", 32000),
+    (r"qwen3|qwen2", 151936),
+    (r"GPT2BPE|gpt2", 50257),
+    (r"deepseek", 129280),
+)
+
+
+def catalogue_name(text: str) -> str | None:
+    """Return the catalogue's name of the model that a name in a file means, None where it is not there."""
+    known = names()
+    plain = text.strip().strip("/").rpartition("/")[2].lower()
+    if plain in known:
+        return plain
+    plain = NOISE.sub("", plain)
+    for pattern, name in FAMILIES:
+        match = re.search(rf"(?:^|[-_ /.]){pattern}(?=$|[-_ .])", plain)
+        if match:
+            found = match.expand(name).replace("_", "-").replace(" ", "-")
+            return found if found in known else None
+    return plain if plain in known else None
+
+
+def by_flavor(flavor: str) -> list[str]:
+    """Return the catalogue's models whose name ends in a size such as "30B-A3B"."""
+    ending = "-" + flavor.strip().lower().replace("_", "-")
+    return [name for name in names() if name.endswith(ending)]
+
+
+def by_shape(config: Mapping[str, Any]) -> list[str]:
+    """Return the catalogue's models with the layers, width and heads of a configuration."""
+    models = {name: load_model(name).description for name in names()}
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    alike = [
+        (name, model)
+        for name, model in models.items()
+        if isinstance(model, Architecture) and all(getattr(model, key) == config.get(key) for key in sizes)
+    ]
+    for key, theirs in FINER.items():  # of several, those that agree in what the configuration says beside
+        if len(alike) > 1 and (key in config or key == "num_experts"):
+            closer = [pair for pair in alike if getattr(pair[1], theirs) == config.get(key, 0)]
+            alike = closer or alike
+    return [name for name, _ in alike]
+
+
+def architecture_named(name: str) -> Architecture:
+    """Return a model of the catalogue."""
+    return load_model(name).architecture
+
+
+def vocabulary_of(tokenizer: str) -> int | None:
+    """Return the vocabulary of a tokenizer by its name or path, None where it is not known."""
+    return next((size for pattern, size in TOKENIZERS if re.search(pattern, tokenizer, re.IGNORECASE)), None)
+
+
+def described(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
+    """Return the architecture of sizes listed under the keys of a Hugging Face config.json."""
+    try:
+        return Architecture.from_config(dict(config), name=name, where=where)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def changed(model: Architecture, sizes: Mapping[str, int], where: str) -> Architecture:
+    """Return a model with some sizes as a file gives them; InputError where they do not fit together."""
+    try:
+        return msgspec.structs.replace(model, **sizes)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def differences(model: Architecture, published: str, where: str) -> list[str]:
+    """Return in what a model differs from the published one of the same layers, width and heads."""
+    other = architecture_named(published)
+    return [
+        f"{where}: {key} is {getattr(model, key)}; the published {published} has {getattr(other, key)} "
+        "(the file's number is used)"
+        for key in COMPARED
+        if getattr(model, key) != getattr(other, key) and not _padding(key, model, other)
+    ]
+
+
+def _padding(key: str, model: Architecture, other: Architecture) -> bool:
+    """Whether a vocabulary differs by padding to a multiple alone."""
+    return key == "vocab_size" and 0 <= model.vocab_size - other.vocab_size <= 1024

@@ -1,0 +1,275 @@
+"""NeMo 1 and 2: the YAML of a run, with its interpolations, the variables of `config_*.sh`, and Hydra's overrides."""
+
+import re
+from typing import Any
+
+from .draft import Draft, Question
+from .interpolation import Interpolated
+from .job import Job
+from .keys import Keys
+from .launch import Launch, assignments_of, flags_of
+from .megatron import precision, recomputation, states, virtual, vocabulary, world_of
+from .models import catalogue_name
+from .sources import Sources, plain_value
+
+HARMLESS = (
+    r"(?:exp_manager|logger|log|resume|name|restore_from_path|hydra|defaults|nsys|tune|run|inference|cluster|env_vars).*",
+    r"trainer\.(?!num_nodes|devices|precision|accumulate|strategy).*",
+    r"trainer\.strategy\.(?:_target_|ckpt.*|save.*|load.*|find_unused.*|setup_optimizers|restore_config.*).*",
+    r"(?:model\.)?(?:data|tokenizer|validation_ds|train_ds|test_ds|custom|nsys_profile|peft)\..*",
+    r"(?:data)\.(?!global_batch_size|micro_batch_size|seq_length).*",
+    r"(?:model\.)?optim(?:\.(?!name|_target_|config\.use_distributed|config\.optimizer_cpu).*)?",
+    r"(?:model\.)?(?:seed|init_method_std|use_scaled_init_method|layernorm_epsilon|do_layer_norm_weight_decay|gc_interval)",
+    r"(?:model\.)?(?:resume_from_checkpoint|name|mcore_gpt|megatron_amp_O2|apply_query_key_layer_scaling|rotary.*|onnx.*)",
+    r"(?:model\.)?(?:fp8_amax.*|fp8_margin|fp8_interval|reduce_amax|native_amp.*|hysteresis|pre_process|post_process)",
+    r"(?:model\.)?(?:_target_|config\._target_|share_embeddings.*|make_vocab_size_divisible_by|use_cpu_initialization)",
+    r"(?:model\.)?(?:nccl_communicator_config_path|sync_batch_comm|grad_clip.*|masked_softmax.*|persist_layer_norm)",
+    r"(?:.*\.)?(?:\(\)|\[\])|fn|trainer\.strategy\.(?:ddp\.check.*|gradient_as_bucket_view|pipeline_dtype)",
+    r"(?:proxy_gbs|is_proxy_run|recipe|factory|do_.*|trainer|model|optim)",
+)
+# NeMo's names for what Megatron's flags say, in the order in which they are tried; "*" stands for the place in the file
+NAMES = {
+    "tensor-model-parallel-size": ("tensor_model_parallel_size",),
+    "pipeline-model-parallel-size": ("pipeline_model_parallel_size",),
+    "context-parallel-size": ("context_parallel_size",),
+    "expert-model-parallel-size": ("expert_model_parallel_size",),
+    "expert-tensor-parallel-size": ("expert_tensor_parallel_size",),
+    "virtual": ("virtual_pipeline_model_parallel_size",),
+    "sequence-parallel": ("sequence_parallel",),
+    "micro-batch-size": ("micro_batch_size",),
+    "global-batch-size": ("global_batch_size",),
+    "seq-length": ("seq_length", "encoder_seq_length"),
+    "recompute-granularity": ("recompute_granularity", "activations_checkpoint_granularity"),
+    "recompute-method": ("recompute_method", "activations_checkpoint_method"),
+    "recompute-num-layers": ("recompute_num_layers", "activations_checkpoint_num_layers"),
+    "recompute-modules": ("recompute_modules",),
+    "decoder-first-pipeline-num-layers": ("num_layers_in_first_pipeline_stage",),
+    "decoder-last-pipeline-num-layers": ("num_layers_in_last_pipeline_stage",),
+    "account-for-embedding-in-pipeline-split": ("account_for_embedding_in_pipeline_split",),
+    "account-for-loss-in-pipeline-split": ("account_for_loss_in_pipeline_split",),
+    "pipeline-model-parallel-layout": ("pipeline_model_parallel_layout",),
+    "use-tp-pp-dp-mapping": ("use_tp_pp_dp_mapping",),
+    "hidden-dropout": ("hidden_dropout",),
+    "attention-dropout": ("attention_dropout",),
+}
+SIZES = {
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "ffn_hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_key_value_heads": "num_query_groups",
+    "head_dim": "kv_channels",
+    "vocab_size": "vocab_size",
+    "num_experts": "num_moe_experts",
+    "num_experts_per_tok": "moe_router_topk",
+    "moe_intermediate_size": "moe_ffn_hidden_size",
+}
+PLACES = (
+    "model.",
+    "model.config.",
+    "trainer.strategy.",
+    "strategy.",
+    "data.",
+    "trainer.",
+    "train.",
+    "",
+    "model.data.train_ds.",
+)
+
+
+def read(sources: Sources, question: Question) -> Job:
+    """Return the job of NeMo YAML files."""
+    draft = Draft("nemo", sources.names, question)
+    keys = nemo_keys(sources, draft)
+    world(draft, keys, sources.launch)
+    plain = as_megatron(keys, PLACES)
+    common(draft, keys, plain)
+    draft.model_name = keys.word("model.model_name", "model.pretrained_name", "recipe") or draft.model_name
+    _name(draft, keys, sources)
+    scheme = keys.word("model.peft.peft_scheme")
+    if scheme not in {None, "none"}:
+        draft.ignore(f"model.peft.peft_scheme = {scheme}: priced as training of all weights")
+    return draft.conclude(sources, keys, HARMLESS)
+
+
+def _name(draft: Draft, keys: Keys, sources: Sources) -> None:
+    """Set the model by the class that configures it (Llama3Config70B), else by the recipe's file."""
+    called = [str(keys.values.get(f"model{part}.[]", "")) for part in (".config", "")]
+    targets = [keys.word("model.config._target_") or "", keys.word("model._target_") or ""]
+    python = [] if sources.python is None else [sources.python[0].removesuffix(".py"), sources.python[1]]
+    for text in (draft.model_name or "", *called, *targets, *python):
+        for word in re.findall(r"[\w.-]+", text):
+            found = catalogue_name(re.sub(r"Config|Model", "-", word.rpartition(".")[2]).strip("-")) if word else None
+            if found:
+                draft.model_name = found
+                return
+
+
+def nemo_keys(sources: Sources, draft: Draft) -> Keys:
+    """Return the settings of the documents with Hydra's overrides, interpolations resolved."""
+    if sources.launch is not None and not sources.documents and sources.python is None:
+        name = flags_of(sources.launch.arguments).get("config-name")
+        raise sources.need(f"the YAML {name}" if isinstance(name, str) else "its YAML")
+    values, origin = sources.settings()
+    if sources.launch is not None:
+        for key, text in assignments_of(sources.launch.arguments).items():
+            values[key], origin[key] = plain_value(text), sources.launch.where
+    reader = Interpolated(values, {**sources.variables, **sources.overrides}, sources.names[0])
+    found = reader.resolved()
+    for text in reader.assumed:
+        if "PORT" not in text and "PATH" not in text:
+            draft.assume(text)
+    for key, text in sources.given_keys.items():
+        found[key], origin[key] = plain_value(text), "--job"
+    return Keys(found, sources.names[0], sources=origin)
+
+
+def as_megatron(keys: Keys, places: tuple[str, ...]) -> Keys:
+    """Return the settings that Megatron's flags have too under the flags' names; they count as understood."""
+    values: dict[str, Any] = {}
+    paths: dict[str, str] = {}
+    for flag, names in NAMES.items():
+        for path in (place + name for name in names for place in places):
+            if path in keys.values and keys.raw(path) is not None and flag not in values:
+                values[flag], paths[flag] = keys.values[path], path
+    found = Keys(values, keys.where, sources={flag: keys.source(path) for flag, path in paths.items()})
+    found.aliases = paths
+    return found
+
+
+def world(draft: Draft, keys: Keys, launch: Launch | None) -> None:
+    """Set the ranks: nodes times devices of the trainer, else what the launcher says."""
+    nodes, devices = keys.whole("trainer.num_nodes", least=1), keys.whole("trainer.devices", least=1)
+    if launch is not None:
+        world_of(launch, draft)
+    if nodes is not None and devices is not None:
+        draft.nodes_times((nodes, keys.told("trainer.num_nodes")), (devices, keys.told("trainer.devices")))
+
+
+def common(draft: Draft, keys: Keys, plain: Keys) -> None:
+    """Fill a draft from settings that NeMo and Megatron-Bridge share."""
+    draft.degree("tp", plain, "tensor-model-parallel-size", default=1)
+    draft.degree("pp", plain, "pipeline-model-parallel-size", default=1)
+    draft.degree("cp", plain, "context-parallel-size", default=1)
+    draft.degree("ep", plain, "expert-model-parallel-size", default=1)
+    if draft.get("ep") > 1:
+        draft.degree("etp", plain, "expert-tensor-parallel-size", default=draft.get("tp"))
+    sizes(draft, keys)
+    number = plain.whole("virtual", least=1)
+    if number is not None:
+        draft.put("vpp", number, f"{number} virtual stages")
+    _stages(draft, plain)
+    draft.take_batch("mbs", plain, "micro-batch-size")
+    draft.take_batch("global", plain, "global-batch-size")
+    if "mbs" not in draft.batch:
+        draft.batch["mbs"] = (1, "micro_batch_size 1")
+        draft.assume("micro_batch_size 1: the files do not say it")
+    draft.seq_len = plain.whole("seq-length", least=1)
+    draft.switches["sp"] = int(bool(plain.switch("sequence-parallel", default=False)))
+    if plain.switch("use-tp-pp-dp-mapping", default=False):
+        draft.switches["order"] = "tp-cp-pp-dp"
+    recomputation(draft, plain)
+    _precision(draft, keys)
+    _states(draft, keys)
+    for name in ("overlap_grad_reduce", "overlap_param_gather"):
+        hidden = keys.switch(
+            *(f"{place}{name}" for place in ("ddp.", "trainer.strategy.ddp.", "model.optim.", "optim."))
+        )
+        if hidden is False:
+            draft.note(f"{name} is off: priced as if it were on")
+    for name in ("hidden-dropout", "attention-dropout"):
+        share = plain.word(name)
+        if share is not None and share.strip("0.") != "":
+            draft.ignore(f"{name} = {share}: masks are kept for the backward pass")
+
+
+def _stages(draft: Draft, plain: Keys) -> None:
+    vpp = draft.degrees.get("vpp")
+    virtual(draft, plain, draft.config.get("num_hidden_layers"))
+    if vpp is not None:
+        draft.degrees["vpp"] = vpp
+
+
+def sizes(draft: Draft, keys: Keys) -> None:
+    """Set the sizes of the model under the keys of a config.json."""
+    for name, key in SIZES.items():
+        value = keys.whole(f"model.{key}", f"model.config.{key}", f"model_config.{key}")
+        if value:
+            draft.config[name] = value
+    config = draft.config
+    if "hidden_size" not in config:
+        return
+
+    def word(key: str) -> str:
+        return (keys.word(f"model.{key}", f"model.config.{key}") or "").lower()
+
+    activation = word("activation") or word("activation_func")
+    draft.partial = not activation and not word("normalization")
+    gated = "swiglu" in activation or "geglu" in activation or word("gated_linear_unit") == "true"
+    norm = word("normalization")
+    config.setdefault("intermediate_size", 4 * config["hidden_size"])
+    config["model_type"] = "llama" if gated or "rms" in norm else "gpt2"
+    config["gated_mlp"] = gated
+    config["mlp_bias"] = (word("bias") or word("add_bias_linear") or "true") not in {"false", "no"}
+    shared = word("share_embeddings_and_output_weights") or "true"
+    config["tie_word_embeddings"] = shared not in {"false", "no"}
+    config["max_position_embeddings"] = (
+        keys.whole("model.max_position_embeddings", "model.config.max_position_embeddings") or 0
+    )
+    if (word("position_embedding_type") or "learned_absolute") != "learned_absolute":
+        config["max_position_embeddings"] = 0
+    tokenizer = Keys(
+        {"tokenizer-model": " ".join(str(keys.raw(f"model.tokenizer.{name}") or "") for name in ("type", "model"))},
+        keys.where,
+    )
+    vocabulary(draft, tokenizer)
+
+
+def _precision(draft: Draft, keys: Keys) -> None:
+    """Set the precision: FP8 where it is switched on, else the trainer's."""
+    fp8 = keys.word("model.fp8", "model.config.fp8", "trainer.plugins.fp8", "mixed_precision.fp8")
+    recipe = keys.word("mixed_precision.fp8_recipe", "model.fp8_recipe", "trainer.plugins.fp8_recipe")
+    fp4 = keys.word("mixed_precision.fp4", "model.fp4")
+    named = keys.word("mixed_precision", "trainer.precision", "trainer.plugins.precision", "precision")
+    text = (named or "").lower()
+    chosen = Keys({"fp8-format": fp8, "fp8-recipe": recipe, "fp4-format": fp4, "bf16": True}, keys.where)
+    draft.precision = precision(chosen)
+    if draft.precision != "bf16":
+        return
+    if named is None:
+        draft.assume("precision bf16: the files do not say it")
+    elif "nvfp4" in text:
+        draft.precision = "nvfp4"
+    elif "fp8" in text:
+        draft.precision = "mxfp8" if "mxfp8" in text else "fp8"
+    elif "bf16" not in text:
+        draft.precision = "fp16" if "16" in text else "fp32"
+    for key in ("model.fp8_hybrid", "model.fp8_e4m3", "model.transformer_engine"):
+        keys.raw(key)
+
+
+def _states(draft: Draft, keys: Keys) -> None:
+    """Set ZeRO: the distributed optimizer, by its name or by the switch of a Megatron strategy."""
+    name = (keys.word("model.optim.name", "optim.name", "optim._target_", "model.optim._target_") or "").lower()
+    distributed = keys.switch(
+        *("ddp.use_distributed_optimizer", "trainer.strategy.ddp.use_distributed_optimizer"),
+        *("optim.config.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
+        "model.optim.use_distributed_optimizer",
+    )
+    plain = Keys(
+        {
+            "use-distributed-optimizer": bool(distributed) if distributed is not None else "distributed" in name,
+            "use-megatron-fsdp": keys.switch("ddp.use_megatron_fsdp", "ddp.use_custom_fsdp", "use_megatron_fsdp"),
+            "data-parallel-sharding-strategy": keys.word("ddp.data_parallel_sharding_strategy"),
+            "num-distributed-optimizer-instances": keys.whole("ddp.num_distributed_optimizer_instances"),
+            "optimizer-cpu-offload": keys.switch(
+                "optimizer.optimizer_cpu_offload", "optim.config.optimizer_cpu_offload"
+            ),
+            "optimizer-offload-fraction": keys.word("optimizer.optimizer_offload_fraction"),
+        },
+        keys.where,
+    )
+    states(draft, plain)
+    if distributed is None and not name:
+        draft.zero(1)
+        draft.assume("the distributed optimizer (ZeRO 1): the files do not name the optimizer")

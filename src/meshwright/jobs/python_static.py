@@ -1,0 +1,389 @@
+"""Python configuration files read as data: calls, keywords and assignments; nothing in the file is executed.
+
+A call of a class or of a function from elsewhere becomes a `Record` of its keywords; functions and constants of the
+same file are followed. What cannot be told without running is `Opaque` and is named where it matters.
+"""
+
+import ast
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import InputError
+from .arithmetic import NotArithmetic, apply
+from .shell_words import unknown
+
+MOST_STEPS = 20_000
+DEEPEST = 40
+OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
+COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
+REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
+CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
+
+
+class Opaque:
+    """A value that only running the file would tell."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
+
+
+@dataclass(slots=True)
+class Record:
+    """A call: the name of what is called, its positional arguments, its keywords and what was assigned to it later."""
+
+    name: str
+    args: list[Any] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class _Return(Exception):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def config_of(text: str, function: str | None, *, where: str) -> tuple[str, Any, list[str]]:
+    """Return the name of a configuration function (or constant), what it returns as data, and what was assumed.
+
+    Without `function`, the file must have one alone; InputError names those that there are.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the file itself would be warned of
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None
+    reader = _Static(tree, where)
+    name = function or reader.only_config()
+    try:
+        if name in reader.functions:
+            return name, reader.call(reader.functions[name], [], {}), reader.assumed
+        if name in reader.constants:
+            return name, reader.constant(name), reader.assumed
+    except RecursionError:
+        raise InputError(f"{where}: {name}: nested too deeply") from None
+    raise InputError(f"{where}: no function {name!r} (there are: {', '.join(reader.configs()) or 'none'})")
+
+
+def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Return records and mappings as one mapping with dotted keys; the called name is under `KEY.()`."""
+    found: dict[str, Any] = {}
+    if depth > DEEPEST:
+        return found
+    if isinstance(value, Record):
+        found[f"{prefix}()"] = value.name
+        if value.args:
+            found[f"{prefix}[]"] = value.args
+        items: Mapping[str, Any] = value.fields
+    elif isinstance(value, dict):
+        items = value
+    else:
+        return {prefix.removesuffix("."): value}
+    for key, inner in items.items():
+        if isinstance(inner, Record | dict):
+            found |= flattened(inner, f"{prefix}{key}.", depth + 1)
+        else:
+            found[f"{prefix}{key}"] = unknown(inner.text) if isinstance(inner, Opaque) else inner
+    return found
+
+
+class _Static:
+    """The functions and constants of one file."""
+
+    def __init__(self, tree: ast.Module, where: str) -> None:
+        self.where, self.steps, self.depth = where, 0, 0
+        self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.constants: dict[str, ast.expr] = {}
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                self.constants |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+            elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
+                self.constants[node.target.id] = node.value
+        self.known: dict[str, Any] = {}
+        self.assumed: list[str] = []
+
+    def configs(self) -> list[str]:
+        """Return the functions that seem to return a configuration."""
+        return [name for name, node in self.functions.items() if not name.startswith("_") and _returns_config(node)]
+
+    def only_config(self) -> str:
+        found = self.configs()
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise InputError(f"{self.where}: no function in it returns a configuration that is known")
+        shown = ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
+        raise InputError(f"{self.where}: say which function: FILE:NAME with one of {shown}")
+
+    def constant(self, name: str) -> Any:
+        if name not in self.known:
+            self.known[name] = Opaque(name)  # for one that refers to itself
+            self.known[name] = self.value(self.constants[name], {})
+        return copy.deepcopy(self.known[name])
+
+    def call(self, node: ast.FunctionDef, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Follow a function of the file; return what it returns."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise InputError(f"{self.where}: {node.name}: functions call each other too deeply")
+        names = self._parameters(node, args, keywords)
+        try:
+            self.block(node.body, names)
+        except _Return as found:
+            return found.value
+        finally:
+            self.depth -= 1
+        return None
+
+    def _parameters(self, node: ast.FunctionDef, args: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+        spec = node.args
+        plain = [*spec.posonlyargs, *spec.args]
+        names: dict[str, Any] = {}
+        for parameter, default in zip(reversed(plain), reversed(spec.defaults), strict=False):
+            names[parameter.arg] = self.value(default, {})
+        for parameter, given in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+            if given is not None:
+                names[parameter.arg] = self.value(given, {})
+        names |= {parameter.arg: value for parameter, value in zip(plain, args, strict=False)}
+        taken = {parameter.arg for parameter in [*plain, *spec.kwonlyargs]}
+        names |= {key: value for key, value in keywords.items() if key in taken}
+        if spec.kwarg is not None:
+            names[spec.kwarg.arg] = {key: value for key, value in keywords.items() if key not in taken}
+        if spec.vararg is not None:
+            names[spec.vararg.arg] = args[len(plain) :]
+        return names
+
+    def block(self, body: list[ast.stmt], names: dict[str, Any]) -> None:
+        for node in body:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise InputError(f"{self.where}: line {node.lineno}: more than {MOST_STEPS} steps, refused")
+            self.statement(node, names)
+
+    def statement(self, node: ast.stmt, names: dict[str, Any]) -> None:
+        if isinstance(node, ast.Return):
+            raise _Return(None if node.value is None else self.value(node.value, names))
+        if isinstance(node, ast.Assign):
+            value = self.value(node.value, names)
+            for target in node.targets:
+                self.assign(target, value, names)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.assign(node.target, self.value(node.value, names), names)
+        elif isinstance(node, ast.AugAssign):
+            self.assign(node.target, self._operated(node.op, node.target, node.value, names), names)
+        elif isinstance(node, ast.If):
+            test = self.value(node.test, names)
+            if isinstance(test, Opaque | Record):
+                self.assumed.append(
+                    f"{self.where} line {node.lineno}: if {ast.unparse(node.test)[:60]}: taken as false"
+                )
+                test = False
+            self.block(node.body if test else node.orelse, names)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._updated(node.value, names)
+        elif isinstance(node, ast.With | ast.Try):
+            self.block(node.body, names)
+
+    def _updated(self, node: ast.Call, names: dict[str, Any]) -> None:
+        """Follow `settings.update(...)` of a mapping and local functions that change their argument."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "update":
+            target = self.value(function.value, names)
+            if isinstance(target, dict):
+                for argument in node.args:
+                    value = self.value(argument, names)
+                    if isinstance(value, dict):
+                        target.update(value)
+                target.update(self._keywords(node, names))
+        elif isinstance(function, ast.Name) and function.id in self.functions:
+            self.value(node, names)
+
+    def assign(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+        if isinstance(target, ast.Name):
+            names[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            owner = self._owner(target.value, names)
+            if isinstance(owner, Record):
+                owner.fields[target.attr] = value
+        elif isinstance(target, ast.Subscript):
+            owner = self._owner(target.value, names)
+            key = self.value(target.slice, names)
+            if isinstance(owner, dict) and isinstance(key, str):
+                owner[key] = value
+            elif isinstance(owner, Record) and isinstance(key, str):
+                owner.fields[key] = value
+        elif isinstance(target, ast.Tuple) and isinstance(value, list | tuple):
+            for one, part in zip(target.elts, value, strict=False):
+                self.assign(one, part, names)
+
+    def _owner(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        """Return what an attribute is set on, made a record where it is none yet."""
+        if isinstance(node, ast.Name):
+            found = names.get(node.id)
+            if not isinstance(found, Record | dict):
+                found = names[node.id] = Record(found.text if isinstance(found, Opaque) else node.id)
+            return found
+        if isinstance(node, ast.Attribute):
+            owner = self._owner(node.value, names)
+            if isinstance(owner, Record):
+                inner = owner.fields.get(node.attr)
+                if not isinstance(inner, Record | dict):
+                    inner = owner.fields[node.attr] = Record(node.attr)
+                return inner
+        return self.value(node, names)
+
+    def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        """Return an expression as data."""
+        self.steps += 1
+        if self.steps > 20 * MOST_STEPS:
+            raise InputError(f"{self.where}: more than {20 * MOST_STEPS} steps, refused")
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.List | ast.Tuple):
+            return [self.value(item, names) for item in node.elts if not isinstance(item, ast.Starred)]
+        if isinstance(node, ast.Dict):
+            return self._dict(node, names)
+        if isinstance(node, ast.Name):
+            return self._name(node.id, names)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, names)
+        if isinstance(node, ast.Call):
+            return self._call(node, names)
+        if isinstance(node, ast.BinOp):
+            return self._operated(node.op, node.left, node.right, names)
+        if isinstance(node, ast.UnaryOp):
+            inner = self.value(node.operand, names)
+            if isinstance(node.op, ast.Not) and not isinstance(inner, Opaque | Record):
+                return not inner
+            return -inner if isinstance(node.op, ast.USub) and isinstance(inner, int | float) else Opaque(_text(node))
+        if isinstance(node, ast.BoolOp | ast.Compare | ast.IfExp):
+            return self._decided(node, names)
+        if isinstance(node, ast.Subscript):
+            owner, key = self.value(node.value, names), self.value(node.slice, names)
+            if isinstance(owner, dict) and isinstance(key, str):
+                return owner.get(key, Opaque(_text(node)))
+        return Opaque(_text(node))
+
+    def _dict(self, node: ast.Dict, names: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            inner = self.value(value, names)
+            if key is None:
+                found |= inner if isinstance(inner, dict) else {}
+            else:
+                found[str(self.value(key, names))] = inner
+        return found
+
+    def _name(self, name: str, names: dict[str, Any]) -> Any:
+        if name in names:
+            return names[name]
+        return self.constant(name) if name in self.constants else Opaque(name)
+
+    def _attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
+        owner = self.value(node.value, names)
+        if isinstance(owner, Record):
+            return owner.fields.get(node.attr, Opaque(_text(node)))
+        return Opaque(_text(node))
+
+    def _keywords(self, node: ast.Call, names: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value, names)
+            if keyword.arg is None:
+                found |= value if isinstance(value, dict) else value.fields if isinstance(value, Record) else {}
+            else:
+                found[keyword.arg] = value
+        return found
+
+    def _call(self, node: ast.Call, names: dict[str, Any]) -> Any:
+        name = _text(node.func)
+        args = [self.value(argument, names) for argument in node.args if not isinstance(argument, ast.Starred)]
+        keywords = self._keywords(node, names)
+        if isinstance(node.func, ast.Name) and name in self.functions:
+            return self.call(self.functions[name], args, keywords)
+        if name in REPLACES and args:
+            base = copy.deepcopy(args[0])
+            if isinstance(base, Record):
+                base.fields |= keywords
+            return base
+        if name in COPIES and args:
+            return copy.deepcopy(args[-1])
+        if name == "dict":
+            return keywords
+        if name in {"int", "float"} and args and isinstance(args[0], int | float | str):
+            try:
+                return int(args[0]) if name == "int" else float(args[0])
+            except (ValueError, OverflowError):
+                return Opaque(_text(node))
+        if isinstance(node.func, ast.Attribute):
+            owner = self.value(node.func.value, names)
+            args = [owner, *args] if isinstance(owner, Record) else args
+        return Record(name, args, keywords)
+
+    def _operated(self, operator: ast.operator, left: ast.expr, right: ast.expr, names: dict[str, Any]) -> Any:
+        a, b = self.value(left, names), self.value(right, names)
+        sign = OPERATORS.get(type(operator))
+        whole = all(isinstance(x, int) and not isinstance(x, bool) for x in (a, b))
+        if sign and whole:
+            try:
+                return apply(sign, a, b)
+            except NotArithmetic:
+                pass
+        if isinstance(operator, ast.Div) and whole and b:
+            return a / b
+        if (
+            isinstance(operator, ast.Add)
+            and isinstance(a, list)
+            and isinstance(b, list)
+            and len(a) + len(b) < MOST_STEPS
+        ):
+            return a + b
+        if isinstance(operator, ast.BitOr) and isinstance(a, dict) and isinstance(b, dict):
+            return {**a, **b}
+        return Opaque(f"{_text(left)} {sign or '?'} {_text(right)}")
+
+    def _decided(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        """Return a comparison, `and`/`or`, or a choice, where its parts are known."""
+        if isinstance(node, ast.IfExp):
+            test = self.value(node.test, names)
+            if isinstance(test, Opaque | Record):
+                return Opaque(_text(node))
+            return self.value(node.body if test else node.orelse, names)
+        if isinstance(node, ast.BoolOp):
+            last: Any = None
+            for part in node.values:
+                last = self.value(part, names)
+                if isinstance(last, Opaque | Record) or bool(last) == isinstance(node.op, ast.Or):
+                    return last
+            return last
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            a, b = self.value(node.left, names), self.value(node.comparators[0], names)
+            if isinstance(a, Opaque | Record) or isinstance(b, Opaque | Record):
+                return Opaque(_text(node))
+            operator = node.ops[0]
+            if isinstance(operator, ast.Is | ast.Eq):
+                return a == b
+            if isinstance(operator, ast.IsNot | ast.NotEq):
+                return a != b
+            if isinstance(a, int | float) and isinstance(b, int | float):
+                found = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}.get(type(operator))
+                return Opaque(_text(node)) if found is None else found
+        return Opaque(_text(node))
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)[:120]
+
+
+def _returns_config(node: ast.FunctionDef) -> bool:
+    """Whether a function says, or seems, to return a configuration."""
+    if node.returns is not None and any(word in _text(node.returns) for word in CONFIGS):
+        return True
+    returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+    return any(isinstance(value, ast.Call) and any(word in _text(value.func) for word in CONFIGS) for value in returned)

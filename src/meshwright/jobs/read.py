@@ -1,0 +1,101 @@
+"""Which engine files belong to, and the job that its reader makes of them."""
+
+from collections.abc import Callable, Sequence
+
+from ..errors import InputError
+from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
+from .draft import Question
+from .job import Job
+from .keys import flat
+from .sources import Document, Sources, gather
+
+READERS: dict[str, Callable[[Sources, Question], Job]] = {
+    "megatron": megatron.read,
+    "bridge": bridge.read,
+    "nemo": nemo.read,
+    "automodel": automodel.read,
+    "torchtitan": torchtitan.read,
+    "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
+    "maxtext": maxtext.read,
+}
+# what a Python configuration says of itself
+PYTHON_SIGNS = (
+    ("nemo", ("nemo_run", "nemo.collections.llm", "nemo.lightning")),
+    ("torchtitan", ("torchtitan", "Trainer.Config", "TrainingConfig(", "ParallelismConfig(")),
+    ("bridge", ("megatron.bridge", "ConfigContainer", "WorkloadBaseConfig")),
+)
+EXPECTED = (
+    "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "
+    "a torchtitan TOML or registry, a DeepSpeed JSON, or TrainingArguments"
+)
+
+
+def read_job(items: Sequence[str], question: Question | None = None) -> Job:
+    """Return the job that files (and NAME=VALUE overrides) describe; InputError of one line for what is wrong."""
+    sources = gather(items)
+    return READERS[engine_of(sources)](sources, question or Question())
+
+
+def engine_of(sources: Sources) -> str:
+    """Return the reader for these files; InputError where they are of several engines or of none."""
+    found: dict[str, str] = {}
+    if sources.launch is not None:
+        found[sources.launch.engine] = sources.launch.where
+    if sources.python is not None:
+        engine = _of_python(sources.python_text)
+        if engine:
+            found.setdefault(engine, sources.python[0])
+    for document in sources.documents:
+        engine = of_document(document)
+        if engine and not (sources.launch is not None and _goes_with(engine, sources.launch.engine)):
+            found.setdefault(engine, document.name)
+    if len(found) > 1:
+        told = " and ".join(f"{name} ({engine})" for engine, name in found.items())
+        raise InputError(f"{told}: are configurations of different engines; expected one job")
+    if not found:
+        raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
+    return next(iter(found))
+
+
+def _goes_with(document: str, launched: str) -> bool:
+    """Whether a document is one that a launched engine reads beside its own (DeepSpeed's of a Megatron script)."""
+    return document == "huggingface" and launched == "megatron"
+
+
+def _of_python(text: str) -> str | None:
+    for engine, signs in PYTHON_SIGNS:
+        if any(sign in text for sign in signs):
+            return engine
+    return None
+
+
+def of_document(document: Document) -> str | None:
+    """Return the engine of a YAML, JSON or TOML file by the settings in it."""
+    if huggingface.kind_of_document(document):
+        return "huggingface"
+    keys = set(flat(document.data))
+    heads = document.keys
+    if document.kind == "toml":
+        return (
+            "torchtitan"
+            if heads & {"training", "parallelism", "job", "experimental", "activation_checkpoint"}
+            else None
+        )
+    if heads & {"step_scheduler", "parallelizer", "autopipeline"} or keys & {
+        "distributed.tp_size",
+        "distributed.dp_size",
+    }:
+        return "automodel"
+    if heads & {"ConfigContainer", "perf_matrix"} or ("train" in heads and "model" in heads and "trainer" not in heads):
+        return "bridge"
+    if any(key.startswith(("ici_", "dcn_")) for key in keys) or heads & {
+        "per_device_batch_size",
+        "base_config",
+        "remat_policy",
+    }:
+        return "maxtext"
+    if "trainer" in heads or "model.micro_batch_size" in keys:
+        return "nemo"
+    if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
+        return "megatron"
+    return None

@@ -1,0 +1,208 @@
+"""Sources: the files of one job, read once: documents, the training command, Python configurations, overrides.
+
+Files that a file names (a DeepSpeed configuration, a sourced script) are taken from those given, or from beside it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from ..errors import InputError
+from .documents import kind_of, load, read_document
+from .keys import Keys, flat
+from .launch import Launch, training_command
+from .python_static import config_of, flattened
+from .shell import Outcome, follow
+from .shell_words import shown
+
+OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
+CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One configuration file as plain data."""
+
+    name: str
+    kind: str  # yaml, json, toml
+    data: dict[str, Any]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The names of its first level."""
+        return frozenset(self.data)
+
+
+@dataclass(slots=True)
+class Sources:
+    """All that was given for one job."""
+
+    names: list[str] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    python: tuple[str, str, dict[str, Any]] | None = None  # file, function, flattened values
+    python_text: str = ""
+    python_folder: str = ""
+    launch: Launch | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, str] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    folder: Path = Path()
+    written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
+
+    def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
+
+        With `inside`, what stands under that key counts as standing at the top. Files that differ are noted.
+        """
+        values: dict[str, Any] = {}
+        origin: dict[str, str] = {}
+        if self.python is not None:
+            values |= self.python[2]
+            origin |= dict.fromkeys(self.python[2], self.python[0])
+        for document in self.documents:
+            for path, value in flat(document.data).items():
+                key = path.removeprefix(f"{inside}.") if inside else path
+                if key in values and value != values[key]:
+                    self.notes.append(f"{key}: {values[key]} ({origin[key]}) gives way to {value} ({document.name})")
+                values[key], origin[key] = value, document.name
+        return values, origin
+
+    def overridden(self, values: dict[str, Any], sources: dict[str, str], where: str) -> Keys:
+        """Return keys with the overrides that were given beside the files on top."""
+        for key, text in self.given_keys.items():
+            values[key] = plain_value(text)
+            sources[key] = "--job"
+        return Keys(values, where, sources=sources)
+
+    @property
+    def given_keys(self) -> dict[str, str]:
+        """The overrides that name keys of a configuration, and not variables of a script (TP=4)."""
+        return {key: text for key, text in self.overrides.items() if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key)}
+
+    def absent(self, path: str) -> InputError:
+        """Return the error for a configuration that a file names and that is not at hand."""
+        name = PurePath(shown(path)).name
+        own = self.names[0]
+        return InputError(f"{own}: names {name}, which is not here: give it too (--job {own} {name})")
+
+    def need(self, what: str) -> InputError:
+        """Return the error for settings that a launch line takes from somewhere that is not at hand."""
+        return InputError(f"{self.names[0]}: takes its settings from {what}, which is not here: give it too")
+
+    def document(self, path: str) -> Document | None:
+        """Return the configuration that a file names by its path: given, written by the script, or beside it."""
+        name = PurePath(path).name
+        for document in self.documents:
+            if document.name == name:
+                return document
+        for written, text in self.written.items():
+            if PurePath(written).name == name:
+                found = Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+                self.documents.append(found)
+                return found
+        beside = self.folder / name
+        if PurePath(name).suffix in CONFIG_SUFFIXES and beside.is_file():
+            _, text = read_document(str(beside))
+            found = Document(name, kind_of(name, text), load(name, text, kind_of(name, text)))
+            self.documents.append(found)
+            self.names.append(name)
+            return found
+        return None
+
+
+def plain_value(text: str) -> Any:
+    """Return what a word on a command line means as a value: a number, a switch, nothing, or itself."""
+    stripped = text.strip().strip("\"'")
+    lowered = stripped.lower()
+    if lowered in {"true", "false"}:
+        return lowered == "true"
+    if lowered in {"none", "null"}:
+        return None
+    if re.fullmatch(r"[-+]?\d{1,18}", stripped):
+        return int(stripped)
+    return stripped
+
+
+def gather(items: Sequence[str]) -> Sources:
+    """Return the sources that the words of `--job` name: files, FILE.py:FUNCTION, and NAME=VALUE overrides."""
+    sources = Sources()
+    scripts: list[tuple[str, str]] = []
+    for item in items:
+        override = OVERRIDE.fullmatch(item)
+        if override and not Path(item).exists():
+            sources.overrides[override.group(1)] = override.group(2)
+        else:
+            _take(item, sources, scripts)
+    if not sources.names:
+        raise InputError("--job: expected a file, such as --job train.sh")
+    _follow(scripts, sources)
+    return sources
+
+
+def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
+    path, function = _function_of(item)
+    name, text = read_document(path)
+    if not sources.names:
+        sources.folder = Path(path).parent
+    sources.names.append(name)
+    kind = kind_of(name, text)
+    if kind == "shell":
+        scripts.append((name, text))
+    elif kind == "python":
+        if sources.python is not None:
+            raise InputError(f"{name}: a second Python configuration beside {sources.python[0]}; expected one")
+        found, value, assumed = config_of(text, function, where=name)
+        sources.python = (name, found, flattened(value))
+        sources.python_text, sources.python_folder = text, Path(path).resolve().parent.name
+        sources.assumed += assumed
+    else:
+        sources.documents.append(Document(name, kind, load(name, text, kind)))
+
+
+def _function_of(item: str) -> tuple[str, str | None]:
+    """Split FILE.py:FUNCTION."""
+    path, colon, function = item.rpartition(":")
+    if colon and path.endswith(".py") and function.isidentifier():
+        return path, function
+    return item, None
+
+
+def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
+    """Follow the scripts: those that start no training set variables for the one that does."""
+
+    def find(path: str) -> str | None:
+        name = PurePath(shown(path)).name
+        for known, text in scripts:
+            if known == name:
+                return text
+        beside = sources.folder / name
+        if name.endswith((".sh", ".bash", ".env")) and beside.is_file():
+            sources.names.append(name)
+            return read_document(str(beside))[1]
+        return None
+
+    outcomes = {name: follow(text, where=name, given=sources.overrides, find=find) for name, text in scripts}
+    launches = {name: training_command(outcome.started, name) for name, outcome in outcomes.items()}
+    main = [name for name, launch in launches.items() if launch is not None]
+    if len(main) > 1:
+        raise InputError(f"{' and '.join(main)} both start a training; expected one")
+    settings = [(name, text) for name, text in scripts if name not in main]
+    if main:
+        text = dict(scripts)[main[0]]
+        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings)
+        sources.launch = training_command(outcome.started, main[0])
+        _keep(outcome, sources)
+    else:
+        for name, text in settings:
+            _keep(follow(text, where=name, given=sources.overrides, find=find), sources)
+
+
+def _keep(outcome: Outcome, sources: Sources) -> None:
+    sources.variables |= {key: value for key, value in outcome.variables.items() if isinstance(value, str)}
+    sources.written |= outcome.documents
+    sources.assumed += outcome.assumed
+    for path in dict.fromkeys(outcome.sourced_missing):
+        sources.assumed.append(f"{path} is sourced but is not here: its variables are taken as not set")

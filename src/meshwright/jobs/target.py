@@ -1,0 +1,143 @@
+"""Target: a layout with all that an engine's configuration must say to run it; and what emitters share."""
+
+import math
+
+import msgspec
+
+from ..errors import InputError
+from ..layout import Layout, micro_batches
+from ..workload.architecture import Architecture
+from .engines import engine_named, refusals
+from .job import Offload
+
+# Hugging Face's names of the catalogue's models, for engines that load a model by it
+HUGGING_FACE = {
+    "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+    "gpt2": "openai-community/gpt2",
+    "bloom-176b": "bigscience/bloom",
+    "llama2-7b": "meta-llama/Llama-2-7b-hf",
+    "llama2-13b": "meta-llama/Llama-2-13b-hf",
+    "llama2-70b": "meta-llama/Llama-2-70b-hf",
+    "llama3-8b": "meta-llama/Meta-Llama-3-8B",
+    "llama3-70b": "meta-llama/Meta-Llama-3-70B",
+    "llama3-405b": "meta-llama/Llama-3.1-405B",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",
+    "mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1",
+    "nemotron4-340b": "nvidia/Nemotron-4-340B-Base",
+    "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B",
+    "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B",
+}
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is emitted: the layout, the model, the batch in sequences, and the machines."""
+
+    layout: Layout
+    architecture: Architecture
+    model: str  # name of the catalogue, or of the file that describes it
+    global_batch: int
+    seq_len: int
+    precision: str = "bf16"
+    gpus_per_node: int = 8
+    reason: str = ""  # why this layout, in a line
+    offload: Offload = "none"
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.layout.world_size
+
+    @property
+    def per_node(self) -> int:
+        """Ranks of a node."""
+        return min(self.gpus_per_node, self.world)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes; InputError where the ranks do not fill them."""
+        count, rest = divmod(self.world, self.per_node)
+        if rest:
+            raise InputError(f"--emit: {self.world} ranks do not fill nodes of {self.per_node}")
+        return count
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a data-parallel rank in one step."""
+        return micro_batches(self.layout, self.global_batch)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Layers of each stage in the order of the model, virtual ones included."""
+        layers, slots = self.architecture.num_hidden_layers, self.layout.pp * self.layout.vpp
+        if layers % slots and (layers + 2) % slots == 0:  # embedding and output take a slot each
+            counts = [(layers + 2) // slots] * slots
+            counts[0] -= 1
+            counts[-1] -= 1
+            return tuple(counts)
+        return tuple(layers // slots + (place < layers % slots) for place in range(slots))
+
+    @property
+    def even(self) -> bool:
+        """Whether all stages hold equally many layers."""
+        return len(set(self.stages)) == 1
+
+
+def check(target: Target, engine: str) -> None:
+    """Raise InputError with every rule of the engine that the layout breaks."""
+    facts = engine_named(engine, flag="--emit")
+    told = refusals(facts, target.layout, target.architecture.num_key_value_heads)
+    if target.offload not in facts.offload:
+        told.append(f"it offloads {', '.join(facts.offload)}")
+    if target.layout.mode != "sync":
+        told.append("it has no asynchronous data parallelism")
+    if min(target.stages[1:-1], default=1) < 1:  # the first may hold the embedding alone, the last the output
+        told.append("a stage would hold no layer")
+    if told:
+        raise InputError(f"--emit {engine}: {target.layout}: {'; '.join(told)}")
+
+
+def hugging_face_name(target: Target, engine: str) -> str:
+    """Return Hugging Face's name of the model; InputError where it is not known."""
+    if target.model not in HUGGING_FACE:
+        raise InputError(
+            f"--emit {engine}: {target.model or 'the model'}: its name on Hugging Face is not known; "
+            f"expected one of {', '.join(HUGGING_FACE)}"
+        )
+    return HUGGING_FACE[target.model]
+
+
+def slurm_head(target: Target) -> list[str]:
+    """Return the first lines of a batch script: nodes, a launcher on each, its GPUs."""
+    return [
+        "#!/bin/bash",
+        f"#SBATCH --nodes={target.nodes}",
+        "#SBATCH --ntasks-per-node=1",
+        f"#SBATCH --gpus-per-node={target.per_node}",
+        f"# {target.layout}: {target.global_batch} sequences of {target.seq_len} tokens on {target.world} GPUs",
+        *([f"# {target.reason}"] if target.reason else []),
+    ]
+
+
+def order_note(target: Target) -> str:
+    """Return the order in which ranks fill the axes, in words."""
+    active = [axis for axis in target.layout.order.split("-") if getattr(target.layout, axis) > 1]
+    inside = math.prod(getattr(target.layout, axis) for axis in active[:1]) if active else 1
+    if not active:
+        return "one rank"
+    return f"ranks fill {', then '.join(active)}: {inside} neighbours share {active[0]}"
+
+
+def torchrun(target: Target) -> str:
+    """Return the launcher's words."""
+    words = f"torchrun --nnodes {target.nodes} --nproc_per_node {target.per_node}"
+    if target.nodes == 1:
+        return words
+    first = "$(scontrol show hostnames | head -n 1):29500"
+    return f"srun --nodes={target.nodes} --ntasks-per-node=1 {words} --rdzv_backend c10d --rdzv_endpoint {first}"
+
+
+def commented(lines: list[tuple[str, str]], *, indent: str = "", mark: str = "#") -> list[str]:
+    """Return settings with their comments beside them, aligned."""
+    wide = max((len(text) for text, _ in lines), default=0)
+    return [f"{indent}{text:<{wide}}  {mark} {why}" if why else f"{indent}{text}" for text, why in lines]

@@ -1,0 +1,55 @@
+"""What `plan --job` prints: what runs today, what was assumed, and what would be faster on the same engine."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from ..jobs.job import Job
+from ..plan.study import Row
+from ..units import format_bytes, format_time
+from .planning import layout_text, rows_table, show_row
+
+
+def show_job(console: Console, job: Job, row: Row, faster: Sequence[Row], memory_bytes: float) -> None:
+    """Print a job with its price, and the layouts of the same engine that beat it."""
+    head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
+    model = job.architecture
+    named = job.model_name or (model and model.name) or f"{model.num_hidden_layers if model else 0} layers"
+    size = f" of {model.parameters / 1e9:.3g} B parameters" if model else ""
+    console.print(
+        f"{head}, {named}{size} on {job.world} GPUs: {job.global_batch} x {job.seq_len} tokens a step, {job.precision}",
+        highlight=False,
+    )
+    for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
+        for line in lines:
+            console.print(f"{word}: {line}", highlight=False, markup=False)
+    for text in job.unpriced():
+        console.print(f"ignored: {text}: no price knows it", highlight=False)
+    console.print(f"layout: {layout_text(row.layout)}", highlight=False)
+    show_row(console, "what runs today", row)
+    need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
+    verdict = "fits" if row.fits else "does not fit"
+    console.print(f"it {verdict}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
+    if not faster:
+        console.print(f"no layout that {job.engine} can run is predicted to be faster", highlight=False)
+        return
+    console.print(rows_table(f"faster on {job.engine}", faster))
+    console.print(gain_text(row, faster[0]), highlight=False)
+
+
+def gain_text(now: Row, best: Row) -> str:
+    """Return by how much the best layout is faster, and whether the error band leaves a doubt."""
+    gain = now.predicted.step_time_s / best.predicted.step_time_s - 1
+    band = best.predicted.error_band
+    changes = [
+        f"{name} {getattr(now.layout, name)} to {getattr(best.layout, name)}"
+        for name in best.layout.__struct_fields__
+        if getattr(now.layout, name) != getattr(best.layout, name)
+    ]
+    doubt = (
+        "" if band is None or gain > band else f"; within the error band of {band:.0%}, so measure before you change"
+    )
+    return (
+        f"{gain:.0%} faster: {format_time(now.predicted.step_time_s)} to {format_time(best.predicted.step_time_s)} "
+        f"({', '.join(changes)}){doubt}"
+    )

@@ -1,0 +1,132 @@
+"""`--job`, `--engine` and `--emit` as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshwright.cli import run
+from meshwright.jobs.read import read_job
+
+CASES = Path(__file__).parents[1] / "jobs" / "cases"
+SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32"]
+NEMO = str(CASES / "nemo_nemotron_15b.yaml")
+
+
+def answer(capsys, *words, code=0):
+    assert run(list(words)) == code
+    return capsys.readouterr()
+
+
+def test_a_job_is_priced_with_what_was_assumed_and_what_would_be_faster(capsys):
+    text = answer(capsys, "plan", "--job", str(CASES / "megatron_llama_13b.sh"), "--cluster", "dgx-h100").out
+
+    assert "what runs today" in text
+    assert "assumed: TP=4 (its default in megatron_llama_13b.sh)" in text
+    assert "it fits:" in text
+    assert "faster on megatron" in text
+
+
+def test_json_of_a_job_holds_the_job_its_price_and_the_alternatives(capsys):
+    document = json.loads(answer(capsys, "plan", "--job", NEMO, "--cluster", "dgx-h100", "--json").out)
+
+    assert {"job", "layout", "predicted", "fits", "faster", "alternatives"} <= set(document)
+    job = document["job"]
+    assert (job["engine"], job["world"], job["global_batch"], job["seq_len"]) == ("nemo", 64, 256, 4096)
+    assert document["layout"]["tp"] == job["layout"]["tp"] == 4
+    assert document["predicted"]["error_band"] > 0
+
+
+def test_files_may_follow_each_other_and_what_is_missing_is_asked_for_in_one_line(capsys):
+    files = [str(CASES / "hf_training_arguments.yaml"), str(CASES / "deepspeed_zero2.json")]
+
+    told = answer(capsys, "plan", "--job", *files, "--cluster", "dgx-a100-80g", code=2).err
+
+    assert "--gpus: expected" in told
+    assert told.count("\n") == 1
+    assert answer(capsys, "plan", "--job", *files, "--gpus", "16", "--cluster", "dgx-a100-80g", "--json").out
+
+
+def test_validate_puts_a_job_beside_what_was_measured(capsys):
+    words = ["validate", "--job", NEMO, "--measured", "3.0", "--cluster", "dgx-h100"]
+
+    outcome = json.loads(answer(capsys, *words, "--json").out)
+
+    assert outcome["measured_step_time_s"] == 3.0
+    assert outcome["error"] == pytest.approx(outcome["step_time_s"] / 3.0 - 1)
+    assert "predicted" in answer(capsys, *words).out
+
+
+def test_validate_and_plan_price_a_job_alike(capsys):
+    planned = json.loads(answer(capsys, "plan", "--job", NEMO, "--cluster", "dgx-h100", "--json").out)
+    words = ["validate", "--job", NEMO, "--measured", "3.0", "--cluster", "dgx-h100", "--json"]
+
+    assert json.loads(answer(capsys, *words).out)["step_time_s"] == planned["predicted"]["step_time_s"]
+
+
+def test_simulate_takes_a_job(capsys):
+    words = ["simulate", "--job", NEMO, "--cluster", "dgx-h100", "--json"]
+
+    assert json.loads(answer(capsys, *words).out)["layout"].startswith("tp=4,dp=16,mbs=4")
+
+
+def test_train_refuses_a_job_and_says_how(capsys):
+    assert "plan --job ... --output plan.json" in answer(capsys, "train", "--job", "x.sh", code=2).err
+
+
+def test_the_winner_of_a_search_is_emitted_for_an_engine_and_reads_back(capsys, tmp_path):
+    file = tmp_path / "job.py"
+    words = [*SMALL, "--seq-len", "8192", "--emit", "torchtitan", "--emit-to", str(file), "--json"]
+
+    document = json.loads(answer(capsys, *words).out)
+    job = read_job([str(file)])
+
+    assert job.full_layout().tp == document["layout"]["tp"]
+    assert (job.world, job.global_batch, job.seq_len) == (16, 32, 8192)
+
+
+def test_emission_on_standard_output_is_the_configuration_alone(capsys):
+    captured = answer(capsys, *SMALL, "--layout", "tp=4,dp=4,zero=1,sp=1", "--emit", "megatron")
+
+    assert captured.out.startswith("#!/bin/bash")
+    assert "--tensor-model-parallel-size 4" in captured.out
+
+
+def test_an_engine_keeps_the_search_to_what_it_can_run(capsys):
+    found = json.loads(answer(capsys, *SMALL, "--engine", "deepspeed", "--json").out)
+    layouts = [found["layout"], *(other["layout"] for other in found["alternatives"][:-1])]
+
+    assert all(layout["pp"] == layout["cp"] == 1 and layout["sp"] == 0 for layout in layouts)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([*SMALL, "--engine", "deepsped"], "did you mean deepspeed?"),
+        ([*SMALL, "--emit", "megatron", "--json"], "--emit-to FILE"),
+        ([*SMALL, "--emit-to", "x"], "needs --emit"),
+        ([*SMALL, "extra.sh"], "files go with --job"),
+        ([*SMALL, "--layout", "tp=2,pp=4,dp=2", "--emit", "accelerate"], "has no pp"),
+        (["plan", "--job", "absent.sh", "--cluster", "dgx-h100"], "no such file"),
+        (["plan", "--job", NEMO], "--cluster: expected"),
+        (["plan", "--job", NEMO, "--cluster", "dgx-h100", "--target-mfu", "0.5"], "not with --job"),
+        (["validate", "--job", NEMO], "--measured SECONDS"),
+        (["validate"], "expected a table of runs"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(capsys, words, told):
+    error = answer(capsys, *words, code=2).err
+
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_files_that_belong_together_go_to_validate_and_simulate_too(capsys):
+    files = [str(CASES / "hf_training_arguments.yaml"), str(CASES / "deepspeed_zero2.json")]
+    machine = ["--gpus", "16", "--cluster", "dgx-a100-80g", "--json"]
+
+    validated = json.loads(answer(capsys, "validate", "--job", *files, "--measured", "40", *machine).out)
+    simulated = json.loads(answer(capsys, "simulate", "--job", *files, *machine).out)
+
+    assert validated["job"]["layout"]["zero"] == 2
+    assert simulated["layout"].startswith("dp=16,mbs=4,zero=2")

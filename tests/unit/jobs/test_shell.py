@@ -1,0 +1,158 @@
+"""Shell scripts are followed as far as they decide for themselves, and never run."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.shell import follow
+from meshwright.jobs.shell_words import shown
+
+
+def words(script: str, **given: str) -> list[str]:
+    """Return the words of the only command that a script starts."""
+    (one,) = follow(script, where="x.sh", given=given).started
+    return [shown(word) for word in one.words]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("A=(--a 1)\nA+=(--b 2)\nrun ${A[@]}", ["run", "--a", "1", "--b", "2"]),
+        ('A=(--a "x y")\nrun "${A[@]}"', ["run", "--a", "x y"]),
+        ("A=1 B=2\nrun $A $B", ["run", "1", "2"]),
+        ("N=${N:-4}\nrun $((N * 8)) ${N}", ["run", "32", "4"]),
+        ('ARGS=" --a 1 \\\n --b 2 "\nrun $ARGS', ["run", "--a", "1", "--b", "2"]),
+        ('ARGS="--a"\nARGS="$ARGS --b"\nARGS+=" --c"\nrun $ARGS', ["run", "--a", "--b", "--c"]),
+        ("if [[ 2 -gt 1 && a == a* ]]; then run yes; else run no; fi", ["run", "yes"]),
+        ('if [ "$X" = "1" ]; then run one; elif [ -z "$X" ]; then run none; fi', ["run", "none"]),
+        ("for x in a b c; do L+=($x); done\nrun ${L[*]} ${#L[@]}", ["run", "a", "b", "c", "3"]),
+        ("i=0\nwhile (( i < 3 )); do ((i++)); done\nrun $i", ["run", "3"]),
+        ("f() { local T=$1; run --tp $T; }\nf 8", ["run", "--tp", "8"]),
+        ("P=/a/b.json\nrun ${P##*/} ${P%.json} ${P/b/c}", ["run", "b.json", "/a/b", "/a/c.json"]),
+        ('CMD="run --a 1"\neval $CMD', ["run", "--a", "1"]),
+        ("bash -c 'run --a 1'", ["run", "--a", "1"]),
+        ("X=$(echo 3)\nrun $X $(expr 2 \\* 3)", ["run", "3", "6"]),
+        ("run a 2>&1 | tee log > /dev/null".replace(" | tee log > /dev/null", ""), ["run", "a"]),
+        ("case full in se*) run s ;; full|all) run f ;; *) run o ;; esac", ["run", "f"]),
+        ("run --nnodes 2 > log.txt", ["run", "--nnodes", "2"]),
+        ("export A=5\nrun ${A} ${B:+--b} ${A:+--a}", ["run", "5", "--a"]),
+        ("# comment\nrun 'a # b' # c", ["run", "a # b"]),
+        ("X=big\nNAME=X\nrun ${!NAME} ${X^^}", ["run", "big", "BIG"]),
+        ("run \\\n  --a \\\n  # no\n", ["run", "--a"]),
+        ("[ $A == 1 ] && B=x || B=y\nrun $B", ["run", "y"]),
+    ],
+)
+def test_expansions_and_conditions(script, expected):
+    assert words(script) == expected
+
+
+def test_a_loop_over_arguments_that_are_not_there_ends_at_once():
+    script = 'TP=1\nwhile [[ $# -gt 0 ]]; do\n case "$1" in\n --tp) TP=$2; shift 2;;\n *) shift;;\n esac\ndone\nrun $TP'
+
+    assert words(script) == ["run", "1"]
+
+
+def test_a_here_document_for_sbatch_is_a_script_with_slurm_variables_of_its_own():
+    script = (
+        "TP=4\nsbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=16\n#SBATCH --ntasks-per-node=8\n"
+        "srun run --tp $TP --n \\$SLURM_NNODES\nEOF\n"
+    )
+
+    assert words(script) == ["srun", "run", "--tp", "4", "--n", "16"]
+
+
+def test_a_here_document_for_a_file_is_kept_and_not_followed():
+    outcome = follow('S=2\ncat <<EOT > ds.json\n{"zero": $S}\nEOT\nrun --config ds.json', where="x.sh")
+
+    assert outcome.documents == {"ds.json": '{"zero": 2}\n'}
+    assert len(outcome.started) == 1
+
+
+def test_what_only_a_machine_knows_is_a_mark_with_its_reason():
+    outcome = follow("N=$(nvidia-smi -L | wc -l)\nrun --n $N --h $HOSTNAME_X", where="x.sh")
+
+    from meshwright.jobs.shell_words import reasons
+
+    assert [reasons(word) for word in outcome.started[0].words] == [
+        *([], [], ["$(nvidia-smi -L | wc -l)"], [], ["$HOSTNAME_X"]),
+    ]
+
+
+def test_a_condition_that_only_a_machine_knows_is_not_taken_and_said():
+    outcome = follow("if [ -d /data ]; then run a; else run b; fi", where="x.sh")
+
+    assert outcome.started[0].words == ("run", "b")
+    assert any("known only on the machine" in text for text in outcome.assumed)
+
+
+def test_a_sourced_file_that_is_not_there_is_named_and_its_variables_are_not_set():
+    outcome = follow("source ./config.sh\nrun ${TP:-2}", where="x.sh")
+
+    assert outcome.sourced_missing == ["./config.sh"]
+    assert outcome.started[0].words == ("run", "2")
+
+
+def test_a_sourced_file_that_is_given_sets_its_variables():
+    outcome = follow("source conf/a.sh\nrun $TP", where="x.sh", find=lambda path: "export TP=8\n")
+
+    assert outcome.started[0].words == ("run", "8")
+
+
+def test_variables_from_outside_win_over_those_of_the_script():
+    assert words("TP=4\nrun $TP", TP="2") == ["run", "2"]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("while true; do X=1; done", "does not end|commands, refused"),
+        ("f() { f; }\nf", "nested too deeply"),
+        (
+            "X=a\nfor i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do X=$X$X; done\nrun $X",
+            "grows beyond",
+        ),
+        ("run 'open", "quotation is not closed"),
+        ("run ${X", "is not closed"),
+        ("if true; then run", "line 1: expected 'fi'"),
+        ("(" * 300 + "run", "nested too deeply|end of the script"),
+        ("A=(1 2", "array is not closed"),
+        ("$(" * 2000, "not closed|nested too deeply"),
+    ],
+)
+def test_a_hostile_or_broken_script_is_one_line(script, message):
+    with pytest.raises(InputError, match=message) as error:
+        follow(script, where="x.sh")
+
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("x.sh")
+
+
+def test_nothing_of_a_script_is_run(tmp_path):
+    follow(f"touch {tmp_path}/a\n$(touch {tmp_path}/b)\nX=`touch {tmp_path}/c`\neval touch {tmp_path}/d", where="x.sh")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loop_that_waits_for_the_machine_is_passed_over():
+    assert words("until [ -f /tmp/ready ]; do sleep 1; done\nwhile [ ! -f /x ]; do sleep 1; done\nrun a") == [
+        "run",
+        "a",
+    ]
+
+
+def test_a_branch_on_a_commands_success_is_taken_and_said():
+    outcome = follow("if nvidia-smi | grep -q H100; then N=8; else N=4; fi\nrun $N", where="x.sh")
+
+    assert outcome.started[-1].words == ("run", "8")
+    assert any("grep -q H100` succeeds is known only on the machine" in text for text in outcome.assumed)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("let N=2*4\nrun $N", ["run", "8"]),
+        ('declare -A TP=( [8b]=1 [70b]=8 )\nS=70b\nrun ${TP[$S]} "${TP[8b]}"', ["run", "8", "1"]),
+        ("M[large]=4\nrun ${M[large]}", ["run", "4"]),
+    ],
+)
+def test_let_and_arrays_with_named_elements(script, expected):
+    assert words(script) == expected
