@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
     *("hardware", "cluster", "workload", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
-    *("train", "report", "cli", "__main__"),
+    *("train", "traces", "report", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,108 @@
+"""Who the others wait for, and why; or that nobody is to blame.
+
+A rank is to blame where, step after step, it comes last to the collectives, so late that the others lose more than they
+differ among themselves, more than clocks and schedulers explain, and not little beside the transfer. What counts is
+the time from the last of the others to it, in which the others compute nothing and it does not itself wait for a
+third. Who waits longest is a victim.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from .because import reason
+from .intervals import Array, joined, length_s, union, without
+from .meetings import Meeting, Meetings
+from .model import RankTrace
+
+LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
+TRANSFER_SHARE = 0.1  # of what the transfers themselves take
+RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for."""
+
+    rank: int
+    costs_s_per_step: float
+    because: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the collectives say: a culprit or none, and a sentence for a reader ("" where there is nothing to say)."""
+
+    culprit: Culprit | None
+    said: str
+    lateness: dict[int, tuple[int, float]] = {}  # rank: of how many collectives the last, what it costs a step
+
+
+def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> Finding:
+    """Return who is to blame, given the length of the typical step."""
+    found = meetings.found
+    if not found:
+        return Finding(culprit=None, said="")
+    everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
+    steps = sorted({meeting.step for meeting in found})
+    costs = {rank: _cost_s(rank, found, steps) for rank in everyone}
+    lateness = {
+        rank: (sum(meeting.last.rank == rank and _lag_s(meeting) > 0 for meeting in found), costs[rank])
+        for rank in everyone
+    }
+    worst = max(everyone, key=lambda rank: costs[rank])
+    rivals = [costs[rank] for rank in everyone if rank != worst]
+    transfer_s = sum(max(0.0, meeting.transfer_s) for meeting in found) / len(steps)
+    device = found[0].last.trace.device
+    blamed = (
+        costs[worst] > LEAST_SHARE[device] * step_s
+        and costs[worst] > _spread_s(worst, found, steps)
+        and costs[worst] > TRANSFER_SHARE * transfer_s
+        and costs[worst] > RIVAL * max(rivals)
+    )
+    if not blamed:
+        return Finding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
+    because = reason(ranks, worst)
+    culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
+    return Finding(culprit=culprit, said="", lateness=lateness)
+
+
+def _lag_s(meeting: Meeting) -> float:
+    """Return how much later the last came than the last of the others."""
+    return meeting.last.start_s - meeting.arrivals[-2].start_s
+
+
+def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
+    """Return what the others lose by a rank in the typical step."""
+    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
+    for meeting in found:
+        if meeting.last.rank != rank or _lag_s(meeting) <= 0:
+            continue
+        own = meeting.last
+        lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
+        at_fault = without(lag, without(own.trace.comm, own.trace.compute))
+        for other in meeting.arrivals[:-1]:
+            windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
+    for (step, _), parts in windows.items():
+        trace, moved_s = parts[0][1], parts[0][2]
+        lost = without(joined([part[0] for part in parts]) - moved_s, trace.compute)
+        by_step[step].append(length_s(lost))
+    return statistics.median(statistics.median(values) if values else 0.0 for values in by_step.values())
+
+
+def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
+    """Return how far the others are apart in the typical step: from their middle to the last of them."""
+    by_step: dict[int, list[Array]] = {step: [] for step in steps}
+    for meeting in found:
+        others = [arrival.start_s for arrival in meeting.arrivals if arrival.rank != rank]
+        if len(others) > 1:
+            by_step[meeting.step].append(union([statistics.median(others)], [max(others)]))
+    return statistics.median(length_s(joined(parts)) for parts in by_step.values())
+
+
+def _nobody(found: Sequence[Meeting], steps: int) -> str:
+    """Return what the collectives cost where nobody is late: the transfer, or waits that go round."""
+    waited = sum(statistics.median(m.last.start_s - a.start_s for a in m.arrivals) for m in found) / steps
+    moved = sum(max(0.0, meeting.transfer_s) for meeting in found) / steps
+    return "nobody is late step after step" + (": the transfer itself takes the time" if moved > waited else "")
