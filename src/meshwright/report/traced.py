@@ -9,7 +9,7 @@ from ..traces.drawn import typical
 from ..traces.intervals import clipped, length_s, union, without
 from ..traces.model import PHASES, RankTrace
 from ..traces.summary import RankShares, Summary
-from ..traces.usage import Shares, common_steps, parts_of, steps_of
+from ..traces.usage import Shares, common_steps, steps_of
 from ..units import format_bytes, format_rate, format_time
 from .document import Cell, Lines, Page, Section, Table, section, table
 from .lanes import lanes_figure
@@ -157,15 +157,15 @@ def _phases_s(cycles: Sequence[RankTrace], wanted: set[int]) -> dict[str, float]
 def exposed_s(ranks: Sequence[Sequence[RankTrace]]) -> dict[str, float]:
     """Return the exposed seconds of each kind of communication in the typical step."""
     found: dict[str, list[float]] = defaultdict(list)
+    wanted = common_steps(ranks)
     names = {call.name for cycles in ranks for trace in cycles for call in trace.calls}
     for cycles in ranks:
-        for trace, window in steps_of(cycles, common_steps(ranks)):
-            compute = parts_of(trace, window).compute
+        for trace in cycles:
             for name in names:
                 calls = [call for call in trace.calls if call.name == name]
-                starts = [max(call.start_s, window.start_s) for call in calls]
-                ends = [min(call.end_s, window.end_s) for call in calls]
-                found[name].append(length_s(without(union(starts, ends), compute)))
+                exposed = without(union([c.start_s for c in calls], [c.end_s for c in calls]), trace.compute)
+                for _, window in steps_of([trace], wanted):
+                    found[name].append(length_s(clipped(exposed, window.start_s, window.end_s)))
     return {name: statistics.median(times) for name, times in found.items()}
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,7 +28,8 @@ def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
     steps = {cycles[0].rank: steps_of(cycles, wanted) for cycles in ranks}
     own, others = steps[rank], [found for key, found in steps.items() if key != rank]
     host = own[0][0].device == "host"
-    excess = {key: _excess(own, others, measure) for key, measure in _measures(host).items()}
+    mine, theirs = _typical(own), [_typical(found) for found in others]
+    excess = {key: time_s - statistics.median(one[key] for one in theirs) for key, time_s in mine.items()}
     largest = max(excess, key=excess.__getitem__)
     if excess[largest] <= 0:
         return "nothing in its trace tells why"
@@ -52,23 +53,16 @@ def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
     return f"its host {said} {longer} a step longer" + ("" if host else " while its device idles")
 
 
-def _measures(host: bool) -> dict[str, Callable[[Step], float]]:
-    measures: dict[str, Callable[[Step], float]] = {
-        "compute": lambda step: length_s(parts_of(*step).compute),
-        "outside": lambda step: length_s(idle_by(*step)["outside"]),
-    }
-    if not host:
-        measures["copies"] = lambda step: length_s(clipped(step[0].copies, step[1].start_s, step[1].end_s))
-    for key, _ in _ACTIVITIES:
-        measures[key] = lambda step, key=key: length_s(idle_by(*step)[key])  # type: ignore[misc]
-    return measures
-
-
-def _excess(own: Sequence[Step], others: Sequence[Sequence[Step]], measure: Callable[[Step], float]) -> float:
-    def typical(steps: Sequence[Step]) -> float:
-        return statistics.median(map(measure, steps)) if steps else 0.0
-
-    return typical(own) - statistics.median(map(typical, others))
+def _typical(steps: Sequence[Step]) -> dict[str, float]:
+    """Return the seconds of everything that a rank may spend longer on, in its typical step."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for trace, window in steps:
+        found["compute"].append(length_s(clipped(trace.compute, window.start_s, window.end_s)))
+        if trace.device == "device":
+            found["copies"].append(length_s(clipped(trace.copies, window.start_s, window.end_s)))
+        for key, times in idle_by(trace, window).items():
+            found[key].append(length_s(times))
+    return {key: statistics.median(times) for key, times in found.items()}
 
 
 def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:

@@ -129,8 +129,7 @@ class Collector:
                 process = self.processes[event.pid] = Process()
             name = ids.get(event.name)
             if name is None:
-                name = ids[event.name] = len(self.table)
-                self.table.append(event.name)
+                name = self.named(event.name)
             if kind == UNKNOWN:
                 if event.args is None or _integer(event.args.stream) < 0:
                     continue
@@ -140,16 +139,44 @@ class Collector:
                 self._device(process, event, kind, name, end)
             elif kind == RUNTIME:
                 link = _integer(event.args.correlation) if event.args is not None else -1
-                process.launches.add(start, end, name, self._thread(event.tid), link)
-                self._special(process, event, name, end)
+                process.launches.add(start, end, name, self.thread(event.tid), link)
+                self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
             elif kind == OPERATOR:
                 self._operator(process, event, name, end)
             elif kind == PLAIN:
-                process.plain.add(start, end, name, self._thread(event.tid))
+                process.plain.add(start, end, name, self.thread(event.tid))
                 if event.args is not None and event.args.task is not None:
                     process.tasks[len(process.plain.starts) - 1] = str(event.args.task)
             else:
-                self._special(process, event, name, end)
+                self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
+
+    def named(self, name: str) -> int:
+        """Return the number of a name."""
+        found = self._ids.get(name)
+        if found is None:
+            found = self._ids[name] = len(self.table)
+            self.table.append(name)
+        return found
+
+    def special(
+        self, process: Process, name: str, start: float, end: float, args: Args | None = None, tid: int = 0
+    ) -> None:
+        """Keep an event whose name says that it is a step, a phase, the data loader, the allocator and so on."""
+        number = self.named(name)
+        role = self._roles.get(number)
+        if role is None:
+            role = self._roles[number] = _role_of(name)
+        if not role:
+            return
+        if role == "step":
+            process.marks.append((start, end, int(name.rpartition("#")[2])))
+        elif role == "record":
+            called = str(args.collective) if args is not None and args.collective else name.partition(":")[2]
+            if called.lower() not in NO_CALL:
+                external = _external(args) if args is not None else -1
+                process.records.append(Record(start, end, tid, name, external, args))
+        else:
+            getattr(process, role).add(start, end, number)
 
     def _kind_of(self, category: str) -> int:
         plain = category.lower().strip()
@@ -157,7 +184,8 @@ class Collector:
         self._kinds[category] = found
         return found
 
-    def _thread(self, tid: int | str) -> int:
+    def thread(self, tid: int | str) -> int:
+        """Return the number of a thread or stream."""
         return self._threads.setdefault(tid, len(self._threads))
 
     def _metadata(self, event: Event) -> None:
@@ -170,13 +198,13 @@ class Collector:
         place = len(process.kinds)
         process.kinds.append(kind)
         if args is None:
-            process.device.add(event.ts, end, name, self._thread(event.tid))
+            process.device.add(event.ts, end, name, self.thread(event.tid))
             process.externals.append(-1)
             process.devices.append(-1)
             return
         stream = event.tid if args.stream is None or not isinstance(args.stream, int | str) else args.stream
-        process.device.add(event.ts, end, name, self._thread(stream), _integer(args.correlation))
-        process.externals.append(_integer(args.external))
+        process.device.add(event.ts, end, name, self.thread(stream), _integer(args.correlation))
+        process.externals.append(_external(args))
         process.devices.append(_integer(args.device))
         if args.collective is not None:
             process.told[place] = args
@@ -184,27 +212,9 @@ class Collector:
             process.copied[place] = max(0, _integer(args.bytes))
 
     def _operator(self, process: Process, event: Event, name: int, end: float) -> None:
-        external = _integer(event.args.external) if event.args is not None else -1
-        process.operators.add(event.ts, end, name, self._thread(event.tid), external)
-        self._special(process, event, name, end)
-
-    def _special(self, process: Process, event: Event, name: int, end: float) -> None:
-        """Keep an event whose name says that it is a step, a phase, the data loader, the allocator and so on."""
-        role = self._roles.get(name)
-        if role is None:
-            role = self._roles[name] = _role_of(event.name)
-        if not role:
-            return
-        if role == "step":
-            process.marks.append((event.ts, end, int(event.name.rpartition("#")[2])))
-        elif role == "record":
-            args = event.args
-            called = str(args.collective) if args is not None and args.collective else event.name.partition(":")[2]
-            if called.lower() not in NO_CALL:
-                external = _integer(args.external) if args is not None else -1
-                process.records.append(Record(event.ts, end, self._thread(event.tid), event.name, external, args))
-        else:
-            getattr(process, role).add(event.ts, end, name)
+        external = _external(event.args) if event.args is not None else -1
+        process.operators.add(event.ts, end, name, self.thread(event.tid), external)
+        self.special(process, event.name, event.ts, end, event.args, self.thread(event.tid))
 
 
 def _role_of(name: str) -> str:
@@ -219,6 +229,10 @@ def _role_of(name: str) -> str:
         return found
     searched = {"garbage": _GARBAGE, "allocator": _ALLOCATOR, "waiting": _WAITING}
     return next((role for role, pattern in searched.items() if pattern.search(name)), "")
+
+
+def _external(args: Args) -> int:
+    return _integer(args.external if args.external is not None else args.external_2021)
 
 
 def _integer(value: Any) -> int:

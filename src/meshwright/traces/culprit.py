@@ -8,7 +8,7 @@ third. Who waits longest is a victim.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -45,7 +45,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
         return Finding(culprit=None, said="")
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
-    costs = {rank: _cost_s(rank, found, steps) for rank in everyone}
+    waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
+    costs = {rank: _cost_s(rank, found, steps, waits) for rank in everyone}
     lateness = {
         rank: (sum(meeting.last.rank == rank and _lag_s(meeting) > 0 for meeting in found), costs[rank])
         for rank in everyone
@@ -72,8 +73,8 @@ def _lag_s(meeting: Meeting) -> float:
     return meeting.last.start_s - meeting.arrivals[-2].start_s
 
 
-def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
-    """Return what the others lose by a rank in the typical step."""
+def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> float:
+    """Return what the others lose by a rank in the typical step; `waits` is the exposed communication of each trace."""
     by_step: dict[int, list[float]] = {step: [] for step in steps}
     windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
     for meeting in found:
@@ -81,7 +82,7 @@ def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
             continue
         own = meeting.last
         lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
-        at_fault = without(lag, without(own.trace.comm, own.trace.compute))
+        at_fault = without(lag, waits[id(own.trace)])
         for other in meeting.arrivals[:-1]:
             windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
     for (step, _), parts in windows.items():

@@ -46,6 +46,8 @@ def _spans(trace: RankTrace, window: Window, origin_ns: int) -> list[Span]:
     )
     found.append(("other", "copy to the host", _in(trace.other, window), 0, ""))
     for call in trace.calls:
+        if call.end_s <= window.start_s or call.start_s >= window.end_s:
+            continue
         at = _in(union([call.start_s], [call.end_s]), window)
         found.append(("comm", call.name, at, call.bytes, call.detail))
     return [

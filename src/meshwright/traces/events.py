@@ -29,6 +29,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
 
     correlation: Any = None
     external: Any = msgspec.field(default=None, name="External id")
+    external_2021: Any = msgspec.field(default=None, name="external id")
     collective: Any = msgspec.field(default=None, name="Collective name")
     elements_in: Any = msgspec.field(default=None, name="In msg nelems")
     elements_out: Any = msgspec.field(default=None, name="Out msg nelems")

@@ -48,13 +48,17 @@ def clipped(found: Array, start_s: float, end_s: float) -> Array:
 
 def without(found: Array, removed: Array) -> Array:
     """Return the points of the first set that are not in the second."""
-    if not len(found) or not len(removed):
+    near = clipped(removed, found[0, 0], found[-1, 1]) if len(found) else removed
+    if not len(near):
         return found
-    return _combined(found, removed, lambda a, b: a & ~b)
+    return _combined(found, near, lambda a, b: a & ~b)
 
 
 def common(a: Array, b: Array) -> Array:
     """Return the points that both sets cover."""
+    if len(a) and len(b):
+        low, high = max(a[0, 0], b[0, 0]), min(a[-1, 1], b[-1, 1])
+        a, b = clipped(a, low, high), clipped(b, low, high)
     return _combined(a, b, lambda x, y: x & y) if len(a) and len(b) else EMPTY
 
 

@@ -10,9 +10,7 @@ import numpy.typing as npt
 from .collector import Record, Spans
 from .events import Args
 from .names import MARKED
-
-Longs = npt.NDArray[np.int64]
-Times = npt.NDArray[np.float64]
+from .parts import Longs, Times, floats, longs
 
 
 class Launched(NamedTuple):
@@ -32,7 +30,8 @@ class Linked:
         for record in sorted(records, key=lambda found: found.start):
             self._by_thread.setdefault(record.thread, []).append(record)
         self._starts = {thread: [record.start for record in found] for thread, found in self._by_thread.items()}
-        self._operators = operators if records else ()
+        self._operators = operators
+        self._on_thread: dict[int, tuple[Times, Times]] = {}
 
     def about(self, launched: Launched, place: int) -> list[Record]:
         """Return what is recorded of one device event, the most telling first."""
@@ -71,15 +70,25 @@ class Linked:
 
     def _in_operator(self, record: Record, thread: int, times: Times) -> npt.NDArray[np.bool_]:
         covered = np.zeros(len(times), dtype=bool)
-        for spans in self._operators:
-            starts, ends = (np.frombuffer(part, dtype=float) for part in (spans.starts, spans.ends))
-            if not len(starts):
-                continue
-            inner = (np.frombuffer(spans.threads, dtype=np.int64) == thread) & (starts > record.start)
-            inner &= ends < record.end
-            for start, end in zip(starts[inner], ends[inner], strict=True):
+        starts, ends = self._operators_of(thread)
+        low, high = np.searchsorted(starts, (record.start, record.end), side="right")
+        for start, end in zip(starts[low:high].tolist(), ends[low:high].tolist(), strict=True):
+            if end < record.end:
                 covered |= (times >= start) & (times < end)
         return covered
+
+    def _operators_of(self, thread: int) -> tuple[Times, Times]:
+        """Return the beginnings, in order, and the ends of the operators of a thread."""
+        if thread not in self._on_thread:
+            starts, ends = [np.zeros(0)], [np.zeros(0)]
+            for spans in self._operators:
+                mine = longs(spans.threads) == thread
+                starts.append(floats(spans.starts)[mine])
+                ends.append(floats(spans.ends)[mine])
+            begins = np.concatenate(starts)
+            order = np.argsort(begins)
+            self._on_thread[thread] = begins[order], np.concatenate(ends)[order]
+        return self._on_thread[thread]
 
 
 def told_by(record: Record) -> tuple[str, Args | None]:

@@ -9,13 +9,16 @@ import msgspec
 
 from ..errors import InputError
 from ..timeline import parse_chrome_trace
+from . import chakra, nsys
 from .collector import Collector
 from .events import EventStream
 from .kineto import ranks_of
 from .model import RankTrace
-from .opening import Source, natural, pieces, sources_of
+from .opening import Source, head_of, natural, pieces, sources_of
 from .ours import ranks_of_timeline
+from .parts import Facts
 
+HEAD_BYTES = 4096  # of a file, by which its format is told
 _OURS = ("measured", "predicted", "simulated")
 _NAMED = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -30,7 +33,25 @@ def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
 
 
 def read_source(source: Source) -> list[RankTrace]:
-    """Return the ranks of one file."""
+    """Return the ranks of one file, whatever its format."""
+    head = head_of(source.path, HEAD_BYTES) if not source.member else b""
+    if head.startswith(nsys.MAGIC):
+        collected, beside, note = nsys.collected(source)
+        found = ranks_of(source, collected, beside)
+        for trace in found:
+            trace.notes += (note,) if note else ()
+        return found
+    facts = Facts(str(source), source.name, None)
+    if source.name.endswith((".et", ".et.gz")) or (
+        head[:1] not in b"{[\x1f\xef\xfe\xff \r\n\t" and chakra.is_messages(head)
+    ):
+        return [chakra.of_messages(source, facts)]
+    if chakra.SCHEMA.search(next(pieces(source), b"")[:HEAD_BYTES]):
+        return [chakra.of_json(source, facts)]
+    return _of_events(source)
+
+
+def _of_events(source: Source) -> list[RankTrace]:
     stream, collected = EventStream(source), Collector()
     for batch in stream.batches():
         collected.take(batch)
