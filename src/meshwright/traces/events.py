@@ -20,7 +20,10 @@ _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
-_LONE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_BACKSLASH = re.compile(rb'(\\\\)|\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')  # a pair of them is right, one alone is not
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
@@ -102,6 +105,7 @@ class EventStream:
         """Yield lists of events; InputError where this is no Chrome trace or is cut off."""
         array = self._begin()
         while True:
+            self._buffer = self._buffer.lstrip(b" \t\r\n,")
             cut = self._last_boundary()
             if cut is None:
                 if not self._more():
@@ -117,7 +121,7 @@ class EventStream:
                         break
                     continue
                 cut, decoded = end, self._decoded(self._buffer[:end])
-            self._buffer = self._buffer[cut:].lstrip(b" \t\r\n").removeprefix(b",")
+            self._buffer = self._buffer[cut:]
             yield decoded
             self._more()
         end, closed = _scanned(self._buffer)
@@ -225,7 +229,8 @@ def _typed(part: bytes) -> list[Event] | None:
 
 def _mended(part: bytes) -> bytes:
     part = _NO_NUMBER.sub(b"null", part.decode("utf-8", "replace").encode())
-    return _CONTROL.sub(b" ", _LONE.sub(rb"\\\\", part))
+    part = _BACKSLASH.sub(lambda found: found[1] or rb"\\", part)
+    return _CONTROL.sub(b" ", _HALF.sub(rb"\\ufffd", part))
 
 
 def _scanned(buffer: bytes) -> tuple[int, bool]:

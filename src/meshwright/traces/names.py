@@ -31,6 +31,7 @@ _DISPATCHER = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _LOCAL = re.compile(r"layout|permute|topk", re.IGNORECASE)  # a dispatcher's own arithmetic, which sends nothing
+_NAMELESS = re.compile(r"\((?:anonymous namespace|anonymous class)\)(?:::)?")
 _TEMPLATE = re.compile(r"[<(].*", re.DOTALL)
 _COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -66,16 +67,21 @@ NO_CALL = frozenset({"wait", "init", "coalesced"})  # what c10d records beside i
 
 def communicates(kernel: str) -> bool:
     """Return whether a kernel of this name moves data between ranks."""
-    plain = _TEMPLATE.sub("", kernel) if not _LIBRARIES.search(kernel) else kernel
-    if _LIBRARIES.search(kernel) or _CAMEL.search(kernel):
+    plain = _bare(kernel)
+    if _LIBRARIES.search(plain) or _CAMEL.search(plain):
         return True
     return bool(_DISPATCHER.search(plain)) and not _LOCAL.search(plain)
 
 
+def _bare(name: str) -> str:
+    """Return the name of a function without its template and its arguments."""
+    whole = _NAMELESS.sub("", name)
+    return _TEMPLATE.sub("", whole) or whole
+
+
 def collective(name: str) -> str:
     """Return our name of a collective: "ncclDevKernel_AllReduce_Sum_f32_RING_LL" is all_reduce."""
-    known = _TEMPLATE.sub("", name) or name
-    plain = re.sub(r"[^a-z]", "", known.lower().replace("a2a", "atoa"))
+    plain = re.sub(r"[^a-z]", "", _bare(name).lower().replace("a2a", "atoa"))
     return next((ours for theirs, ours in _COLLECTIVES.items() if theirs in plain), "communication")
 
 
