@@ -53,7 +53,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     }
     worst = max(everyone, key=lambda rank: costs[rank])
     rivals = [costs[rank] for rank in everyone if rank != worst]
-    transfer_s = sum(max(0.0, meeting.transfer_s) for meeting in found) / len(steps)
+    transfer_s = _transfer_s(found) / len(steps)
     device = found[0].last.trace.device
     blamed = (
         costs[worst] > LEAST_SHARE[device] * step_s
@@ -71,6 +71,12 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
 def _lag_s(meeting: Meeting) -> float:
     """Return how much later the last came than the last of the others."""
     return meeting.last.start_s - meeting.arrivals[-2].start_s
+
+
+def _transfer_s(found: Sequence[Meeting]) -> float:
+    """Return how long data moved: from when the last came until the first was done; calls at once count once."""
+    starts = [meeting.last.start_s for meeting in found]
+    return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
 
 
 def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> float:
@@ -104,6 +110,7 @@ def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> floa
 
 def _nobody(found: Sequence[Meeting], steps: int) -> str:
     """Return what the collectives cost where nobody is late: the transfer, or waits that go round."""
-    waited = sum(statistics.median(m.last.start_s - a.start_s for a in m.arrivals) for m in found) / steps
-    moved = sum(max(0.0, meeting.transfer_s) for meeting in found) / steps
+    firsts = [statistics.median(arrival.start_s for arrival in meeting.arrivals) for meeting in found]
+    waited = length_s(union(firsts, [meeting.last.start_s for meeting in found])) / steps
+    moved = _transfer_s(found) / steps
     return "nobody is late step after step" + (": the transfer itself takes the time" if moved > waited else "")
