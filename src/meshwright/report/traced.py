@@ -27,11 +27,11 @@ LABELS = {
 }
 
 
-def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: Summary, title: str, source: str = "measured") -> Page:
+def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: Summary, title: str) -> Page:
     """Return the page that shows where the steps of traces went."""
     sections: tuple[Section | None, ...] = (
         section("Where a step goes", _shares_table(summary.median), _notes(summary)),
-        section("Timeline", lanes_figure({source: typical(ranks)})),
+        section("Timeline", lanes_figure({ranks[0][0].origin: typical(ranks)})),
         section("Communication", _collectives(ranks) or _unmarked(ranks)),
         section("Ranks", _lateness(summary), _ranks_table(ranks, summary)),
     )

@@ -35,6 +35,7 @@ from .parts import (
     of_spans,
 )
 
+Flags = npt.NDArray[np.bool_]
 _TO_DEVICE, _TO_HOST = re.compile(r"HtoD|Host -> Device|H2D", re.I), re.compile(r"DtoH|Device -> Host|D2H", re.I)
 _PEER = re.compile(r"PtoP|Peer|P2P", re.I)
 
@@ -67,7 +68,7 @@ def of_device(
         ends_s=(ends - zero) * 1e-6,
         launched_s=(launched.times_us - zero) * 1e-6,
         lanes=lanes,
-        main=_main(starts, ends, streams, (lanes == COMPUTE) & (kinds == DEVICE)),
+        main=_main(starts, ends, streams, (lanes == COMPUTE) & (kinds == DEVICE), launched.threads >= 0),
         names=names,
         phases=_phases(processes, (launched.times_us - zero) * 1e-6, zero),
         table=table,
@@ -131,14 +132,17 @@ def _copy_lane(name: str) -> int:
     return COPIES if _TO_DEVICE.search(name) else OTHER if _TO_HOST.search(name) else COMPUTE
 
 
-def _main(starts: Times, ends: Times, streams: Longs, kernels: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the kernels of the stream that computes most; every event where none computes."""
-    if not kernels.any():
-        return np.ones(len(starts), dtype=bool)
-    every, place = np.unique(streams, return_inverse=True)
-    busy = np.bincount(place[kernels], weights=(ends - starts)[kernels], minlength=len(every))
-    busiest: npt.NDArray[np.bool_] = place == int(np.argmax(busy))
-    return kernels & busiest
+def _main(starts: Times, ends: Times, streams: Longs, kernels: Flags, known: Flags) -> Flags:
+    """Return the kernels of the stream that computes most; every event where none computes.
+
+    Where launches are in the trace, a kernel without one was launched before it began: it says nothing of the steps.
+    """
+    found: Flags = kernels if kernels.any() else np.ones(len(starts), dtype=bool)
+    if kernels.any():
+        every, place = np.unique(streams, return_inverse=True)
+        busy = np.bincount(place[kernels], weights=(ends - starts)[kernels], minlength=len(every))
+        found = kernels & (place == int(np.argmax(busy)))
+    return found & known if (found & known).any() else found
 
 
 def _phases(processes: Sequence[Process], launched_s: Times, zero_us: float) -> npt.NDArray[np.int8]:

@@ -30,7 +30,7 @@ def typical(ranks: Sequence[Sequence[RankTrace]]) -> Timeline:
         for trace, window in steps_of(cycles, {step})
         for span in _spans(trace, window, origin_ns)
     ]
-    return Timeline(tuple(spans), "measured")
+    return Timeline(tuple(spans), ranks[0][0].origin)
 
 
 def _spans(trace: RankTrace, window: Window, origin_ns: int) -> list[Span]:

@@ -14,11 +14,11 @@ from .parts import Longs, Times, floats, longs
 
 
 class Launched(NamedTuple):
-    """Of every device event: its external id, and when and on which thread the host launched it (-1: not known)."""
+    """Of every device event: its external id, and when and on which thread the host launched it."""
 
     externals: Longs
     times_us: Times
-    threads: Longs
+    threads: Longs  # -1: its launch is not in the trace, and its own start stands for it
 
 
 class Linked:

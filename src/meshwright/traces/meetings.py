@@ -65,8 +65,8 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     """Return the collectives in which two or more of the traced ranks met."""
     if len(ranks) < 2:
         return Meetings(())
-    joins = _joins(ranks)
-    kept = [join for join in joins if len(join) > 1]
+    exchanges, stages = _exchanges(ranks)
+    kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
     if not kept:
         return Meetings(())
     moved = _clocks(kept)
@@ -76,8 +76,7 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
         return Meetings(
             (), ("which ranks meet in which collective is not in these traces: who comes last is not known",)
         )
-    apart = _stages(ranks)
-    between = [meeting for meeting in right if not _joins_stages(meeting, apart)]
+    between = [meeting for meeting in right if not _joins_stages(meeting, stages)]
     notes = []
     if len(between) < len(right):
         notes.append("collectives that join several stages of a pipeline say nothing of who is slow, and are left out")
@@ -87,13 +86,13 @@ def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
     return Meetings(tuple(between), tuple(notes))
 
 
-def _joins(ranks: Sequence[Cycles]) -> list[list[_Entry]]:
+def _joins(ranks: Sequence[Cycles], wanted: Callable[[str], bool]) -> list[list[_Entry]]:
     by_group: dict[tuple[str, str, str, int], dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
     for cycles in ranks:
         for trace in cycles:
             assert trace.rank is not None
             for call in trace.calls:
-                if synchronizes(call.name) or call.name == "send_recv":
+                if wanted(call.name):
                     entry = (trace.rank, trace, call, _step_of(trace, call))
                     by_group[call.name, call.group, call.ranks, call.group_size][trace.rank].append(entry)
     joins: list[list[_Entry]] = []
@@ -109,10 +108,16 @@ def _of_group(members: Mapping[int, list[_Entry]]) -> list[list[_Entry]]:
 
     Calls that a host launches at once begin in any order on its threads; then they are told apart by their ends.
     """
-    if all(entry[2].seq is not None for found in members.values() for entry in found):
+    if all(_numbered(found) for found in members.values()):
         return _keyed(members, lambda entry, place: entry[2].seq)
     tried = [_in_order(members, key) for key in (_launched, _ended)]
     return min(tried, key=lambda joins: (_wrong(joins) - len(joins), _wrong(joins)))
+
+
+def _numbered(found: Sequence[_Entry]) -> bool:
+    """Return whether every call has a number of its own; calls that were coalesced share one."""
+    numbers = {entry[2].seq for entry in found}
+    return None not in numbers and len(numbers) == len(found)
 
 
 def _launched(entry: _Entry) -> float:
@@ -197,15 +202,26 @@ def _possible(meeting: Meeting) -> bool:
     return meeting.transfer_s > -SLACK * longest_s
 
 
-def _stages(ranks: Sequence[Cycles]) -> list[set[int]]:
-    """Return the sets of ranks that send to one another as the stages of a pipeline do."""
+def _exchanges(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[set[int]]]:
+    """Return which sends and receives are an all-to-all, and the sets of ranks that are stages of a pipeline.
+
+    NCCL has one kernel for both. Where nothing tells which it was, it is an all-to-all if more than two ranks can have
+    met in each; otherwise it joins stages.
+    """
+    joins = [join for join in _joins(ranks, lambda name: name == "send_recv") if len(join) > 2]
+    called = sum(call.name == "send_recv" for cycles in ranks for trace in cycles for call in trace.calls)
+    exchanged = sum(map(len, joins)) == called and not _wrong(joins)
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
     for cycles in ranks:
         for trace in cycles:
             for call in trace.calls:
-                if point_to_point(call.name) and call.name != "send_recv" and trace.rank is not None:
+                if (
+                    point_to_point(call.name)
+                    and trace.rank is not None
+                    and not (exchanged and call.name == "send_recv")
+                ):
                     found[call.group, call.ranks].add(trace.rank)
-    return list(found.values())
+    return (joins if exchanged else []), list(found.values())
 
 
 def _joins_stages(meeting: Meeting, stages: Sequence[set[int]]) -> bool:

@@ -29,11 +29,9 @@ class Call:
     @property
     def detail(self) -> str:
         """Return the group for a reader."""
-        return (
-            f"{self.group_size} ranks" + (f" of {self.group_text}" if self.group_text else "")
-            if self.group_size
-            else ""
-        )
+        if not self.group_size:
+            return self.group_text
+        return f"{self.group_size} ranks" + (f" of {self.group_text}" if self.group_text else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +91,4 @@ class RankTrace:
     windows: list[Window]
     marked: bool  # whether the trace marks steps; otherwise there is one window, the whole of it
     notes: tuple[str, ...] = ()
+    origin: Literal["measured", "predicted", "simulated"] = "measured"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -14,10 +15,10 @@ _GROUP = re.compile(r"(\d{1,9}) ranks(?: of (.*))?")
 
 def ranks_of_timeline(timeline: Timeline, source: str = "timeline.json") -> list[list[RankTrace]]:
     """Return what each rank of a timeline did."""
-    return [[_trace(spans, source)] for spans in by_rank(timeline.spans)]
+    return [[_trace(spans, source, timeline.source)] for spans in by_rank(timeline.spans)]
 
 
-def _trace(spans: Sequence[Span], source: str) -> RankTrace:
+def _trace(spans: Sequence[Span], source: str, origin: Literal["measured", "predicted", "simulated"]) -> RankTrace:
     ordered = sorted(spans, key=lambda span: span.start_s)
     compute = [span for span in ordered if span.lane == "compute"]
     table = sorted({span.name for span in compute})
@@ -45,6 +46,7 @@ def _trace(spans: Sequence[Span], source: str) -> RankTrace:
         host=Host(data=sets["data"], operators=joined([sets["compute"], sets["other"]])),
         windows=_windows(ordered),
         marked=True,
+        origin=origin,
     )
 
 
@@ -54,8 +56,10 @@ def _union(spans: Sequence[Span]) -> Array:
 
 def _call(span: Span) -> Call:
     said = _GROUP.match(span.detail)
-    size, text = (int(said[1]), said[2] or "") if said else (0, "")
-    return Call(span.name, span.start_s, span.end_s, span.start_s, span.bytes, text, text, size)
+    if not said:
+        return Call(span.name, span.start_s, span.end_s, span.start_s, span.bytes, group_text=span.detail)
+    text = said[2] or ""
+    return Call(span.name, span.start_s, span.end_s, span.start_s, span.bytes, text, text, int(said[1]))
 
 
 def _windows(spans: Sequence[Span]) -> list[Window]:

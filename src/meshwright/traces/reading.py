@@ -19,6 +19,7 @@ from .ours import ranks_of_timeline
 from .parts import Facts
 
 HEAD_BYTES = 4096  # of a file, by which its format is told
+_WORKER = re.compile(r"(.*)\.\d{10,}\.pt\.trace\.json(?:\.gz)?$")  # what the handler of TensorBoard calls a file
 _OURS = ("measured", "predicted", "simulated")
 _NAMED = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -70,27 +71,40 @@ def _timeline_of(source: Source) -> list[list[RankTrace]]:
 
 def in_ranks(found: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Return the traces rank by rank: as the files say, then as their names say, then in the order of their names."""
-    if len(found) == 1 and found[0].rank is None:
-        named = _NAMED.findall(found[0].name)
-        found[0].rank = int(named[-1]) if named else 0
-    told = [trace for trace in found if trace.rank is not None]
+    told = {trace.rank for trace in found if trace.rank is not None}
     untold = [trace for trace in found if trace.rank is None]
-    by_name = {id(trace): int(match[-1]) for trace in untold if (match := _NAMED.findall(trace.name))}
-    distinct = len(by_name) == len(untold) and len({*by_name.values()}) == len(untold)
-    taken = {trace.rank for trace in told}
-    if untold and distinct and not taken & set(by_name.values()):
-        for trace in untold:
-            trace.rank = by_name[id(trace)]
+    by_name = _by_name([trace.name for trace in untold])
+    if by_name and not told & set(by_name):
+        for trace, rank in zip(untold, by_name, strict=True):
+            trace.rank = rank
     else:
-        free = (rank for rank in range(len(found) + max(0, *[r or 0 for r in taken], 0)) if rank not in taken)
-        for trace in sorted(untold, key=lambda trace: (natural(trace.name), natural(trace.label))):
-            trace.rank = next(free)
-            if not trace.label:
-                trace.notes += (
-                    f"rank {trace.rank} is {trace.source}, by the order of the names: no file says its rank",
-                )
+        _by_order(untold, told)
     ranks = sorted({trace.rank for trace in found if trace.rank is not None})
     return [_cycles([trace for trace in found if trace.rank == rank]) for rank in ranks]
+
+
+def _by_name(names: Sequence[str]) -> list[int]:
+    """Return the ranks by which files are called, or (if all differ) their folders; none if not all are."""
+    files = [_NAMED.findall(name.rpartition("/")[2]) for name in names]
+    if all(files):
+        return [int(found[-1]) for found in files]
+    paths = [_NAMED.findall(name) for name in names]
+    ranks = [int(found[-1]) for found in paths if found]
+    return ranks if len(set(ranks)) == len(names) else []
+
+
+def _by_order(untold: Sequence[RankTrace], taken: set[int]) -> None:
+    """Give a rank to each worker whose files say none, in the order of their names."""
+    workers: dict[tuple[str, str], int] = {}
+    for trace in sorted(untold, key=lambda trace: (natural(trace.name), natural(trace.label))):
+        match = _WORKER.match(trace.name)
+        worker = (match[1] if match else trace.name), trace.label
+        if worker not in workers:
+            workers[worker] = next(rank for rank in itertools.count() if rank not in taken)
+            taken = {*taken, workers[worker]}
+        trace.rank = workers[worker]
+        if not trace.label and len(untold) > 1:
+            trace.notes += (f"rank {trace.rank} is {trace.source}, by the order of the names: no file says its rank",)
 
 
 def _cycles(traces: list[RankTrace]) -> list[RankTrace]:

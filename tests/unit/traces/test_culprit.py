@@ -190,3 +190,29 @@ def test_a_reader_is_told_that_not_all_ranks_are_there(tmp_path):
 
     assert found.culprit.rank == 0
     assert "up to 6 ranks of a group are not among the traces" in str(found.notes)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sends_and_receives_that_nothing_tells_apart_are_an_all_to_all_of_more_than_two(tmp_path, ranks):
+    """Two ranks may be the stages of a pipeline, of which the one is always later."""
+    job = Job(ranks)
+    for number in range(4):
+        job.step(number)
+        job.ranks[1].idle(9000)
+        for rank in job.ranks:
+            rank.compute(20_000)
+        job.meet(name="SendRecv", told=False)
+        job.meet(told=False)
+    found = told_of(tmp_path, job)
+
+    assert (found.culprit.rank if found.culprit else None) == (1 if ranks > 2 else None)
+
+
+def test_calls_that_were_coalesced_share_a_number_and_are_joined_by_their_order(tmp_path):
+    job = run(Job(2), lambda rank, step: rank.idle(5000) if rank.number == 0 else None)
+    for rank in job.ranks:
+        for event in rank.events:
+            if "Group size" in event["args"]:
+                event["args"]["Seq"] = 1
+
+    assert told_of(tmp_path, job).culprit.rank == 0

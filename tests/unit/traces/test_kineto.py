@@ -175,3 +175,18 @@ def test_a_device_of_which_nothing_was_recorded_is_said_to_be_absent(tmp_path):
 
     with pytest.raises(InputError, match="no kernel is in the trace; record it again"):
         read_traces([write(tmp_path / "rank0.json", events)])
+
+
+def test_kernels_of_before_the_trace_do_not_move_the_steps_of_a_device_that_lags(tmp_path):
+    """The host runs 100 ms ahead; what it launched before the profiler began has no launch in the trace."""
+    events = [event("kernel", "gemm", 10_000 * i, 10_000, 7, correlation=900 + i, stream=7) for i in range(10)]
+    for step in range(4):
+        events.append(event("user_annotation", f"ProfilerStep#{step}", 5000 * step, 5000))
+        for part in range(3):
+            link = 10 * step + part
+            events.append(event("cuda_runtime", "cudaLaunchKernel", 5000 * step + 100 * part, 5, correlation=link))
+            start = 100_000 + 30_000 * step + 10_000 * part
+            events.append(event("kernel", "gemm", start, 10_000, 7, correlation=link, stream=7))
+    found, _ = reported([write(tmp_path / "rank0.json", events)])
+
+    assert (found.step_s, found.compute_s) == pytest.approx((30e-3, 30e-3))

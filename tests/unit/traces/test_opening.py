@@ -126,3 +126,28 @@ def test_a_file_given_twice_is_refused(tmp_path):
 
     with pytest.raises(InputError, match="given twice"):
         sources_of([path, path])
+
+
+def test_cycles_of_one_worker_are_one_rank_though_no_file_says_which(tmp_path):
+    for worker, cycle, step in (("a_1", 1, 3), ("a_1", 2, 9), ("b_1", 1, 3), ("b_1", 2, 9)):
+        (tmp_path / f"{worker}.170000000{cycle}.pt.trace.json").write_text(trace(None, step))
+
+    assert [[one.windows[0].number for one in cycles] for cycles in read_traces([tmp_path])] == [[3, 9], [3, 9]]
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["rank0_a.json", "rank0_b.json", "rank1_a.json", "rank1_b.json"], [0, 1]),
+        (["rank10/trace.json", "rank9/trace.json", "rank3/trace.json"], [3, 9, 10]),
+        (["worker5/b.json", "worker5/a.json"], [0, 1]),  # whose folder it is says nothing of the two
+        (["rank7.json"], [7]),
+        (["trace.json"], [0]),
+    ],
+)
+def test_ranks_are_read_from_the_names_of_files_then_of_folders(tmp_path, names, ranks):
+    for step, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(trace(None, step))
+
+    assert ranks_of(tmp_path) == ranks
