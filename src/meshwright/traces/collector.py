@@ -10,7 +10,7 @@ from typing import Any
 from .events import Args, Event
 from .names import MARKED, NO_CALL
 
-DEVICE, COPY, SET, RUNTIME, OPERATOR, NOTE, PYTHON, SKIPPED, PLAIN, UNKNOWN = range(10)
+DEVICE, COPY, SET, RUNTIME, OPERATOR, NOTE, PYTHON, SKIPPED, PLAIN, UNKNOWN, DEVICE_NOTE = range(11)
 # categories of Kineto (libkineto/src/ActivityType.cpp) and those of 2021; a device is also whatever names a stream
 _KINDS = {
     "kernel": DEVICE, "concurrent_kernel": DEVICE, "mtia_ccp_events": DEVICE, "mtia_workloadd": DEVICE,
@@ -18,7 +18,7 @@ _KINDS = {
     "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": SET, "memset": SET,
     "runtime": RUNTIME, "driver": RUNTIME,
     "cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": NOTE, "python_function": PYTHON, "": PLAIN,
-    "gpu_user_annotation": SKIPPED, "cpu_instant_event": SKIPPED, "overhead": SKIPPED, "trace": SKIPPED,
+    "gpu_user_annotation": DEVICE_NOTE, "cpu_instant_event": SKIPPED, "overhead": SKIPPED, "trace": SKIPPED,
     "cuda_sync": SKIPPED, "cuda_event": SKIPPED, "cuda_profiler_range": SKIPPED, "external_correlation": SKIPPED,
     "mtia_insight": SKIPPED, "gpu_pm_counter": SKIPPED,
 }  # fmt: skip
@@ -94,6 +94,7 @@ class Process:
     tasks: dict[int, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     marks: list[tuple[float, float, int]] = field(default_factory=list)
+    device_marks: list[tuple[float, float, int]] = field(default_factory=list)  # from its first kernel to its last
     label: str = ""  # what the file calls the process
 
 
@@ -122,7 +123,8 @@ class Collector:
             duration, start = event.dur, event.ts
             if kind == SKIPPED or duration is None or not 0 <= duration < MOST_US or not -math.inf < start < math.inf:
                 continue
-            if kind == PYTHON and "c" not in event.name:
+            if kind == DEVICE_NOTE:
+                self._device_note(event, start + duration)
                 continue
             process = self.processes.get(event.pid)
             if process is None:
@@ -187,6 +189,12 @@ class Collector:
     def thread(self, tid: int | str) -> int:
         """Return the number of a thread or stream."""
         return self._threads.setdefault(tid, len(self._threads))
+
+    def _device_note(self, event: Event, end: float) -> None:
+        match = _STEP.match(event.name)
+        if match:
+            process = self.processes.setdefault(event.pid, Process())
+            process.device_marks.append((event.ts, end, int(match[1])))
 
     def _metadata(self, event: Event) -> None:
         if event.name in {"process_name", "process_labels"} and event.args is not None:

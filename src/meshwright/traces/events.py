@@ -19,7 +19,9 @@ EXPORT_AGAIN = "the trace is cut off; export it again, or copy the whole file"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
-_NO_NUMBER = re.compile(rb"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
+_NO_NUMBER = re.compile(  # or one beyond what a double holds
+    rb"(?<=[:\[,\s])[-+]?(?:nan|inf(?:inity)?|\d[\d.]*e\+?[3-9]\d\d+)(?=[\s,\]}])", re.IGNORECASE
+)
 _BACKSLASH = re.compile(rb'(\\\\)|\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')  # a pair of them is right, one alone is not
 _HALF = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -111,16 +113,16 @@ class EventStream:
                 if not self._more():
                     break
                 continue
-            decoded = _typed(self._buffer[:cut])
-            if decoded is None:  # no cut between two events, or a value that nobody reads
-                end, closed = _scanned(self._buffer)
+            decoded = _parsed(self._buffer[:cut])
+            if decoded is None:  # no cut between two events: look for one brace by brace
+                cut, closed = _scanned(self._buffer)
                 if closed:
                     break
-                if not end:
+                if not cut:
                     if not self._more():
                         break
                     continue
-                cut, decoded = end, self._decoded(self._buffer[:end])
+                decoded = self._decoded(self._buffer[:cut])
             self._buffer = self._buffer[cut:]
             yield decoded
             self._more()
@@ -184,14 +186,10 @@ class EventStream:
             window *= 16
 
     def _decoded(self, part: bytes) -> list[Event]:
-        decoded = _typed(part)
-        if decoded is not None:
-            return decoded
-        try:
-            values = _ANY.decode(b"[" + _mended(part) + b"]")
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise InputError(f"{self.where}: near byte {self._read_bytes}: not a trace: {error}") from None
-        return [event for value in values if (event := _tolerant(value)) is not None]
+        decoded = _parsed(part)
+        if decoded is None:
+            raise InputError(f"{self.where}: near byte {self._read_bytes}: is no JSON; expected events of a trace")
+        return decoded
 
     def _finish(self, rest: bytes) -> None:
         """Read what follows the events."""
@@ -215,16 +213,21 @@ def _head(text: bytes) -> Head | None:
     return None
 
 
-def _typed(part: bytes) -> list[Event] | None:
-    """Return the events of a part that starts and ends between events; None if it does not, or a type is odd."""
+def _parsed(part: bytes) -> list[Event] | None:
+    """Return the events of a part, mended and with odd types if need be; None if it is no list of values."""
     try:
         return _EVENTS.decode(b"[" + part + b"]")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        whole = b"[" + _mended(part) + b"]"
+    try:
+        return _EVENTS.decode(whole)
+    except (msgspec.MsgspecError, RecursionError):
         pass
     try:
-        return _EVENTS.decode(b"[" + _mended(part) + b"]")
+        values = _ANY.decode(whole)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    return [event for value in values if (event := _tolerant(value)) is not None]
 
 
 def _mended(part: bytes) -> bytes:

@@ -110,8 +110,13 @@ def host_of(processes: Sequence[Process], zero_us: float) -> Host:
 
 
 def marks_of(processes: Sequence[Process], zero_us: float) -> list[Mark]:
-    """Return the steps that a file marks."""
-    return [((a - zero_us) * 1e-6, (b - zero_us) * 1e-6, n) for p in processes for a, b, n in p.marks]
+    """Return the steps that a file marks: those of the host, or where there is none in it those of the device."""
+    marks = [mark for p in processes for mark in p.marks]
+    by_step: dict[int, tuple[float, float, int]] = {}
+    for start, end, step in [] if marks else [mark for p in processes for mark in p.device_marks]:
+        first, last, _ = by_step.get(step, (start, end, step))  # a step has a mark on each stream
+        by_step[step] = min(first, start), max(last, end), step
+    return [((a - zero_us) * 1e-6, (b - zero_us) * 1e-6, n) for a, b, n in marks or by_step.values()]
 
 
 def call_of(name: str, start_s: float, end_s: float, launched_s: float, args: Args | None) -> Call:

@@ -73,7 +73,7 @@ def in_ranks(found: Sequence[RankTrace]) -> list[list[RankTrace]]:
     """Return the traces rank by rank: as the files say, then as their names say, then in the order of their names."""
     told = {trace.rank for trace in found if trace.rank is not None}
     untold = [trace for trace in found if trace.rank is None]
-    by_name = _by_name([trace.name for trace in untold])
+    by_name = [] if any(trace.label for trace in untold) else _by_name([trace.name for trace in untold])
     if by_name and not told & set(by_name):
         for trace, rank in zip(untold, by_name, strict=True):
             trace.rank = rank

@@ -29,7 +29,7 @@ def test_a_device_of_any_kind_is_read(tmp_path, kernel, runtime):
         event(runtime, "launch", 0, 5, 100, 1, correlation=1),
         event(kernel, "gemm", 10, 600, stream=7, device=0, correlation=1),
         event(kernel, "oneccl_allreduce", 610, 300, stream=8, device=0),
-        event("gpu_user_annotation", "ProfilerStep#0", 0, 5000, stream=7),
+        event("gpu_user_annotation", "nccl:all_reduce", 0, 5000, stream=7),
         event("cuda_sync", "Stream Wait Event", 0, 5000, stream=7),
     ]
     median = summarized(read_traces([written(tmp_path, events)])).median
@@ -104,3 +104,20 @@ def test_without_numbers_the_record_around_the_launch_tells_but_not_of_the_copie
 
     assert [call.name for call in trace.calls] == ["all_gather"]
     assert summarized([[trace]]).median.compute_s == pytest.approx(100e-6)
+
+
+def test_without_a_host_the_marks_of_the_device_are_its_steps(tmp_path):
+    events = []
+    for step in range(3):
+        at = 1000 * step
+        events += [
+            event("kernel", "gemm", at, 600, stream=7),
+            event("kernel", "ncclAllReduce", at + 600, 300, stream=8),
+        ]
+        events.append(event("gpu_user_annotation", f"ProfilerStep#{step}", at, 600, 0, 7, stream=7))
+        events.append(event("gpu_user_annotation", f"ProfilerStep#{step}", at + 600, 300, 0, 8, stream=8))
+    summary = summarized(read_traces([written(tmp_path, events)]))
+
+    assert summary.marked
+    assert summary.steps == 3
+    assert (summary.median.step_s, summary.median.exposed_comm_s) == pytest.approx((1000e-6, 300e-6))
