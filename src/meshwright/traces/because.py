@@ -24,32 +24,23 @@ Step = tuple[RankTrace, Window]
 
 def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
     """Return why a rank is late: what it spends more time on than the others."""
-    wanted = common_steps(ranks)
+    wanted = common_steps(ranks) or {window.number for cycles in ranks for trace in cycles for window in trace.windows}
     steps = {cycles[0].rank: steps_of(cycles, wanted) for cycles in ranks}
     own, others = steps[rank], [found for key, found in steps.items() if key != rank]
     host = own[0][0].device == "host"
     mine, theirs = _typical(own), [_typical(found) for found in others]
-    excess = {key: time_s - statistics.median(one[key] for one in theirs) for key, time_s in mine.items()}
+    excess = {key: time_s - statistics.median(one.get(key, 0.0) for one in theirs) for key, time_s in mine.items()}
     largest = max(excess, key=excess.__getitem__)
     if excess[largest] <= 0:
         return "nothing in its trace tells why"
     longer = format_time(excess[largest])
     if largest == "compute":
         name, more_s = _longest(own, others)
-        what = "operators" if host else "kernels"
-        return f"its {what} take {longer} a step longer" + (
-            f" ({_short(name)} most of it)" if 2 * more_s > excess[largest] else ""
-        )
+        most = f" ({_short(name)} most of it)" if 2 * more_s > excess[largest] else ""
+        return f"its {'operators' if host else 'kernels'} take {longer} a step longer{most}"
     if largest == "copies":
         return f"its copies to the device take {longer} a step longer"
-    if largest == "outside":
-        where = "its host" if host else "its device idles while its host"
-        return (
-            f"{where} spends {longer} a step more in code outside any operator"
-            if host
-            else (f"{where} is {longer} a step longer in code outside any operator")
-        )
-    said = dict(_ACTIVITIES)[largest]
+    said = "is in code outside any operator" if largest == "outside" else dict(_ACTIVITIES)[largest]
     return f"its host {said} {longer} a step longer" + ("" if host else " while its device idles")
 
 

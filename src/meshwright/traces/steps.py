@@ -29,15 +29,14 @@ def windows(marks: Sequence[Mark], starts_s: Times, ends_s: Times, launched_s: T
     if not marks:
         return [Window(0, float(starts_s.min()), float(ends_s.max()))]
     marked = sorted(set(marks))
-    begins = [mark[0] for mark in marked]
-    last_s = max(marked[-1][1], begins[-1])
-    numbers = [mark[2] for mark in marked]
-    own = _own_starts(begins, starts_s, launched_s, main) if _behind(marked, ends_s, launched_s) else {}
-    if own:
-        numbers, begins, last_s = [numbers[i] for i in own], list(own.values()), float(ends_s.max())
-    edges = [*begins, max(last_s, begins[-1])]
-    found = [Window(number, a, b) for number, a, b in zip(numbers, edges[:-1], edges[1:], strict=True) if b > a]
-    return [w for w in found if np.any((starts_s < w.end_s) & (ends_s > w.start_s))]
+    found = {mark[2]: (mark[0], mark[1]) for mark in marked}  # its start, and its end if no next one follows
+    if _behind(marked, ends_s, launched_s):
+        found = _own_steps(marked, starts_s, ends_s, launched_s, main) or found
+    made = []
+    for number, (start, end) in found.items():
+        after = found.get(number + 1)
+        made.append(Window(number, start, after[0] if after is not None else end))
+    return [w for w in made if w.end_s > w.start_s and np.any((starts_s < w.end_s) & (ends_s > w.start_s))]
 
 
 def _behind(marked: Sequence[Mark], ends_s: Times, launched_s: Times) -> bool:
@@ -53,13 +52,15 @@ def _behind(marked: Sequence[Mark], ends_s: Times, launched_s: Times) -> bool:
     return statistics.median(lags) > BEHIND_SHARE * statistics.median(steps_s)
 
 
-def _own_starts(begins: Sequence[float], starts_s: Times, launched_s: Times, main: Flags) -> dict[int, float]:
-    """Return when the device began each step that gave it main work, by the step's place; nothing if out of order."""
-    edges = [-np.inf, *begins[1:], np.inf]  # what was launched before the first mark belongs to the first step
-    found: dict[int, float] = {}
-    for place, (low, high) in enumerate(itertools.pairwise(edges)):
-        mine = main & (launched_s >= low) & (launched_s < high)
-        if mine.any():
-            found[place] = float(starts_s[mine].min())
-    times = list(found.values())
+def _own_steps(
+    marked: Sequence[Mark], starts_s: Times, ends_s: Times, launched_s: Times, main: Flags
+) -> dict[int, tuple[float, float]]:
+    """Return when the device began its main work of each step and ended all of it; nothing if out of order."""
+    edges = [-np.inf, *(mark[0] for mark in marked[1:]), np.inf]  # what was launched before the first is of the first
+    found: dict[int, tuple[float, float]] = {}
+    for (low, high), mark in zip(itertools.pairwise(edges), marked, strict=True):
+        mine = (launched_s >= low) & (launched_s < high)
+        if (mine & main).any():
+            found[mark[2]] = float(starts_s[mine & main].min()), float(ends_s[mine].max())
+    times = [start for start, _ in found.values()]
     return found if all(a < b for a, b in itertools.pairwise(times)) else {}
