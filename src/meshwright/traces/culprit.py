@@ -1,9 +1,8 @@
 """Who the others wait for, and why; or that nobody is to blame.
 
-A rank is to blame where, step after step, it comes last to the collectives, so late that the others lose more than they
-differ among themselves, more than clocks and schedulers explain, and not little beside the transfer. What counts is
-the time from the last of the others to it, in which the others compute nothing and it does not itself wait for a
-third. Who waits longest is a victim.
+A rank is to blame where, step after step, it comes last to the collectives, and the others lose more by it than chance
+explains and than is little beside the transfer. What counts is the time from the last of the others to it, in which the
+others compute nothing and it does not itself wait for a third. Who waits longest is a victim.
 """
 
 import statistics
@@ -19,6 +18,7 @@ from .model import RankTrace
 
 LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
 TRANSFER_SHARE = 0.1  # of what the transfers themselves take
+LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
 RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
 
 
@@ -46,7 +46,8 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
-    costs = {rank: _cost_s(rank, found, steps, waits) for rank in everyone}
+    by_step = {rank: _costs_s(rank, found, steps, waits) for rank in everyone}
+    costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     lateness = {
         rank: (sum(meeting.last.rank == rank and _lag_s(meeting) > 0 for meeting in found), costs[rank])
         for rank in everyone
@@ -57,7 +58,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     device = found[0].last.trace.device
     blamed = (
         costs[worst] > LEAST_SHARE[device] * step_s
-        and costs[worst] > _spread_s(worst, found, steps)
+        and costs[worst] > _noise_s(worst, found, steps, by_step[worst])
         and costs[worst] > TRANSFER_SHARE * transfer_s
         and costs[worst] > RIVAL * max(rivals)
     )
@@ -79,8 +80,8 @@ def _transfer_s(found: Sequence[Meeting]) -> float:
     return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
 
 
-def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> float:
-    """Return what the others lose by a rank in the typical step; `waits` is the exposed communication of each trace."""
+def _costs_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> list[float]:
+    """Return what the others lose by a rank in each step; `waits` is the exposed communication of each trace."""
     by_step: dict[int, list[float]] = {step: [] for step in steps}
     windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
     for meeting in found:
@@ -95,7 +96,21 @@ def _cost_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Ma
         trace, moved_s = parts[0][1], parts[0][2]
         lost = without(joined([part[0] for part in parts]) - moved_s, trace.compute)
         by_step[step].append(length_s(lost))
-    return statistics.median(statistics.median(values) if values else 0.0 for values in by_step.values())
+    return [statistics.median(values) if values else 0.0 for values in by_step.values()]
+
+
+def _noise_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:
+    """Return what a rank may be late by chance: how far the others are apart.
+
+    Devices whose work differs (embeddings, experts) are apart step after step; that is no chance, so that there a rank
+    that is late by much the same in each step is beyond chance too. Hosts share cores, and are uneven in one way for
+    a while.
+    """
+    spread_s = _spread_s(rank, found, steps)
+    if found[0].last.trace.device == "host" or len(costs_s) < LEAST_STEPS:
+        return spread_s
+    middle = statistics.median(costs_s)
+    return min(spread_s, STEADY * statistics.median(abs(cost - middle) for cost in costs_s))
 
 
 def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:

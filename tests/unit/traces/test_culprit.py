@@ -216,3 +216,13 @@ def test_calls_that_were_coalesced_share_a_number_and_are_joined_by_their_order(
                 event["args"]["Seq"] = 1
 
     assert told_of(tmp_path, job).culprit.rank == 0
+
+
+def test_ranks_whose_work_differs_by_design_hide_nobody(tmp_path):
+    """Each rank holds other embeddings; the largest come last in every step, by less than the others are apart."""
+    times_us = (0, 1000, 2500, 4000, 9000, 15_000, 18_000, 24_000)
+    found = told_of(tmp_path, run(Job(8), lambda rank, step: rank.compute(times_us[rank.number] + 1, "embedding")))
+
+    assert found.culprit.rank == 7
+    assert found.culprit.costs_s_per_step == pytest.approx(6e-3, rel=0.01)
+    assert "embedding most of it" in found.culprit.because
