@@ -23,17 +23,10 @@ IDLE_BY = {
 }
 
 
-class RankShares(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RankShares(Shares, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds of a step of one rank, each the median over the steps that all ranks traced."""
 
     rank: int
-    step_s: float
-    compute_s: float
-    exposed_comm_s: float
-    hidden_comm_s: float
-    idle_s: float
-    data_s: float
-    other_s: float
     device: str = ""  # which of several devices that one process used
 
 

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from .intervals import Array, clipped, common, joined, length_s, union, without
 from .model import RankTrace, Window
@@ -25,7 +26,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     hidden_comm_s: float
     idle_s: float
     data_s: float
-    other_s: float = 0.0  # copies to the host under which nothing else runs
+    other_s: float  # copies to the host under which nothing else runs
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -60,12 +61,9 @@ def _data_waits(gaps: Array, loading: Array) -> Array:
     waits = common(gaps, loading)
     if not len(waits):
         return waits
-    found = [waits]
-    for start_s, end_s in waits.tolist():
-        at = gaps[(gaps[:, 0] <= start_s) & (gaps[:, 1] >= end_s)]
-        if len(at) and at[0, 1] - end_s <= LAUNCH_SHARE * (end_s - start_s):
-            found.append(union([start_s], [at[0, 1]]))
-    return joined(found)
+    ends = gaps[np.searchsorted(gaps[:, 0], waits[:, 0], side="right") - 1, 1]  # of the gap that each wait lies in
+    launching = ends - waits[:, 1] <= LAUNCH_SHARE * (waits[:, 1] - waits[:, 0])
+    return union(waits[:, 0], np.where(launching, ends, waits[:, 1]))
 
 
 def shares_of(trace: RankTrace, window: Window) -> Shares:
