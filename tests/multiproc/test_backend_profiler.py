@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.profiler import profile
 
-from meshwright.report.kineto import read_profiles
-from meshwright.timeline import intervals, length_s
+from meshwright.traces.intervals import length_s
+from meshwright.traces.reading import read_traces
 from tests.multiproc.test_backend_collectives import group
 
 CALLS = ["all_reduce", "all_gather_single", "barrier", "broadcast", "send", "recv"]
@@ -42,8 +42,8 @@ def test_a_trace_holds_every_collective_once(rank_pool, tmp_path, asynchronously
         events = [e for e in json.loads(path.read_text())["traceEvents"] if e["name"].startswith("meshwright:")]
         assert sorted(e["name"].partition(":")[2] for e in events) == sorted([*CALLS[:4], CALLS[4 + rank]])
         assert all(e["dur"] > 0 for e in events)
-    spans = [span for span in read_profiles(paths).spans if span.lane == "comm"]
-    assert {(s.rank, s.name) for s in spans} == {
+    calls = [(trace.rank, call.name) for cycles in read_traces(paths) for trace in cycles for call in trace.calls]
+    assert set(calls) == {
         *((rank, name) for rank in (0, 1) for name in ("all_reduce", "all_gather", "barrier", "broadcast")),
         (0, "send"),
         (1, "recv"),
@@ -69,6 +69,5 @@ def backward_with_a_slow_peer(rank, world_size, store, folder):
 def test_waiting_inside_backward_counts_as_communication_and_not_as_computation(rank_pool, tmp_path):
     rank_pool(2).run(backward_with_a_slow_peer, tmp_path)
 
-    spans = read_profiles([tmp_path / "rank0.json"]).spans
-    seconds = {lane: length_s(intervals(spans, lane=lane)) for lane in ("comm", "compute")}
-    assert seconds["comm"] > seconds["compute"]
+    ((trace,),) = read_traces([tmp_path / "rank0.json"])
+    assert length_s(trace.comm) > length_s(trace.compute)

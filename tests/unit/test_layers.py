@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("gloo", "__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
     *("hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
-    *("train", "report", "postmortem", "cli", "__main__"),
+    *("train", "traces", "report", "postmortem", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,50 +1,68 @@
 """`meshwright report`: the page of a run, of two runs, or of a trace."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import InputError
 from ..files import to_json
 
+if TYPE_CHECKING:
+    from ..traces.model import RankTrace
+
 
 @click.command("report", epilog="Example: meshwright report runs/20260101-120000 --open")
 @click.argument("what", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), help="The HTML file; its data go beside it as .json.")
+@click.option(
+    "--chakra",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the traces as Chakra's too, RANK.et of each.",
+)
 @click.option("--open", "show", is_flag=True, help="Open the page in the browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the data of the page.")
-def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bool) -> int:
+def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, show: bool, as_json: bool) -> int:
     """Write the page of WHAT and print its table.
 
-    WHAT is the folder of a run, the folders of two runs (to compare them), or trace files: timeline.json of
-    Meshwright, or what torch.profiler exported, one file (.json, .json.gz) a rank.
+    WHAT is the folder of a run, the folders of two runs (to compare them), or traces: what torch.profiler exported
+    (files or folders; .json, .gz, .zip; one rank a file, or several), or a timeline.json of Meshwright.
     """
     from ..report.page import write_page
     from ..report.terminal import console, show_comparison, show_shares
     from ..train.run_folder import RunFolder
 
-    folders = [path for path in what if path.is_dir()]
     missing = [path for path in what if not path.exists()]
     if missing:
         raise InputError(f"{missing[0]}: no such file or folder; expected a run's folder or a trace")
-    if folders and (len(folders) < len(what) or len(folders) > 2):
-        raise InputError(f"{' '.join(map(str, what))}: expected one run, two runs, or trace files alone")
+    runs = [RunFolder(path) for path in what if (path / "plan.json").exists()]
+    if runs and chakra:
+        raise InputError("--chakra: is for traces; give it the timeline.json of a run")
+    if runs and (len(runs) < len(what) or len(runs) > 2):
+        raise InputError(f"{' '.join(map(str, what))}: expected one run, two runs, or traces alone")
     shown = console(stderr=as_json)
-    if folders:
+    if runs:
         from ..report.run import run_page
         from ..report.two import two_runs_page
 
-        runs = [RunFolder(path) for path in folders]
         comparison, page = run_page(runs[0]) if len(runs) == 1 else two_runs_page(runs[0], runs[1])
         default = runs[0].report if len(runs) == 1 else runs[0].path / f"against-{runs[1].path.resolve().name}.html"
         show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
     else:
-        from ..report.traced import read_timeline, trace_page
+        from ..report.traced import trace_page
+        from ..traces.reading import read_traces
+        from ..traces.summary import summarized
 
-        shares, page = trace_page(read_timeline(what), what[0].name)
-        default = what[0].with_name(what[0].name.split(".")[0] + "-report.html")
-        show_shares(shown, shares, page.verdict)
+        ranks, first = read_traces(what), what[0].resolve()
+        summary = summarized(ranks)
+        page = trace_page(ranks, summary, first.name)
+        default = first.with_name(f"{first.name.split('.')[0]}-report.html")
+        show_shares(shown, summary.median, page.verdict)
+        if chakra:
+            _write_chakra(chakra, ranks)
     path = output or default
     data_path = write_page(path, page)
     if as_json:
@@ -53,3 +71,13 @@ def command(what: tuple[Path, ...], output: Path | None, show: bool, as_json: bo
     if show:
         click.launch(str(path))
     return 0
+
+
+def _write_chakra(folder: Path, ranks: "Sequence[Sequence[RankTrace]]") -> None:
+    from ..traces.chakra_write import write_chakra
+
+    try:
+        written = write_chakra(folder, ranks)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}") from None
+    click.echo(f"{folder}: {len(written)} Chakra execution trace{'s' if len(written) != 1 else ''}", err=True)

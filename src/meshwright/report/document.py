@@ -5,6 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..traces.culprit import Culprit
+from ..traces.summary import RankShares
+from ..traces.usage import Shares
+
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One cell of a table: what a person reads, and the figure behind it."""
@@ -65,6 +69,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     sections: tuple[Section, ...]
     kind: str = "run"  # "run", "comparison", "plan", "bench", "trace"
+    median: Shares | msgspec.UnsetType = msgspec.UNSET  # of traces: the typical step
+    ranks: tuple[RankShares, ...] | msgspec.UnsetType = msgspec.UNSET
+    culprit: Culprit | msgspec.UnsetType | None = msgspec.UNSET  # None: nobody is to blame
     schema: Literal["meshwright.page/1"] = "meshwright.page/1"
 
 

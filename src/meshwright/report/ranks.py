@@ -68,7 +68,7 @@ def stragglers(uses: Sequence[RankUse]) -> list[str]:
     slow.sort(key=lambda use: -use.compute_s)
     return [
         f"rank {use.rank} computes {use.compute_s / middle - 1:.0%} longer than the median rank "
-        f"({format_time(use.compute_s)} a step against {format_time(middle)}): the others wait for it"
+        f"({format_time(use.compute_s)} a step against {format_time(middle)})"
         for use in slow
     ]
 

@@ -3,7 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..timeline import Performance, Timeline
+import msgspec
+
+from ..timeline import STAGE_WAITS, Performance, Timeline
+from ..traces.culprit import find_culprit
+from ..traces.meetings import meetings_of
+from ..traces.ours import ranks_of_timeline
 from ..train.events import Event, read_events
 from ..train.run_folder import RunFolder
 from ..units import format_time
@@ -42,13 +47,17 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     )
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
     comparison = compare(plan.predicted, measured, where=where)
+    events = read_events(folder.events)
+    late = _late(events, timelines["measured"], measured.step_time_s)
+    if late:
+        comparison = msgspec.structs.replace(comparison, verdict=f"{comparison.verdict}; {late}")
     rows = folder.metric_rows()
     sections = (
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
         _ranks(folder, timelines["measured"], plan.predicted),
-        _events(read_events(folder.events)),
+        _events(events),
         _links(link_uses(timelines["measured"], paths, specs), hosts),
         layout_section(plan),
         alternatives_section(plan),
@@ -56,6 +65,19 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     )
     kept = tuple(part for part in sections if part is not None)
     return comparison, Page(title=folder.path.resolve().name, verdict=comparison.verdict, sections=kept)
+
+
+def _late(events: Sequence[Event], measured: Timeline, step_s: float) -> str:
+    """Return which rank the others waited for: as the run itself said, else as its last steps show; "" if none."""
+    told = [event for event in events if event.kind == "slow_rank"]
+    if told:
+        return told[-1].message
+    ranks = ranks_of_timeline(measured)
+    culprit = find_culprit(ranks, meetings_of(ranks), step_s).culprit if ranks else None
+    if culprit is None:
+        return ""
+    cost = format_time(culprit.costs_s_per_step)
+    return f"rank {culprit.rank} comes last to the collectives and costs {cost} a step, because {culprit.because}"
 
 
 def _beside(comparison: Comparison, predicted: Performance, measured: Performance) -> Section | None:
@@ -91,7 +113,8 @@ def series(runs: dict[str, Rows], key: str, label: str) -> dict[str, tuple[list[
 
 def _ranks(folder: RunFolder, measured: Timeline, predicted: Performance) -> Section | None:
     uses = rank_uses(measured)
-    slow = stragglers(uses)
+    staged = any(span.name in STAGE_WAITS for span in measured.spans)  # stages differ by their layers
+    slow = [] if staged else stragglers(uses)
     said = Lines(tuple(slow), title="Stragglers") if slow else None
     memory = memory_figure(predicted.peak_memory_bytes_per_gpu, folder.rank_memory())
     return section("Ranks", said, memory, ranks_table(uses))

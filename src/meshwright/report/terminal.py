@@ -6,10 +6,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..layout import Layout, Plan
+from ..traces.usage import Shares
 from ..units import format_bytes, format_time
 from .compare import Comparison
 from .grid import pipeline_lines
-from .traced import StepShares
+from .traced import LABELS
 
 MAX_ALTERNATIVES = 8
 FILE_WIDTH = 200  # columns where the output is no terminal: a table in a file or a pipe is not cut
@@ -59,15 +60,14 @@ def show_comparison(console: Console, comparison: Comparison, runs: str = "") ->
     console.print(comparison.verdict, highlight=False, markup=False, soft_wrap=True)
 
 
-def show_shares(console: Console, found: StepShares, verdict: str) -> None:
+def show_shares(console: Console, found: Shares, verdict: str) -> None:
     """Print where a traced step went."""
     table = Table(title="where a step goes", title_justify="left", box=box.SIMPLE)
     table.add_column("")
     table.add_column("median", justify="right", no_wrap=True)
     table.add_column("of the step", justify="right", no_wrap=True)
-    for name in found.__struct_fields__:
+    for name, label in LABELS.items():
         value = getattr(found, name)
-        share = value / found.step_time_s if found.step_time_s else 0.0
-        table.add_row(name.removesuffix("_s").replace("_", " "), format_time(value), f"{share:.1%}")
+        table.add_row(label, format_time(value), f"{value / found.step_s:.1%}")
     console.print(table)
     console.print(verdict, highlight=False, markup=False, soft_wrap=True)

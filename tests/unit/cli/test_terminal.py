@@ -185,12 +185,18 @@ def test_the_table_of_a_report_is_printed_with_the_verdict(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("names", "reason"),
-    [(["nowhere"], "no such file or folder"), (["a", "b", "c"], "expected one run, two runs, or trace files")],
+    [
+        (["nowhere"], "no such file or folder"),
+        (["a", "b", "c"], "expected one run, two runs, or traces alone"),
+        (["empty"], "no trace in it"),
+    ],
 )
 def test_what_is_no_run_is_refused_in_one_line(names, reason, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     for name in "abc":
         (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").touch()
 
     assert cli.run(["report", *names]) == 2
     assert reason in capsys.readouterr().err

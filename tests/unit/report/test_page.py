@@ -232,3 +232,26 @@ def test_the_grid_of_a_pipeline_has_a_bar_for_every_action(text, actions):
 
     assert sum(len(trace["x"]) for trace in figure.traces) == actions
     assert "the formula says" in figure.note
+
+
+def test_the_verdict_names_the_slow_rank_as_the_run_itself_did(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    message = "rank 3 is slow: it works 2.00 times as long as the others (median of 12 steps)"
+    EventLog(folder.events, 0).record(Event(kind="slow_rank", message=message, culprit=3, step=12))
+
+    assert report(folder).verdict.endswith(f"; {message}")
+
+
+def test_the_verdict_names_who_comes_last_where_the_run_said_nothing(tmp_path):
+    folder = fake_run(tmp_path / "run", ranks=3)
+    spans = []
+    for step in range(5):
+        for rank in range(3):
+            begun, met = step * 0.1, step * 0.1 + 0.05
+            comes = met if rank == 1 else begun + 0.02
+            spans.append(Span(rank, "compute", "forward", begun, comes, step))
+            spans.append(Span(rank, "comm", "all_reduce", comes, met + 0.001, step, 1000))
+            spans.append(Span(rank, "compute", "optimizer", met + 0.001, begun + 0.1, step))
+    folder.write_measured(folder.measured(), Timeline(tuple(spans), "measured"))
+
+    assert "rank 1 comes last to the collectives and costs 30 ms a step" in report(folder).verdict

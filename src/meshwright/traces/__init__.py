@@ -1,0 +1,6 @@
+"""Traces of training that others recorded: read, measured, and searched for the rank that the others wait for.
+
+The way of a file through here: `opening` (bytes of a file, packed or not, of a folder, an archive) -> `events` (the
+events of a Chrome trace, streamed) -> `kineto`, `ascend`, `nsys` or `chakra` (what each rank did: `RankTrace`) ->
+`reading` (which file is which rank) -> `usage` (where a step went) and `arrivals` (who comes last to the collectives).
+"""

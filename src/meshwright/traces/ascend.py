@@ -1,0 +1,100 @@
+"""What torch_npu and msprof write (trace_view.json, msprof_*.json): an array of events without categories.
+
+The processes are told by name: kernels lie under "Ascend Hardware", collectives under "Communication" or "HCCL",
+operators and steps under "Python"; "Overlap Analysis" is arithmetic over the others and is not read.
+"""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from .collector import Collector, Process
+from .model import PHASES, RankTrace
+from .names import communicates
+from .parts import (
+    COMM,
+    COMPUTE,
+    COPIES,
+    OTHER,
+    Columns,
+    Facts,
+    Longs,
+    Times,
+    call_of,
+    floats,
+    longs,
+    marks_of,
+    of_columns,
+)
+
+_HARDWARE = re.compile(r"ascend hardware|^npu\b", re.IGNORECASE)
+_COMMUNICATION = re.compile(r"^(?:communication|hccl)\b", re.IGNORECASE)
+_STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
+# tasks of a device that compute; waits, notifications and the pieces of a collective do not
+_COMPUTING = re.compile(r"AI_?CORE|AIV|AIC|AI_?VECTOR|AI_?CPU|^MIX", re.IGNORECASE)
+
+
+def named(collected: Collector) -> bool:
+    """Return whether a file names its processes as Ascend's profilers do."""
+    return any(_HARDWARE.search(p.label) and p.plain.starts for p in collected.processes.values())
+
+
+def of_npu(collected: Collector, facts: Facts, base_ns: int) -> RankTrace:
+    """Return the trace of an NPU."""
+    processes = list(collected.processes.values())
+    starts: list[Times] = []
+    ends: list[Times] = []
+    names: list[Longs] = []
+    lanes: list[npt.NDArray[np.int8]] = []
+    for process in processes:
+        spans = process.plain
+        if not spans.starts:
+            continue
+        if _HARDWARE.search(process.label):
+            lane: npt.NDArray[np.int8] = np.asarray(
+                [_lane(process, at, collected.table) for at in range(len(spans.starts))], dtype=np.int8
+            )
+        elif _COMMUNICATION.search(process.label):
+            whole = np.asarray([communicates(name) for name in collected.table])
+            lane = np.where(whole[longs(spans.names)], COMM, -1).astype(np.int8)
+        else:
+            _steps(process, collected.table)
+            continue
+        kept = lane >= 0
+        starts.append(floats(spans.starts)[kept])
+        ends.append(floats(spans.ends)[kept])
+        names.append(longs(spans.names)[kept])
+        lanes.append(lane[kept])
+    begins, finish, name, lane = (
+        np.concatenate(starts),
+        np.concatenate(ends),
+        np.concatenate(names),
+        np.concatenate(lanes),
+    )
+    zero = float(begins.min()) if len(begins) else 0.0
+    facts.marks = marks_of(processes, zero)
+    facts.epoch_ns = base_ns + int(zero * 1000)
+    begins_s, ends_s = (begins - zero) * 1e-6, (finish - zero) * 1e-6
+    phases = np.full(len(begins), PHASES.index("kernels"), dtype=np.int8)
+    columns = Columns(begins_s, ends_s, begins_s, lane, lane == COMPUTE, name, phases, collected.table)
+    calls = [
+        call_of(collected.table[name[at]], float(begins_s[at]), float(ends_s[at]), float(begins_s[at]), None)
+        for at in np.flatnonzero(lane == COMM)
+    ]
+    return of_columns(columns, calls, facts)
+
+
+def _lane(process: Process, at: int, table: list[str]) -> int:
+    """Return the lane of a task of the device, -1 for one that is no work of its own."""
+    name, task = table[process.plain.names[at]], process.tasks.get(at, "")
+    if re.search(r"memcpy|sdma", task or name, re.IGNORECASE):
+        return COPIES if re.search(r"H2D|HtoD", name, re.I) else OTHER if re.search(r"D2H|DtoH", name, re.I) else -1
+    return COMPUTE if _COMPUTING.search(task) and not communicates(name) else -1
+
+
+def _steps(process: Process, table: list[str]) -> None:
+    for start, end, name in zip(process.plain.starts, process.plain.ends, process.plain.names, strict=True):
+        match = _STEP.match(table[name])
+        if match:
+            process.marks.append((start, end, int(match[1])))

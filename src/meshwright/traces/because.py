@@ -1,0 +1,93 @@
+"""What the rank that comes last did meanwhile, beside the others."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..units import format_time
+from .intervals import Array, clipped, common, joined, length_s, without
+from .model import RankTrace, Window
+from .usage import common_steps, parts_of, steps_of
+
+# in this order: what is in two of them counts as the first
+_ACTIVITIES: tuple[tuple[str, str], ...] = (
+    ("garbage", "collects garbage"),
+    ("allocator", "is in the memory allocator"),
+    ("data", "is in the data loader"),
+    ("waiting", "waits for the device"),
+    ("operators", "runs operators and launches"),
+)
+Step = tuple[RankTrace, Window]
+
+
+def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
+    """Return why a rank is late: what it spends more time on than the others."""
+    wanted = common_steps(ranks) or {window.number for cycles in ranks for trace in cycles for window in trace.windows}
+    steps = {cycles[0].rank: steps_of(cycles, wanted) for cycles in ranks}
+    own, others = steps[rank], [found for key, found in steps.items() if key != rank]
+    host = own[0][0].device == "host"
+    mine, theirs = _typical(own), [_typical(found) for found in others]
+    excess = {key: time_s - statistics.median(one.get(key, 0.0) for one in theirs) for key, time_s in mine.items()}
+    largest = max(excess, key=excess.__getitem__)
+    if excess[largest] <= 0:
+        return "nothing in its trace tells why"
+    longer = format_time(excess[largest])
+    if largest == "compute":
+        name, more_s = _longest(own, others)
+        most = f" ({_short(name)} most of it)" if 2 * more_s > excess[largest] else ""
+        return f"its {'operators' if host else 'kernels'} take {longer} a step longer{most}"
+    if largest == "copies":
+        return f"its copies to the device take {longer} a step longer"
+    said = "is in code outside any operator" if largest == "outside" else dict(_ACTIVITIES)[largest]
+    return f"its host {said} {longer} a step longer" + ("" if host else " while its device idles")
+
+
+def _typical(steps: Sequence[Step]) -> dict[str, float]:
+    """Return the seconds of everything that a rank may spend longer on, in its typical step."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for trace, window in steps:
+        found["compute"].append(length_s(clipped(trace.compute, window.start_s, window.end_s)))
+        if trace.device == "device":
+            found["copies"].append(length_s(clipped(trace.copies, window.start_s, window.end_s)))
+        for key, times in idle_by(trace, window).items():
+            found[key].append(length_s(times))
+    return {key: statistics.median(times) for key, times in found.items()}
+
+
+def idle_by(trace: RankTrace, window: Window) -> dict[str, Array]:
+    """Return when the rank neither computed nor communicated, by what its host did."""
+    parts = parts_of(trace, window)
+    left = joined([parts.idle, parts.data])
+    found: dict[str, Array] = {}
+    for key, _ in _ACTIVITIES:
+        now = common(left, clipped(getattr(trace.host, key), window.start_s, window.end_s))
+        found[key], left = now, without(left, now)
+    found["outside"] = without(left, parts.data)
+    return found
+
+
+def _longest(own: Sequence[Step], others: Sequence[Sequence[Step]]) -> tuple[str, float]:
+    """Return what a rank computes longer than the others, and by how many seconds a step."""
+    mine = _by_name(own)
+    theirs = [_by_name(steps) for steps in others]
+    more = {name: time_s - statistics.median(one.get(name, 0.0) for one in theirs) for name, time_s in mine.items()}
+    name = max(more, key=more.__getitem__, default="")
+    return name, more.get(name, 0.0)
+
+
+def _by_name(steps: Sequence[Step]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for trace, window in steps:
+        computed = trace.computed
+        starts, ends = np.maximum(computed.starts_s, window.start_s), np.minimum(computed.ends_s, window.end_s)
+        lasting = ends > starts
+        times = np.bincount(computed.names[lasting], weights=(ends - starts)[lasting], minlength=1)
+        for name in np.flatnonzero(times):
+            found[computed.table[name]] += float(times[name]) / len(steps)
+    return dict(found)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else name[:59] + "…"

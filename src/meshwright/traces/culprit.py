@@ -1,0 +1,131 @@
+"""Who the others wait for, and why; or that nobody is to blame.
+
+A rank is to blame where, step after step, it comes last to the collectives, and the others lose more by it than chance
+explains and than is little beside the transfer. What counts is the time from the last of the others to it, in which the
+others compute nothing and it does not itself wait for a third. Who waits longest is a victim.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .because import reason
+from .intervals import Array, joined, length_s, union, without
+from .meetings import Meeting, Meetings
+from .model import RankTrace
+
+LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
+TRANSFER_SHARE = 0.1  # of what the transfers themselves take
+LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
+RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for."""
+
+    rank: int
+    costs_s_per_step: float
+    because: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the collectives say: a culprit or none, and a sentence for a reader ("" where there is nothing to say)."""
+
+    culprit: Culprit | None
+    said: str
+    lateness: dict[int, tuple[int, float]] = {}  # rank: of how many collectives the last, what it costs a step
+
+
+def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_s: float) -> Finding:
+    """Return who is to blame, given the length of the typical step."""
+    found = meetings.found
+    if not found:
+        return Finding(culprit=None, said="")
+    everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
+    steps = sorted({meeting.step for meeting in found})
+    waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
+    by_step = {rank: _costs_s(rank, found, steps, waits) for rank in everyone}
+    costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
+    lateness = {
+        rank: (sum(meeting.last.rank == rank and _lag_s(meeting) > 0 for meeting in found), costs[rank])
+        for rank in everyone
+    }
+    worst = max(everyone, key=lambda rank: costs[rank])
+    rivals = [costs[rank] for rank in everyone if rank != worst]
+    transfer_s = _transfer_s(found) / len(steps)
+    device = found[0].last.trace.device
+    blamed = (
+        costs[worst] > LEAST_SHARE[device] * step_s
+        and costs[worst] > _noise_s(worst, found, steps, by_step[worst])
+        and costs[worst] > TRANSFER_SHARE * transfer_s
+        and costs[worst] > RIVAL * max(rivals)
+    )
+    if not blamed:
+        return Finding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
+    because = reason(ranks, worst)
+    culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
+    return Finding(culprit=culprit, said="", lateness=lateness)
+
+
+def _lag_s(meeting: Meeting) -> float:
+    """Return how much later the last came than the last of the others."""
+    return meeting.last.start_s - meeting.arrivals[-2].start_s
+
+
+def _transfer_s(found: Sequence[Meeting]) -> float:
+    """Return how long data moved: from when the last came until the first was done; calls at once count once."""
+    starts = [meeting.last.start_s for meeting in found]
+    return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
+
+
+def _costs_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> list[float]:
+    """Return what the others lose by a rank in each step; `waits` is the exposed communication of each trace."""
+    by_step: dict[int, list[float]] = {step: [] for step in steps}
+    windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
+    for meeting in found:
+        if meeting.last.rank != rank or _lag_s(meeting) <= 0:
+            continue
+        own = meeting.last
+        lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
+        at_fault = without(lag, waits[id(own.trace)])
+        for other in meeting.arrivals[:-1]:
+            windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
+    for (step, _), parts in windows.items():
+        trace, moved_s = parts[0][1], parts[0][2]
+        lost = without(joined([part[0] for part in parts]) - moved_s, trace.compute)
+        by_step[step].append(length_s(lost))
+    return [statistics.median(values) if values else 0.0 for values in by_step.values()]
+
+
+def _noise_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:
+    """Return what a rank may be late by chance: how far the others are apart.
+
+    Devices whose work differs (embeddings, experts) are apart step after step; that is no chance, so that there a rank
+    that is late by much the same in each step is beyond chance too. Hosts share cores, and are uneven in one way for
+    a while.
+    """
+    spread_s = _spread_s(rank, found, steps)
+    if found[0].last.trace.device == "host" or len(costs_s) < LEAST_STEPS:
+        return spread_s
+    middle = statistics.median(costs_s)
+    return min(spread_s, STEADY * statistics.median(abs(cost - middle) for cost in costs_s))
+
+
+def _spread_s(rank: int, found: Sequence[Meeting], steps: Sequence[int]) -> float:
+    """Return how far the others are apart in the typical step: from their middle to the last of them."""
+    by_step: dict[int, list[Array]] = {step: [] for step in steps}
+    for meeting in found:
+        others = [arrival.start_s for arrival in meeting.arrivals if arrival.rank != rank]
+        if len(others) > 1:
+            by_step[meeting.step].append(union([statistics.median(others)], [max(others)]))
+    return statistics.median(length_s(joined(parts)) for parts in by_step.values())
+
+
+def _nobody(found: Sequence[Meeting], steps: int) -> str:
+    """Return what the collectives cost where nobody is late: the transfer, or waits that go round."""
+    firsts = [statistics.median(arrival.start_s for arrival in meeting.arrivals) for meeting in found]
+    waited = length_s(union(firsts, [meeting.last.start_s for meeting in found])) / steps
+    moved = _transfer_s(found) / steps
+    return "nobody is late step after step" + (": the transfer itself takes the time" if moved > waited else "")

@@ -1,0 +1,110 @@
+"""A rank without a device: the operators of its host, and collectives as their library marked them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from .collector import Process, Record, Spans
+from .intervals import EMPTY, Array, inside, joined, union, without
+from .model import Call, Computed, RankTrace
+from .names import MARKED
+from .parts import Facts, Longs, Times, call_of, floats, host_of, longs, marks_of, of_spans
+from .steps import windows
+
+
+def of_host(processes: Sequence[Process], table: list[str], facts: Facts, base_ns: int) -> RankTrace:
+    """Return the trace of a host; InputError where it did nothing that lasts."""
+    begins = [float(floats(p.operators.starts).min()) for p in processes if p.operators.starts]
+    if not begins:
+        raise InputError(f"{facts.source}: no operator and no kernel in it; expected a trace of torch.profiler")
+    zero = min(begins)
+    facts.marks, facts.host = marks_of(processes, zero), host_of(processes, zero)
+    facts.epoch_ns = base_ns + int(zero * 1000)
+    launches = _named(processes, table, "c10d::", zero)
+    no_compute = joined([launches, facts.host.data])
+    optimizer = without(of_spans([p.optimizer for p in processes], zero), no_compute)
+    backward = without(of_spans([p.backward for p in processes], zero), joined([no_compute, optimizer]))
+    forward = without(facts.host.operators, joined([no_compute, backward, optimizer]))
+    phases = {"forward": forward, "backward": backward, "optimizer": optimizer}
+    records = [record for p in processes for record in p.records if MARKED.match(record.name)]
+    calls = [_call(record, zero) for record in records if record.end > record.start]
+    comm = union([call.start_s for call in calls], [call.end_s for call in calls]) if records else launches
+    return _trace(facts, phases, comm, calls, _outermost(processes, table, no_compute, zero))
+
+
+def _trace(facts: Facts, phases: dict[str, Array], comm: Array, calls: list[Call], computed: Computed) -> RankTrace:
+    compute = joined(list(phases.values()))
+    busy = joined([compute, comm, facts.host.data])
+    if not len(busy):
+        raise InputError(f"{facts.source}: nothing in it lasts: every operator has a length of 0")
+    found = windows(facts.marks, busy[:, 0], busy[:, 1], busy[:, 0], np.zeros(len(busy), dtype=bool))
+    if not found:
+        raise InputError(f"{facts.source}: nothing ran in any of the {len(facts.marks)} steps that it marks")
+    return RankTrace(
+        source=facts.source,
+        name=facts.name,
+        rank=facts.rank,
+        host_name=facts.host_name,
+        device="host",
+        label=facts.label,
+        epoch_ns=facts.epoch_ns,
+        compute=compute,
+        phases={name: times for name, times in phases.items() if len(times)},
+        comm=comm,
+        copies=facts.host.data,
+        other=EMPTY,
+        computed=computed,
+        calls=calls,
+        host=facts.host,
+        windows=found,
+        marked=bool(facts.marks),
+        notes=facts.notes,
+    )
+
+
+def _named(processes: Sequence[Process], table: Sequence[str], start: str, zero: float) -> Array:
+    """Return when operators ran whose names start so."""
+    wanted = np.asarray([name.startswith(start) for name in table] or [False])
+    found = []
+    for process in processes:
+        spans = process.operators
+        if spans.starts:
+            mine = wanted[longs(spans.names)]
+            found.append(union((floats(spans.starts)[mine] - zero) * 1e-6, (floats(spans.ends)[mine] - zero) * 1e-6))
+    return joined(found)
+
+
+def _call(record: Record, zero: float) -> Call:
+    start_s, end_s = (record.start - zero) * 1e-6, (record.end - zero) * 1e-6
+    return call_of(record.name.partition(":")[2], start_s, end_s, start_s, record.args)
+
+
+def _outermost(processes: Sequence[Process], table: list[str], no_compute: Array, zero: float) -> Computed:
+    """Return the operators that lie in no other of their thread, without those that `no_compute` covers."""
+    starts: list[Times] = []
+    ends: list[Times] = []
+    names: list[Longs] = []
+    for process in processes:
+        kept = _outer(process.operators)
+        starts.append((floats(process.operators.starts)[kept] - zero) * 1e-6)
+        ends.append((floats(process.operators.ends)[kept] - zero) * 1e-6)
+        names.append(longs(process.operators.names)[kept])
+    begins, finish, name = np.concatenate(starts), np.concatenate(ends), np.concatenate(names)
+    mine = ~inside(no_compute, begins)
+    return Computed(begins[mine], finish[mine], name[mine].astype(np.int32), table)
+
+
+def _outer(spans: Spans) -> Longs:
+    if not spans.starts:
+        return np.zeros(0, dtype=np.int64)
+    starts, ends, threads = floats(spans.starts), floats(spans.ends), longs(spans.threads)
+    order = np.lexsort((-ends, starts, threads))
+    kept, reach, thread = [], -np.inf, -1
+    for place in order.tolist():
+        if threads[place] != thread:
+            thread, reach = threads[place], -np.inf
+        if ends[place] > reach:
+            kept.append(place)
+            reach = ends[place]
+    return np.asarray(kept, dtype=np.int64)

@@ -1,0 +1,229 @@
+"""Which calls of the ranks are one collective, and how their clocks lie to one another.
+
+Calls are joined by group and sequence number where the trace has them, otherwise by their order in the group: step by
+step where all ranks mark steps and called equally often, else over the whole trace. A collective that waits for all
+ends on all at once, so that clocks are aligned by the ends; a join in which some rank was done before another came is
+wrong and left out.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .model import Call, RankTrace
+from .names import point_to_point, synchronizes
+
+WRONG_SHARE = 0.3  # of the joins: with more of them wrong, which ranks meet is not known
+SLACK = 0.02  # of a collective's length: an end so much before the last start is the clocks'
+Cycles = Sequence[RankTrace]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One rank at a collective, on the common clock."""
+
+    rank: int
+    start_s: float
+    end_s: float
+    trace: RankTrace
+    moved_s: float  # common clock = clock of the trace + this
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One collective with all its ranks that are traced, the last to come at the end."""
+
+    name: str
+    step: int
+    size: int  # ranks of the group, as the trace has it; 0 if it does not say
+    arrivals: tuple[Arrival, ...]
+
+    @property
+    def last(self) -> Arrival:
+        """Return who came last."""
+        return self.arrivals[-1]
+
+    @property
+    def transfer_s(self) -> float:
+        """Return how long it still took when all had come."""
+        return min(arrival.end_s for arrival in self.arrivals) - self.last.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """The collectives of all ranks, and what a reader must know of how they were joined."""
+
+    found: tuple[Meeting, ...]
+    notes: tuple[str, ...] = ()
+
+
+_Entry = tuple[int, RankTrace, Call, int]  # rank, its trace, the call, its step
+
+
+def meetings_of(ranks: Sequence[Cycles]) -> Meetings:
+    """Return the collectives in which two or more of the traced ranks met."""
+    if len(ranks) < 2:
+        return Meetings(())
+    exchanges, stages = _exchanges(ranks)
+    kept = [join for join in (*_joins(ranks, synchronizes), *exchanges) if len(join) > 1]
+    if not kept:
+        return Meetings(())
+    moved = _clocks(kept)
+    made = [_meeting(join, moved) for join in kept]
+    right = [meeting for meeting in made if _possible(meeting)]
+    if len(made) - len(right) > WRONG_SHARE * len(made):
+        return Meetings(
+            (), ("which ranks meet in which collective is not in these traces: who comes last is not known",)
+        )
+    between = [meeting for meeting in right if not _joins_stages(meeting, stages)]
+    notes = []
+    if len(between) < len(right):
+        notes.append("collectives that join several stages of a pipeline say nothing of who is slow, and are left out")
+    missing = max((meeting.size - len(meeting.arrivals) for meeting in between), default=0)
+    if missing > 0:
+        notes.append(f"up to {missing} ranks of a group are not among the traces: the last of all may be one of them")
+    return Meetings(tuple(between), tuple(notes))
+
+
+def _joins(ranks: Sequence[Cycles], wanted: Callable[[str], bool]) -> list[list[_Entry]]:
+    by_group: dict[tuple[str, str, str, int], dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
+    for cycles in ranks:
+        for trace in cycles:
+            assert trace.rank is not None
+            for call in trace.calls:
+                if wanted(call.name):
+                    entry = (trace.rank, trace, call, _step_of(trace, call))
+                    by_group[call.name, call.group, call.ranks, call.group_size][trace.rank].append(entry)
+    joins: list[list[_Entry]] = []
+    for (_, _, _, size), members in by_group.items():
+        if size and len(members) > size:
+            continue  # several groups of one name: whose calls belong together is not told
+        joins += _of_group(members)
+    return joins
+
+
+def _of_group(members: Mapping[int, list[_Entry]]) -> list[list[_Entry]]:
+    """Return the collectives of one group: by sequence number, or by the order that contradicts itself least.
+
+    Calls that a host launches at once begin in any order on its threads; then they are told apart by their ends.
+    """
+    if all(_numbered(found) for found in members.values()):
+        return _keyed(members, lambda entry, place: entry[2].seq)
+    tried = [_in_order(members, key) for key in (_launched, _ended)]
+    return min(tried, key=lambda joins: (_wrong(joins) - len(joins), _wrong(joins)))
+
+
+def _numbered(found: Sequence[_Entry]) -> bool:
+    """Return whether every call has a number of its own; calls that were coalesced share one."""
+    numbers = {entry[2].seq for entry in found}
+    return None not in numbers and len(numbers) == len(found)
+
+
+def _launched(entry: _Entry) -> float:
+    return entry[2].launched_s
+
+
+def _ended(entry: _Entry) -> float:
+    return entry[2].end_s
+
+
+def _wrong(joins: Sequence[list[_Entry]]) -> int:
+    kept = [join for join in joins if len(join) > 1]
+    moved = _clocks(kept) if kept else {}
+    return sum(not _possible(_meeting(join, moved)) for join in kept)
+
+
+def _in_order(members: Mapping[int, list[_Entry]], order: Callable[[_Entry], float]) -> list[list[_Entry]]:
+    """Return the calls of the same place: in their step, where all ranks mark steps and most are even, or in all."""
+    ordered = {rank: sorted(found, key=order) for rank, found in members.items()}
+    every = [entry for found in ordered.values() for entry in found]
+    if all(entry[1].marked for entry in every):
+        by_step: dict[int, dict[int, list[_Entry]]] = defaultdict(lambda: defaultdict(list))
+        for rank, found in ordered.items():
+            for entry in found:
+                by_step[entry[3]][rank].append(entry)
+        even = [one for one in by_step.values() if len(one) == len(members) and len({*map(len, one.values())}) == 1]
+        if sum(len(found) for one in even for found in one.values()) * 2 > len(every):
+            return [join for one in even for join in _keyed(one, lambda entry, place: place)]
+    if len({len(found) for found in ordered.values()}) > 1:
+        return []
+    return _keyed(ordered, lambda entry, place: place)
+
+
+def _keyed(members: Mapping[int, list[_Entry]], key: Callable[[_Entry, int], int | None]) -> list[list[_Entry]]:
+    found: dict[int | None, list[_Entry]] = defaultdict(list)
+    for entries in members.values():
+        for place, entry in enumerate(entries):
+            found[key(entry, place)].append(entry)
+    return [join for join in found.values() if len({entry[0] for entry in join}) == len(join)]
+
+
+def _step_of(trace: RankTrace, call: Call) -> int:
+    """Return the step in which a call began; the nearest where it lies in none."""
+    inside = [window for window in trace.windows if window.start_s <= call.start_s]
+    return (inside[-1] if inside else trace.windows[0]).number
+
+
+def _clock_s(trace: RankTrace, origin_ns: int) -> float:
+    return (trace.epoch_ns - origin_ns) * 1e-9
+
+
+def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:
+    """Return for each trace (by its id) what to add to its times: hosts whose clocks differ are moved together."""
+    traces = {id(entry[1]): entry[1] for join in joins for entry in join}
+    origin_ns = min(trace.epoch_ns for trace in traces.values())
+    base = {key: _clock_s(trace, origin_ns) for key, trace in traces.items()}
+    hosts = {key: trace.host_name or key for key, trace in traces.items()}
+    if len(set(hosts.values())) == 1:
+        return base
+    ahead: dict[object, list[float]] = defaultdict(list)
+    for join in joins:
+        ends = {id(entry[1]): entry[2].end_s + base[id(entry[1])] for entry in join}
+        middle = statistics.median(ends.values())
+        for key, end_s in ends.items():
+            ahead[hosts[key]].append(end_s - middle)
+    return {key: base[key] - statistics.median(ahead[hosts[key]]) for key in traces}
+
+
+def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> Meeting:
+    arrivals = []
+    for rank, trace, call, _ in join:
+        by_s = moved[id(trace)]
+        arrivals.append(Arrival(rank, call.start_s + by_s, call.end_s + by_s, trace, by_s))
+    arrivals.sort(key=lambda arrival: (arrival.start_s, arrival.rank))
+    last = next(entry for entry in join if entry[0] == arrivals[-1].rank)
+    name = "all_to_all" if last[2].name == "send_recv" else last[2].name
+    return Meeting(name, last[3], last[2].group_size, tuple(arrivals))
+
+
+def _possible(meeting: Meeting) -> bool:
+    longest_s = max(arrival.end_s - arrival.start_s for arrival in meeting.arrivals)
+    return meeting.transfer_s > -SLACK * longest_s
+
+
+def _exchanges(ranks: Sequence[Cycles]) -> tuple[list[list[_Entry]], list[set[int]]]:
+    """Return which sends and receives are an all-to-all, and the sets of ranks that are stages of a pipeline.
+
+    NCCL has one kernel for both. Where nothing tells which it was, it is an all-to-all if more than two ranks can have
+    met in each; otherwise it joins stages.
+    """
+    joins = [join for join in _joins(ranks, lambda name: name == "send_recv") if len(join) > 2]
+    called = sum(call.name == "send_recv" for cycles in ranks for trace in cycles for call in trace.calls)
+    exchanged = sum(map(len, joins)) == called and not _wrong(joins)
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for cycles in ranks:
+        for trace in cycles:
+            for call in trace.calls:
+                if (
+                    point_to_point(call.name)
+                    and trace.rank is not None
+                    and not (exchanged and call.name == "send_recv")
+                ):
+                    found[call.group, call.ranks].add(trace.rank)
+    return (joins if exchanged else []), list(found.values())
+
+
+def _joins_stages(meeting: Meeting, stages: Sequence[set[int]]) -> bool:
+    members = {arrival.rank for arrival in meeting.arrivals}
+    return any(len(members & stage) > 1 for stage in stages)

@@ -1,0 +1,118 @@
+"""From files to ranks: which file is which rank, and which files are cycles of one."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from ..timeline import parse_chrome_trace
+from . import chakra, nsys
+from .collector import Collector
+from .events import EventStream
+from .kineto import ranks_of
+from .model import RankTrace
+from .opening import Source, head_of, natural, pieces, sources_of
+from .ours import ranks_of_timeline
+from .parts import Facts
+
+HEAD_BYTES = 4096  # of a file, by which its format is told
+_WORKER = re.compile(r"(.*)\.\d{10,}\.pt\.trace\.json(?:\.gz)?$")  # what the handler of TensorBoard calls a file
+_OURS = ("measured", "predicted", "simulated")
+_NAMED = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+def read_traces(paths: Sequence[Path]) -> list[list[RankTrace]]:
+    """Return what each rank did, in the order of the ranks: one trace, or one for each profiled cycle.
+
+    InputError if a file is no trace, or two files are one rank and the same steps.
+    """
+    found = [trace for source in sources_of(paths) for trace in read_source(source)]
+    return in_ranks(found)
+
+
+def read_source(source: Source) -> list[RankTrace]:
+    """Return the ranks of one file, whatever its format."""
+    head = head_of(source.path, HEAD_BYTES) if not source.member else b""
+    if head.startswith(nsys.MAGIC):
+        collected, beside, note = nsys.collected(source)
+        found = ranks_of(source, collected, beside)
+        for trace in found:
+            trace.notes += (note,) if note else ()
+        return found
+    facts = Facts(str(source), source.name, None)
+    if source.name.endswith((".et", ".et.gz")) or (
+        head[:1] not in b"{[\x1f\xef\xfe\xff \r\n\t" and chakra.is_messages(head)
+    ):
+        return [chakra.of_messages(source, facts)]
+    if chakra.SCHEMA.search(next(pieces(source), b"")[:HEAD_BYTES]):
+        return [chakra.of_json(source, facts)]
+    return _of_events(source)
+
+
+def _of_events(source: Source) -> list[RankTrace]:
+    stream, collected = EventStream(source), Collector()
+    for batch in stream.batches():
+        collected.take(batch)
+    if isinstance(stream.head.other, dict) and stream.head.other.get("source") in _OURS:
+        return [trace for cycles in _timeline_of(source) for trace in cycles]
+    return ranks_of(source, collected, stream.head)
+
+
+def _timeline_of(source: Source) -> list[list[RankTrace]]:
+    """Return the ranks of a timeline.json."""
+    try:
+        return ranks_of_timeline(parse_chrome_trace(msgspec.json.decode(b"".join(pieces(source)))), str(source))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def in_ranks(found: Sequence[RankTrace]) -> list[list[RankTrace]]:
+    """Return the traces rank by rank: as the files say, then as their names say, then in the order of their names."""
+    told = {trace.rank for trace in found if trace.rank is not None}
+    untold = [trace for trace in found if trace.rank is None]
+    by_name = [] if any(trace.label for trace in untold) else _by_name([trace.name for trace in untold])
+    if by_name and not told & set(by_name):
+        for trace, rank in zip(untold, by_name, strict=True):
+            trace.rank = rank
+    else:
+        _by_order(untold, told)
+    ranks = sorted({trace.rank for trace in found if trace.rank is not None})
+    return [_cycles([trace for trace in found if trace.rank == rank]) for rank in ranks]
+
+
+def _by_name(names: Sequence[str]) -> list[int]:
+    """Return the ranks by which files are called, or (if all differ) their folders; none if not all are."""
+    files = [_NAMED.findall(name.rpartition("/")[2]) for name in names]
+    if all(files):
+        return [int(found[-1]) for found in files]
+    paths = [_NAMED.findall(name) for name in names]
+    ranks = [int(found[-1]) for found in paths if found]
+    return ranks if len(set(ranks)) == len(names) else []
+
+
+def _by_order(untold: Sequence[RankTrace], taken: set[int]) -> None:
+    """Give a rank to each worker whose files say none, in the order of their names."""
+    workers: dict[tuple[str, str], int] = {}
+    for trace in sorted(untold, key=lambda trace: (natural(trace.name), natural(trace.label))):
+        match = _WORKER.match(trace.name)
+        worker = (match[1] if match else trace.name), trace.label
+        if worker not in workers:
+            workers[worker] = next(rank for rank in itertools.count() if rank not in taken)
+            taken = {*taken, workers[worker]}
+        trace.rank = workers[worker]
+        if not trace.label and len(untold) > 1:
+            trace.notes += (f"rank {trace.rank} is {trace.source}, by the order of the names: no file says its rank",)
+
+
+def _cycles(traces: list[RankTrace]) -> list[RankTrace]:
+    """Return the traces of one rank in the order of their steps; InputError where two have a step in common."""
+    ordered = sorted(traces, key=lambda trace: trace.windows[0].number)
+    for a, b in itertools.pairwise(ordered):
+        both = {w.number for w in a.windows} & {w.number for w in b.windows}
+        if both or not (a.marked and b.marked):
+            what = f"the same step {min(both)}" if a.marked and b.marked else "no steps that tell them apart"
+            raise InputError(f"{a.source} and {b.source}: both are rank {a.rank}, with {what}; give one file a rank")
+    return ordered

@@ -1,0 +1,103 @@
+"""What the traces of all ranks add up to: where a step goes, rank by rank, and who the others wait for."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ..units import format_time
+from .because import idle_by
+from .culprit import Culprit, Finding, find_culprit
+from .intervals import length_s
+from .meetings import Meetings, meetings_of
+from .model import RankTrace
+from .usage import Shares, common_steps, median_of, parts_of, shares_of, steps_of
+
+SHORT_GAP_S = 200e-6  # a gap between kernels that a launch explains
+IDLE_BY = {
+    "garbage": "while the host collects garbage",
+    "allocator": "while the host is in the memory allocator",
+    "waiting": "while the host waits for the device and launches nothing",
+    "operators": "while the host is in operators and launches",
+    "outside": "while the host runs code outside any operator",
+}
+
+
+class RankShares(Shares, frozen=True, kw_only=True, omit_defaults=True):
+    """Seconds of a step of one rank, each the median over the steps that all ranks traced."""
+
+    rank: int
+    device: str = ""  # which of several devices that one process used
+
+
+class Summary(NamedTuple):
+    """What a page and a terminal show of traces."""
+
+    median: Shares  # over steps and ranks
+    ranks: tuple[RankShares, ...]
+    finding: Finding
+    meetings: Meetings
+    steps: int  # that every rank traced
+    marked: bool
+    idle: str  # what the host did while the device idled, "" if not known
+    notes: tuple[str, ...]
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """Return the rank that the others wait for."""
+        return self.finding.culprit
+
+
+def summarized(ranks: Sequence[Sequence[RankTrace]]) -> Summary:
+    """Return what the traces say."""
+    wanted, notes = _wanted(ranks)
+    by_rank = [[shares_of(*step) for step in steps_of(cycles, wanted)] for cycles in ranks]
+    median = median_of([shares for found in by_rank for shares in found])
+    table = []
+    for cycles, found in zip(ranks, by_rank, strict=True):
+        assert cycles[0].rank is not None
+        own = msgspec.structs.asdict(median_of(found))
+        table.append(RankShares(rank=cycles[0].rank, device=cycles[0].label, **own))
+    meetings = meetings_of(ranks)
+    finding = find_culprit(ranks, meetings, median.step_s)
+    every = [trace for cycles in ranks for trace in cycles]
+    notes += [note for trace in every for note in trace.notes]
+    marked = all(trace.marked for trace in every)
+    idle = _idle(ranks, wanted, median)
+    return Summary(median, tuple(table), finding, meetings, len(wanted), marked, idle, (*notes, *meetings.notes))
+
+
+def _wanted(ranks: Sequence[Sequence[RankTrace]]) -> tuple[set[int], list[str]]:
+    """Return the steps that are compared, and what to say where the ranks traced different ones."""
+    wanted = common_steps(ranks)
+    counts = [sum(len(trace.windows) for trace in cycles) for cycles in ranks]
+    if wanted and len(set(counts)) == 1 and counts[0] == len(wanted):
+        return wanted, []
+    said = ", ".join(f"rank {cycles[0].rank} {count}" for cycles, count in zip(ranks, counts, strict=True))
+    if wanted:
+        steps = sorted(wanted)
+        return wanted, [f"steps {steps[0]} to {steps[-1]} are compared, which all ranks traced (steps traced: {said})"]
+    every = {window.number for cycles in ranks for trace in cycles for window in trace.windows}
+    return every, [f"no step was traced by all ranks: each rank's own are taken (steps traced: {said})"]
+
+
+def _idle(ranks: Sequence[Sequence[RankTrace]], wanted: set[int], median: Shares) -> str:
+    """Return what the host did while the device idled: the largest part of it."""
+    found: dict[str, float] = {}
+    short_s = total_s = 0.0
+    for cycles in ranks:
+        for trace, window in steps_of(cycles, wanted):
+            if trace.device == "host" or not len(trace.host.operators):
+                return ""
+            gaps = parts_of(trace, window).idle
+            lengths = gaps[:, 1] - gaps[:, 0]
+            short_s += float(lengths[lengths < SHORT_GAP_S].sum())
+            total_s += float(lengths.sum())
+            for key, times in idle_by(trace, window).items():
+                found[key] = found.get(key, 0.0) + length_s(times)
+    if total_s <= 0:
+        return ""
+    if 2 * short_s > total_s:
+        return f"gaps of less than {format_time(SHORT_GAP_S)} between kernels: the host launches too slowly"
+    found.pop("data", None)
+    return IDLE_BY[max(found, key=found.__getitem__)]

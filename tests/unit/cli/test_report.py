@@ -1,0 +1,73 @@
+"""`meshwright report` on traces: files and folders, the page's data on standard output, Chakra traces beside it."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from meshwright.cli import run
+
+DATA = pathlib.Path(__file__).parents[1] / "traces" / "data"
+
+
+def report(capsys, *words):
+    code = run(["report", *map(str, words)])
+    return code, capsys.readouterr()
+
+
+def test_the_data_of_a_page_have_the_median_every_rank_and_the_culprit(capsys, tmp_path):
+    code, printed = report(capsys, DATA / "t07_culprit", "--json", "--output", tmp_path / "page.html")
+    data = json.loads(printed.out)
+    keys = ["step_s", "compute_s", "exposed_comm_s", "hidden_comm_s", "idle_s", "data_s"]
+
+    assert code == 0
+    assert [data["median"][key] for key in keys] == pytest.approx([0.02, 0.005, 0.0097, 0, 0.005, 0])
+    assert [own["rank"] for own in data["ranks"]] == [0, 1, 2, 3]
+    assert data["ranks"][3]["exposed_comm_s"] == pytest.approx(0.001)
+    assert set(keys) <= set(data["ranks"][0])
+    assert data["culprit"]["rank"] == 3
+    assert data["culprit"]["costs_s_per_step"] == pytest.approx(0.0084)
+    assert "outside any operator" in data["culprit"]["because"]
+    assert {section["heading"] for section in data["sections"]} >= {"Where a step goes", "Timeline", "Ranks"}
+    assert json.loads((tmp_path / "page.json").read_text()) == data
+
+
+def test_nobody_to_blame_is_null(capsys, tmp_path):
+    _, printed = report(capsys, DATA / "real_runs" / "none", "--json", "--output", tmp_path / "page.html")
+
+    assert json.loads(printed.out)["culprit"] is None
+
+
+def test_a_page_lies_beside_what_was_given(capsys, tmp_path):
+    shutil.copytree(DATA / "t16_tb", tmp_path / "profile")
+    code, printed = report(capsys, tmp_path / "profile")
+
+    assert code == 0
+    assert (tmp_path / "profile-report.html").exists()
+    assert "on 2 ranks (1 step traced)" in printed.out
+
+
+def test_the_same_traces_are_written_as_chakras(capsys, tmp_path):
+    code, _ = report(capsys, DATA / "t07_culprit", "--chakra", tmp_path / "et", "--output", tmp_path / "page.html")
+    again, printed = report(capsys, tmp_path / "et", "--output", tmp_path / "again.html")
+
+    assert (code, again) == (0, 0)
+    assert sorted(path.name for path in (tmp_path / "et").iterdir()) == ["0.et", "1.et", "2.et", "3.et"]
+    assert "on 4 ranks" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.json"], "no such file or folder"),
+        ([DATA / "t27_same_rank"], "both are rank 0"),
+        ([DATA / "t09_no_length.json"], "nothing in it lasts"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(capsys, tmp_path, words, message):
+    code, printed = report(capsys, *words, "--output", tmp_path / "page.html")
+
+    assert code == 2
+    assert message in printed.err
+    assert len(printed.err.strip().splitlines()) == 1

@@ -1,0 +1,228 @@
+"""Who comes last is found among victims, whatever it was that kept it."""
+
+import pytest
+
+from meshwright.traces.reading import read_traces
+from meshwright.traces.summary import summarized
+from tests.unit.traces.jobs import STEP_US, Job
+
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def told_of(tmp_path, job):
+    return summarized(read_traces(job.write(tmp_path)))
+
+
+def run(job, late=None, steps=4, work_us=20_000.0, transfer_us=1000.0, told=True):
+    """Let all ranks compute and reduce; `late(rank, step)` is called for each before it computes."""
+    for number in range(steps):
+        job.step(number)
+        for rank in job.ranks:
+            if late is not None:
+                late(rank, number)
+            rank.compute(work_us)
+        job.meet(transfer_us=transfer_us, told=told)
+    return job
+
+
+REASONS = {
+    "loader": (lambda rank: rank.host_is(LOADER, 5000), "its host is in the data loader 5 ms a step longer"),
+    "allocator": (lambda rank: rank.host_is("cudaMalloc", 5000, "cuda_runtime"), "memory allocator 5 ms a step longer"),
+    "garbage": (
+        lambda rank: rank.host_is("gc.collect", 5000, "python_function"),
+        "collects garbage 5 ms a step longer",
+    ),
+    "operators": (lambda rank: rank.host_is("aten::nonzero", 5000, "cpu_op"), "runs operators and launches 5 ms"),
+    "waiting": (lambda rank: rank.host_is("cudaStreamSynchronize", 5000, "cuda_runtime"), "waits for the device 5 ms"),
+    "outside": (lambda rank: rank.idle(5000), "its host is in code outside any operator 5 ms a step longer"),
+    "kernels": (lambda rank: rank.compute(5000, "slow"), "its kernels take 5 ms a step longer (slow most of it)"),
+}
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_what_kept_the_last_is_said(tmp_path, what):
+    keep, because = REASONS[what]
+    found = told_of(tmp_path, run(Job(4), lambda rank, step: keep(rank) if rank.number == 2 else None))
+
+    assert found.culprit.rank == 2
+    assert found.culprit.costs_s_per_step == pytest.approx(5e-3)
+    assert because in found.culprit.because
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda rank, step: rank.host_is(LOADER, 30_000),  # everyone's loader is slow
+        lambda rank, step: rank.idle(5000) if rank.number == step % 4 else None,  # each in turn
+        lambda rank, step: rank.idle(5000) if (rank.number, step) == (1, 2) else None,  # one once
+        lambda rank, step: rank.idle(200 * rank.number),  # little
+        lambda rank, step: rank.idle(2500 * ((rank.number * 7 + step * 5) % 4)),  # noise
+    ],
+)
+def test_nobody_is_blamed_for_what_all_do_or_one_does_once(tmp_path, late):
+    assert told_of(tmp_path, run(Job(4), late)).culprit is None
+
+
+def test_nobody_is_blamed_for_a_slow_link(tmp_path):
+    job = run(Job(4), lambda rank, step: rank.idle(2000) if rank.number == 1 else None, transfer_us=60_000)
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert found.finding.said == "nobody is late step after step: the transfer itself takes the time"
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "by their order"])
+def test_clocks_of_hosts_that_differ_hide_nobody(tmp_path, told):
+    job = Job(4, hosts=("node0", "node1"), clocks=(0.0, 5e6))
+    found = told_of(tmp_path, run(job, lambda rank, step: rank.idle(5000) if rank.number == 3 else None, told=told))
+
+    assert found.culprit.rank == 3
+    assert found.culprit.costs_s_per_step == pytest.approx(5e-3)
+
+
+def test_a_wait_that_hides_under_computation_costs_nothing(tmp_path):
+    job = Job(2)
+    for number in range(4):
+        job.step(number)
+        job.ranks[1].idle(5000)
+        for rank in job.ranks:
+            rank.compute(20_000)
+        job.ranks[0].launch("gemm", job.ranks[0].now_us, 6000, 7)  # goes on while its reduction waits
+        job.meet()
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+
+
+def test_who_waited_for_another_is_not_blamed_for_coming_late(tmp_path):
+    """Rank 0 is late to the pair of 0 and 1; so rank 1 comes late to the pair of 1 and 3."""
+    job = Job(4)
+    for number in range(4):
+        job.step(number)
+        job.ranks[0].idle(8000)
+        for rank in job.ranks:
+            rank.compute(20_000)
+        for pair in ((0, 1), (2, 3), (0, 2), (1, 3)):
+            job.meet(pair)
+    found = told_of(tmp_path, job)
+
+    assert found.culprit.rank == 0
+
+
+def test_the_stages_of_a_pipeline_are_no_stragglers(tmp_path):
+    job = Job(4)
+    for number in range(4):
+        job.step(number)
+        for first, second in ((0, 2), (1, 3)):
+            job.ranks[first].compute(20_000)
+            job.ranks[second].now_us = job.ranks[first].now_us
+            for rank in (first, second):
+                pair = str([first, second])
+                job.ranks[rank].launch(
+                    "ncclDevKernel_SendRecv()", job.ranks[rank].now_us, 100, 21,
+                    **{"Collective name": "send" if rank == first else "recv", "Group size": 2,
+                       "Process Group Name": pair, "Process Group Ranks": pair},
+                )  # fmt: skip
+                job.ranks[rank].now_us += 100
+            job.ranks[second].compute(20_000)
+        job.meet((0, 1))
+        job.meet((2, 3))
+        job.meet()  # the norm of the gradients: the last stage comes last, by its place
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert "stages of a pipeline" in str(found.notes)
+
+
+def test_calls_without_a_group_that_cannot_be_one_collective_blame_nobody(tmp_path):
+    """Two pairs, of which no trace says who is in which; the one pair is done before the other begins."""
+    job = Job(4)
+    for number in range(4):
+        job.step(number)
+        for pair, work_us in (((0, 1), 10_000), ((2, 3), 40_000)):
+            for member in pair:
+                job.ranks[member].compute(work_us)
+            job.meet(pair, told=False)
+    found = told_of(tmp_path, job)
+
+    assert found.culprit is None
+    assert "who comes last is not known" in str(found.notes)
+
+
+def test_several_groups_of_one_name_are_not_joined(tmp_path):
+    job = Job(4)
+    for number in range(4):
+        job.step(number)
+        for pair in ((0, 1), (2, 3)):
+            for member in pair:
+                job.ranks[member].compute(10_000)
+            job.meet(pair)
+    for rank in job.ranks:
+        for event in rank.events:
+            event["args"] = {key: value for key, value in event["args"].items() if "Process Group" not in key}
+    found = told_of(tmp_path, job)
+
+    assert not found.meetings.found
+
+
+def test_sequence_numbers_join_what_the_order_would_not(tmp_path):
+    """Rank 1's profiler began one collective later, and its steps are not marked."""
+    job = run(Job(2), lambda rank, step: rank.idle(5000) if rank.number == 0 else None, steps=5)
+    for rank in job.ranks:
+        reductions = [event for event in rank.events if "Collective name" in event["args"]]
+        for seq, event in enumerate(reductions):
+            event["args"]["Seq"] = seq
+    job.ranks[1].events = [e for e in job.ranks[1].events if e["ts"] >= 1e6 + STEP_US and "Step" not in e["name"]]
+    found = told_of(tmp_path, job)
+
+    assert found.culprit.rank == 0
+    assert len(found.meetings.found) == 4
+    assert {meeting.last.rank for meeting in found.meetings.found} == {0}
+
+
+def test_a_reader_is_told_that_not_all_ranks_are_there(tmp_path):
+    job = run(Job(2), lambda rank, step: rank.idle(5000) if rank.number == 0 else None)
+    for rank in job.ranks:
+        for event in rank.events:
+            if "Group size" in event["args"]:
+                event["args"]["Group size"] = 8
+    found = told_of(tmp_path, job)
+
+    assert found.culprit.rank == 0
+    assert "up to 6 ranks of a group are not among the traces" in str(found.notes)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sends_and_receives_that_nothing_tells_apart_are_an_all_to_all_of_more_than_two(tmp_path, ranks):
+    """Two ranks may be the stages of a pipeline, of which the one is always later."""
+    job = Job(ranks)
+    for number in range(4):
+        job.step(number)
+        job.ranks[1].idle(9000)
+        for rank in job.ranks:
+            rank.compute(20_000)
+        job.meet(name="SendRecv", told=False)
+        job.meet(told=False)
+    found = told_of(tmp_path, job)
+
+    assert (found.culprit.rank if found.culprit else None) == (1 if ranks > 2 else None)
+
+
+def test_calls_that_were_coalesced_share_a_number_and_are_joined_by_their_order(tmp_path):
+    job = run(Job(2), lambda rank, step: rank.idle(5000) if rank.number == 0 else None)
+    for rank in job.ranks:
+        for event in rank.events:
+            if "Group size" in event["args"]:
+                event["args"]["Seq"] = 1
+
+    assert told_of(tmp_path, job).culprit.rank == 0
+
+
+def test_ranks_whose_work_differs_by_design_hide_nobody(tmp_path):
+    """Each rank holds other embeddings; the largest come last in every step, by less than the others are apart."""
+    times_us = (0, 1000, 2500, 4000, 9000, 15_000, 18_000, 24_000)
+    found = told_of(tmp_path, run(Job(8), lambda rank, step: rank.compute(times_us[rank.number] + 1, "embedding")))
+
+    assert found.culprit.rank == 7
+    assert found.culprit.costs_s_per_step == pytest.approx(6e-3, rel=0.01)
+    assert "embedding most of it" in found.culprit.because

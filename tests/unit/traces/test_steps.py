@@ -1,0 +1,34 @@
+"""Steps as windows of time: whose they are, and where they end."""
+
+import numpy as np
+import pytest
+
+from meshwright.traces.steps import windows
+
+
+def found(marks, kernels):
+    """Return (number, start, end) of the steps of kernels (launched, started, ended), all of them main work."""
+    launched, starts, ends = (np.asarray(column, dtype=float) for column in zip(*kernels, strict=True))
+    every = windows(marks, starts, ends, launched, np.ones(len(kernels), dtype=bool))
+    return [(window.number, window.start_s, window.end_s) for window in every]
+
+
+@pytest.mark.parametrize(
+    ("marks", "kernels", "steps"),
+    [
+        ([], [(0, 1, 2), (3, 4, 9)], [(0, 1, 9)]),
+        # the device keeps up: from mark to mark, the last to its own end
+        ([(0, 8, 5), (10, 18, 6)], [(1, 2, 7), (11, 12, 17)], [(5, 0, 10), (6, 10, 18)]),
+        # the host is done long before: the device's own steps
+        ([(0, 2, 5), (2, 4, 6)], [(1, 2, 12), (3, 12, 22)], [(5, 2, 12), (6, 12, 22)]),
+        # what was launched before the first mark belongs to its step
+        ([(0, 2, 5), (2, 4, 6)], [(-1, 0, 10), (3, 10, 20)], [(5, 0, 10), (6, 10, 20)]),
+        # two cycles in one trace: the last step of the first does not reach to the second
+        ([(0, 10, 1), (10, 20, 2), (90, 99, 8)], [(1, 2, 9), (11, 12, 19), (91, 92, 98)],
+         [(1, 0, 10), (2, 10, 20), (8, 90, 99)]),
+        # a step in which nothing ran is none
+        ([(0, 10, 1), (10, 20, 2)], [(1, 2, 9)], [(1, 0, 10)]),
+    ],
+)  # fmt: skip
+def test_a_step_goes_from_its_start_to_the_start_of_the_next(marks, kernels, steps):
+    assert found(marks, kernels) == steps
