@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import InputError
 from ..layout import Layout, Plan
+from ..mesh import Axis
 from .buckets import Buckets
 from .channel import Channel, Stopwatch, bytes_of
 from .compiled import compile_layers
@@ -34,7 +35,6 @@ from .mesh import Mesh
 from .overlapped import OverlappedSeam
 from .pipeline.stages import cuttable
 from .placement import Block, Box, Placement, blocks, boxes
-from .places import Axis
 from .tensor import Rule, Seam, split_tensors
 from .zero import adopt, gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 

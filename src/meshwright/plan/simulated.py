@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric
 from ..layout import Layout, micro_batches
-from ..simulate.axes import Axis, Comm
+from ..mesh import Axis
+from ..simulate.axes import Comm
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import Pass, Stage, StepProgram, simulate_step
@@ -84,16 +85,16 @@ def _stage(
     inside = _inside(setting, layout, c)
     twice = (1 if layout.recompute == "full" else 0) + 1
     each = held / layers
-    over: Axis = "shard" if layout.replicas > 1 else "replicas"
+    over: Axis = "shard" if layout.replicas > 1 else "data"
     gather = Comm(axis=over, collective="all_gather", bytes=round(HALF_BYTES * each))
     scatter = Comm(axis=over, collective="reduce_scatter", bytes=round(float(c.gradient_bytes) * each))
     rings = _rings(setting, layout)
     alone = layout.pp == 1  # in a pipeline weights stay gathered and gradients are summed whole, as `cost` has it
     zero3 = layout.zero == 3 and alone
     scattered = layout.zero >= 2 and alone
-    all_reduce = Comm(axis="replicas", collective="all_reduce", bytes=scatter.bytes)
+    all_reduce = Comm(axis="data", collective="all_reduce", bytes=scatter.bytes)
     shards = layout.dp * layout.cp // layout.replicas
-    summed = Comm(axis="copies", collective="all_reduce", bytes=round(scatter.bytes / shards))
+    summed = Comm(axis="replica", collective="all_reduce", bytes=round(scatter.bytes / shards))
     once: tuple[Comm, ...] = () if scattered else (scatter,) if layout.zero else (all_reduce,)
     once += (summed,) if layout.replicas > 1 else ()  # copies of a sharded model: once a step, as `cost` has it
     return Stage(

@@ -15,9 +15,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..layout import Layout
+from ..mesh import Axis, coordinates
 from ..pipelines import Action, Grid, schedule
 from ..timeline import Span, Timeline
-from .axes import JOINT, Axis, Comm, Prices, coordinates
+from .axes import JOINT, Comm, Prices
 from .native import run
 from .problem import Costs, Disturbance
 from .program import Builder
@@ -276,7 +277,7 @@ class _Step:
                 uses |= {lane.ports[f"{kind} out"]: 1.0, lane.ports[f"{kind} in"]: 1.0}
                 for resource, weight in self._busy_cores(lane).items():
                     uses[resource] = uses.get(resource, 0.0) + weight
-                before = (comm.axis, "shard") if comm.axis == "copies" else (comm.axis,)
+                before = (comm.axis, "shard") if comm.axis == "replica" else (comm.axis,)
                 waits += [lane.last_comm[axis] for axis in before if axis in lane.last_comm]
             waits += [end for others in (after if len(part) > 1 else [after[number]]) for end in others]
             end = self._builder.activity(seconds, uses, after=waits)

@@ -5,8 +5,8 @@ import pytest
 from meshwright.collectives.network import uniform
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.places import groups as mesh_groups
-from meshwright.simulate.axes import Comm, groups
+from meshwright.mesh import groups
+from meshwright.simulate.axes import Comm
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance
 from meshwright.simulate.step import Pass, Stage, StepProgram, simulate_step
@@ -136,7 +136,7 @@ def test_the_groups_of_an_axis_follow_the_order_of_the_layout():
 
     assert groups(layout, "tp").tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert groups(layout, "dp").tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert groups(layout, "replicas").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert groups(layout, "data").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert groups(layout, "ep").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
@@ -144,21 +144,12 @@ def test_the_copies_of_a_sharded_model_are_runs_of_neighbours():
     layout = Layout(tp=2, dp=4, zero=3, replicas=2)
 
     assert groups(layout, "shard").tolist() == [[0, 2], [4, 6], [1, 3], [5, 7]]
-    assert groups(layout, "copies").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
-
-
-@pytest.mark.parametrize("layout", [
-    Layout(dp=8, zero=3, replicas=2), Layout(tp=2, cp=2, dp=4, zero=2, replicas=4),
-    Layout(cp=2, dp=4, pp=2, zero=3, replicas=2, order="dp-cp-tp-pp"),
-], ids=str)  # fmt: skip
-def test_the_simulated_copies_are_those_that_training_forms(layout):
-    for axis, trained in (("shard", "shard"), ("copies", "replica"), ("replicas", "data")):
-        assert sorted(groups(layout, axis).tolist()) == sorted(mesh_groups(layout, trained))
+    assert groups(layout, "replica").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
 
 
 def test_copies_are_summed_after_their_shards_and_before_the_update():
     scatter = Comm(axis="shard", collective="reduce_scatter", bytes=2 * 10**8, algorithm="ring")
-    summed = Comm(axis="copies", collective="all_reduce", bytes=10**8, algorithm="ring")
+    summed = Comm(axis="replica", collective="all_reduce", bytes=10**8, algorithm="ring")
     backward = Pass(compute_s=2.0, layers=2, behind=(scatter,))
     stage = Stage(forward=Pass(compute_s=1.0), backward=backward, gradients=(summed,) * 2)
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...mesh import stride
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .layer import HALF_BYTES, Layer, layer_s
 from .products import linear_s
-from .quantities import Grid, Machine, Model, Number, stride
+from .quantities import Grid, Machine, Model, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2

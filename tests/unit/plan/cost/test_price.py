@@ -8,6 +8,7 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout
+from meshwright.mesh import stride
 from meshwright.pipelines import in_flight as passes_in_flight
 from meshwright.plan.cost import Grid, Setting, performance, price
 from meshwright.plan.cost.coefficients import Coefficients, book, coefficients
@@ -15,7 +16,7 @@ from meshwright.plan.cost.collective import span
 from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.memory import in_flight
 from meshwright.plan.cost.price import machine_of
-from meshwright.plan.cost.quantities import Model, stride
+from meshwright.plan.cost.quantities import Model
 from meshwright.plan.cost.step import _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.models import load_model

@@ -18,8 +18,8 @@ from meshwright.layout import Layout
 from meshwright.plan.cost import Grid, Setting, price
 from meshwright.plan.cost.coefficients import book
 from meshwright.plan.machines import machines
-from meshwright.plan.pipeline_step import pipeline_peak_bytes, predict_pipeline_step
 from meshwright.plan.memory import peak_memory_bytes
+from meshwright.plan.pipeline_step import pipeline_peak_bytes, predict_pipeline_step
 from meshwright.plan.runs import read_rows
 from meshwright.plan.simulated import simulate_plan
 from meshwright.plan.space import in_every_order, legal_layouts
