@@ -110,6 +110,8 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
         count=model.num_hidden_layers,
         recomputable=True,
         parameters=layer_parameters,
+        experts=model.num_local_experts,
+        expert_parameters=sum(math.prod(shape) for shape in shapes if len(shape) == 3) // model.num_hidden_layers,
         operators=(
             _rms_norm(outside, hidden),
             _linear(rows, hidden, model.qkv_size // tp),

@@ -1,7 +1,6 @@
 """What one step of the engine sends, as its spans say: how often which collective of how many bytes on which axis."""
 
 import re
-from collections import Counter
 from typing import Any
 
 import torch
@@ -21,18 +20,26 @@ from tests.multiproc.train.jobs import UNMEASURED
 BUCKET_BYTES = 2**14
 MEMBERS = re.compile(r"(\d+) ranks of (\w+)")
 
-Calls = dict[tuple[str, str, int], int]  # (axis, collective, bytes): how often
+TIED = "tied"  # detail of the sum of a matrix that two stages use, over their ranks in the pipeline
 
 
 def recorded(
-    rank: int, world_size: int, store: dist.Store, text: str, changes: dict[str, Any], backend: str
+    rank: int,
+    world_size: int,
+    store: dist.Store,
+    text: str,
+    changes: dict[str, Any],
+    backend: str,
+    autocast: torch.dtype | None = None,
 ) -> list[tuple[str, str, int]]:
     """Return what this rank sent in the third step of a layout, in order: (axis, collective, bytes)."""
     if world_size > 1:
         dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
     layout, recorder = Layout.parse(text), Recorder(rank, keep_steps=1)
     torch.manual_seed(0)
-    settings = Settings(torch.device("cpu"), lambda part: make_optimizer(part, OptimizerConfig()), recorder, 1.0)
+    settings = Settings(
+        torch.device("cpu"), lambda part: make_optimizer(part, OptimizerConfig()), recorder, 1.0, autocast
+    )
     plan = Plan(
         layout=layout, predicted=UNMEASURED, global_batch_sequences=GLOBAL_BATCH, seq_len=SEQ_LEN,
         bucket_bytes=BUCKET_BYTES,
@@ -52,9 +59,5 @@ def _call(span: Span) -> tuple[str, str, int] | None:
     members = MEMBERS.match(span.detail)
     if span.name.startswith("send"):
         return "pp", span.name, span.bytes
-    axis = members.group(2) if members else span.detail or "data"
+    axis = members.group(2) if members else "pp" if span.detail == TIED else span.detail or "data"
     return axis, span.name, span.bytes
-
-
-def counted(calls: list[tuple[str, str, int]]) -> Calls:
-    return dict(Counter(calls))
