@@ -183,7 +183,7 @@ def choose(
             cuts[str(layout)] = plan_cut(layout, inputs).bounds
         memory = planned_peak_bytes(layout, problem)
         options: list[tuple[Performance, int, Timeline]] = []
-        predict = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
+        predict = predict_step if layout.is_plain else predict_split_step
         sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)
         if layout.pp > 1:
             predict, sizes = predict_pipeline_step, sizes[:1]  # its price does not depend on them

@@ -23,8 +23,8 @@ from ..layout import Layout, Plan
 from ..parallel.build import check_runnable
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import legal_layout, nearest_of
+from ..plan.needs import needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.split_step import beside, largest_bytes, operators_of, waited_for
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -289,12 +289,13 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     besides: dict[int, set[str]] = {}
     blocking: dict[int, set[str]] = {}
     for layout in layouts:
-        workload = problem.describe(layout)
-        operators.setdefault(layout.world_size, {}).update({op.key: op for op in operators_of(workload, layout)})
-        for ranks, size_bytes in largest_bytes(layout, workload).items():
+        needed = needs(layout, problem.describe(layout), problem.global_batch)
+        operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
+        for ranks, size_bytes in needed.largest_bytes.items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
-        besides.setdefault(layout.dp * layout.cp, set()).update(beside(layout))
-        for ranks, names in waited_for(layout, workload).items():
+        for ranks, names in needed.beside.items():
+            besides.setdefault(ranks, set()).update(names)
+        for ranks, names in needed.blocking.items():
             blocking.setdefault(ranks, set()).update(names)
     return [
         Request(

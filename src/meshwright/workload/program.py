@@ -6,15 +6,14 @@ it, `plan --graph` draws it. Sizes and numbers of calls are plain numbers, or ar
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from ..layout import Layout
 from ..mesh import Axis
 
-Number = float | npt.NDArray[np.float64]  # of one layout, or of many
+Number = Any  # of one layout, or an array of many
 
 
 class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,6 +69,11 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     name: str = ""
     forward: Pass = Pass()
     backward: Pass = Pass()
+
+    @property
+    def both(self) -> tuple[Pass, Pass]:
+        """Forward and backward."""
+        return self.forward, self.backward
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

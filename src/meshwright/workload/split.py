@@ -8,9 +8,9 @@ the residual stream [rows, features] on a rank of cp:
           all-gather; once a step the gradients of the norms are summed
     cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
     ep    rows to their experts and back, forwards and backwards
-    zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step, gradients
-          scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the stack of
-          layers (the root: embedding, last norm and output, in one piece) once
+    zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step,
+          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the
+          stack of layers (the root: embedding, last norm and output, in one piece) once
     pp    C at every cut, forwards and backwards; once a step the gradient of a matrix that two stages use
     world the gradient's norm
 """
@@ -25,14 +25,13 @@ import numpy as np
 from ..layout import Layout
 from ..mesh import Axis, size
 from ..pipelines import schedule
-from .conventions import ENGINE, Conventions
+from .conventions import ENGINE, SINGLE_BYTES, Conventions
 from .graph import Layer, Workload
 from .program import Comm, Number, Pass, Stage, StepProgram, Unit
 
 NORM_BYTES = 8  # the sum of squares of a gradient
 COUNT_BYTES = 8  # the number of rows for one expert, the number of one expert
-LOSS_VALUES = 3  # of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
-SINGLE_BYTES = 4  # of each of them, and of the weight that the router gives a choice
+LOSS_VALUES = 3  # single ones of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
 ROOT = "root"
 
 
@@ -368,7 +367,7 @@ def _span(bounds: Sequence[int], stage: int) -> range:
 
 
 def shapes_of(workload: Workload, layout: Layout, held: Sequence[int]) -> list[tuple[tuple[int, ...], Axis]]:
-    """Return the shapes of the parameters of some units of the chain, in the order of the module, and who shares them."""
+    """Return the shapes of the parameters of some units of the chain, in the module's order, and who shares them."""
     shapes, count = list(workload.parameter_shapes), workload.layers[1].count
     tail = 1 if is_tied(workload) else 2
     each = (len(shapes) - 1 - tail) // count

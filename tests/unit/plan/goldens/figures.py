@@ -90,8 +90,8 @@ def predicted(case: Case) -> tuple[Timeline, int]:
     count = GLOBAL_BATCH // (layout.dp * layout.mbs)
     if layout.pp > 1:
         memory = pipeline_peak_bytes(workload, layout, GLOBAL_BATCH)
-        return predict_pipeline_step(layout, inputs, BUCKET_BYTES), memory
-    predict_one = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
+        return predict_pipeline_step(layout, inputs, 2**30), memory  # as `choose` does: all gradients at once
+    predict_one = predict_step if layout.is_plain else predict_split_step
     return predict_one(layout, inputs, BUCKET_BYTES), peak_memory_bytes(workload, layout, micro_batches=count)
 
 
