@@ -18,7 +18,7 @@ from ..layout import Layout, micro_batches
 from ..mesh import size
 from ..timeline import Span, Timeline
 from ..workload.graph import Operator, Workload
-from ..workload.program import Comm, Pass
+from ..workload.program import Comm, Pass, called_in
 from ..workload.split import ROOT, step_program
 from .step import (
     LOSS_BYTES,
@@ -156,11 +156,6 @@ class SplitStep:
 def predict_split_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timeline:
     """Return the timeline of one step of rank 0; InputError where a figure was not measured."""
     return SplitStep(layout, inputs, bucket_bytes).timeline()
-
-
-def called_in(comms: Iterable[Comm], *, special: bool = False) -> tuple[Comm, ...]:
-    """Return the calls of one micro-batch one by one, with those of once a step if `special`."""
-    return tuple(comm for comm in comms for _ in range(comm.in_pass(special=special)))
 
 
 def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:

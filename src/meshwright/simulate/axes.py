@@ -3,12 +3,12 @@
 All groups of an axis communicate at once, as they do in training, so that they share what they share of the network.
 """
 
-import msgspec
 import numpy as np
 
 from ..errors import InputError
 from ..layout import Layout
 from ..mesh import Axis, coordinates, groups
+from ..workload.program import Comm
 from .arrays import Floats, Ints, ints
 from .collective import simulate_collective
 from .problem import Costs, Disturbance
@@ -17,15 +17,6 @@ from .traffic import Pattern, Traffic, named_traffic, placed
 
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
 JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
-
-
-class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One collective of every group of an axis; `bytes` is its payload, as collectives.figures defines it."""
-
-    axis: Axis
-    collective: str
-    bytes: int
-    algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
 
 
 class Prices:

@@ -15,7 +15,8 @@ SINGLE_BYTES, HALF_BYTES = 4, 2
 class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Facts about a stack; switches are 1 for yes and 0 for no.
 
-    Types: bytes of an element of what travels, and of what is held for each parameter.
+    Types: bytes of an element of what travels, and of what is held for each parameter. The defaults are what most
+    published stacks do: half precision with master weights, Megatron-LM's sends and sums, torchtitan's pipelines.
     """
 
     weight_bytes: Number = HALF_BYTES  # of a weight that is gathered
@@ -47,10 +48,13 @@ def engine(precision: str = "float32") -> Conventions:
     return msgspec.structs.replace(ENGINE, product_bytes=HALF_BYTES)
 
 
-# `gradient_bytes` and more of published stacks, by the name of `--stack`
-STACKS: dict[str, Conventions] = {"meshwright": engine("bf16")}
+OWN = "meshwright"
+STACKS = {  # published ones that do otherwise than most
+    name: Conventions(gradient_bytes=HALF_BYTES)
+    for name in ("vtrainm", "vtrains", "fms")
+}  # fmt: skip
 
 
-def conventions_of(stack: str) -> Conventions:
-    """Return the facts of a stack; those of most stacks where nobody wrote down others."""
-    return STACKS.get(stack, Conventions())
+def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
+    """Return the facts of a stack, of ours those of a precision; of one that nobody described, those of most."""
+    return engine(precision) if stack == OWN else STACKS.get(stack, Conventions())

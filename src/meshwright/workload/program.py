@@ -39,6 +39,11 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return int(self.calls + self.once * special)
 
 
+def called_in(comms: Iterable[Comm], *, special: bool = False) -> tuple[Comm, ...]:
+    """Return the calls of one micro-batch one by one, with those of once a step if `special`."""
+    return tuple(comm for comm in comms for _ in range(comm.in_pass(special=special)))
+
+
 class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One micro-batch through `layers` equal layers in one direction: computation, and then `comms` in turn.
 
@@ -85,6 +90,11 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     gradients: tuple[Comm, ...] = ()  # in the order in which the last backward fills them, evenly over it
     sums: tuple[Comm, ...] = ()  # after the last backward, before the update: of gradients that ranks hold parts of
     parameters: tuple[Comm, ...] = ()  # after the update: what ZeRO-1 and 2 gather
+
+    @classmethod
+    def of(cls, forward: Pass, backward: Pass, **rest: Any) -> "Stage":
+        """Return a stage of one unit."""
+        return cls(units=(Unit(forward=forward, backward=backward),), **rest)
 
     @property
     def once(self) -> tuple[Comm, ...]:

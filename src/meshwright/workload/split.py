@@ -85,7 +85,7 @@ def tensor_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
     """Return what a layer sends along tp."""
     summed, cut = 2 * (split.tp > 1) * (split.sp == 0), 2 * (split.tp > 1) * (split.sp > 0)
     entering = s.residual * c.residual_bytes
-    leaving = entering if c.product_bytes is c.residual_bytes else s.residual * c.product_bytes
+    leaving = entering if np.all(c.product_bytes == c.residual_bytes) else s.residual * c.product_bytes
     forward = (
         Comm(axis="tp", collective="all_gather", bytes=entering, calls=cut),
         Comm(axis="tp", collective="all_reduce", bytes=leaving, calls=summed),
@@ -122,7 +122,8 @@ def expert_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
     rows = part(s.routed, where((split.sp > 0) & (c.routed_cut > 0), split.tp, 1))
     many = 1 * (split.ep > 1)
     there = Comm(axis="ep", collective="all_to_all", bytes=rows * c.residual_bytes, calls=many)
-    back = Comm(axis="ep", collective="all_to_all", bytes=rows * c.product_bytes, calls=many)
+    narrower = not np.all(c.product_bytes == c.residual_bytes)
+    back = Comm(axis="ep", collective="all_to_all", bytes=rows * c.product_bytes, calls=many) if narrower else there
     told = c.router_messages * (s.experts > 0)
     counts = Comm(axis="ep", collective="all_to_all", bytes=COUNT_BYTES * s.experts, calls=told * many)
     cut, whole = told * (split.tp > 1) * (split.sp > 0), told * (split.tp > 1) * (split.sp == 0)

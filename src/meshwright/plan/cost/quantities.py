@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from ...layout import ORDERS, Layout
 from ...workload.architecture import Architecture
+from ...workload.program import Number as Number
 
 Array = npt.NDArray[np.float64]
-Number = Any  # a float, or an array of n
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
 RECOMPUTES = ("none", "selective", "full")
 
