@@ -25,8 +25,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _OF_DATA = ("data", "shard", "replica", "ep", "edp")
+NEAREST = len(ORDERS)  # stands for an order that there is not: each axis innermost, dp around cp
 # _INSIDE[order][axis][other]: whether `other` lies inside `axis`, so that it multiplies the axis' stride
-_INSIDE = np.array([[[o.split("-").index(b) < o.split("-").index(a) for b in AXES] for a in AXES] for o in ORDERS])
+_INSIDE = np.array(
+    [[[o.split("-").index(b) < o.split("-").index(a) for b in AXES] for a in AXES] for o in ORDERS]
+    + [[[(a, b) == ("dp", "cp") for b in AXES] for a in AXES]]
+)
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -97,6 +97,11 @@ def _distinct_orders(active: tuple[str, ...]) -> list[int]:
     return sorted(chosen.values())
 
 
+def replaced_order(grid: Grid, order: int) -> Grid:
+    """Return the layouts in one order of the axes."""
+    return _with_orders(grid, np.full(len(grid), order))
+
+
 def _with_orders(grid: Grid, orders: Ints) -> Grid:
     return Grid(**{field.name: getattr(grid, field.name) for field in fields(Grid)} | {"order": orders})
 
