@@ -214,7 +214,8 @@ def _may_gain(setting: Setting, grid: Grid, prices: Prices) -> npt.NDArray[np.in
     if machine.link_rate < machine.node_rate / machine.gpus_per_node or not len(found):
         return found
     nearest = replaced_order(grid.take(found), NEAREST)
-    return found[price_in_chunks(setting, nearest).step_time_s <= last]
+    gaining: npt.NDArray[np.int64] = found[price_in_chunks(setting, nearest).step_time_s <= last]
+    return gaining
 
 
 def _plain_grid(setting: Setting) -> Grid:
