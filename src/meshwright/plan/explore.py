@@ -5,6 +5,7 @@ layouts that fit, and whose computation alone is no longer than what is already 
 Nothing is sampled: the rows are the fastest of all legal layouts under the cost model.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..mesh import NEAREST
 from ..units import format_bytes
+from ..workload.conventions import OWN
 from .cost import Grid, Prices, Setting, performance, price
 from .cost.price import machine_of
 from .cost.quantities import Array
 from .reasons import batch_warnings, micro_batch_trade, why
-from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts, replaced_order
+from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts, replaced_order, runnable
 from .study import Rejection, Row, Study
 
 T = TypeVar("T")
@@ -75,14 +77,15 @@ def price_all(setting: Setting) -> Priced:
 
 
 def space_of(setting: Setting) -> Space:
-    """Return the legal layouts of a setting."""
-    return legal_layouts(
+    """Return the legal layouts of a setting; of our own stack those that our engine can run."""
+    space = legal_layouts(
         setting.architecture,
         ranks=setting.gpus,
         global_batch=setting.global_batch,
         seq_len=setting.seq_len,
         node=int(machine_of(setting).domain),
     )
+    return dataclasses.replace(space, grid=space.grid.take(runnable(space.grid))) if setting.stack == OWN else space
 
 
 def explore(setting: Setting, *, model: str = "") -> Study:

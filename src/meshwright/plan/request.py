@@ -10,11 +10,12 @@ from ..hardware import Catalogue
 from ..hardware.arithmetic import duplex_trap
 from ..layout import Candidate, Layout, Plan
 from ..units import format_network_rate
+from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, price
 from .cost.price import DEFAULT_STACK
 from .explore import row_of
-from .legality import legal_layout
+from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed
 from .study import Row
 
@@ -93,6 +94,9 @@ def priced_layout(setting: Setting, text: str) -> Row:
     )
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
+    problem = unrunnable(layout) if setting.stack == OWN else ""
+    if problem:
+        raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
     return row_of(setting, grid, price(setting, grid), 0)
 

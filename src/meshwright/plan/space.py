@@ -66,6 +66,16 @@ def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: 
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
 
+def runnable(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return which layouts our own engine can run: `legality.unrunnable` for arrays."""
+    halves = (grid.schedule == SCHEDULES.index("zb")) & (grid.pp > 1)
+    again = grid.recompute != RECOMPUTES.index("none")
+    selective = grid.recompute == RECOMPUTES.index("selective")
+    sharded = grid.zero >= 2
+    found: npt.NDArray[np.bool_] = ~(halves & ((sharded & again) | selective | (sharded & (grid.vpp > 1))))
+    return found
+
+
 def factorisations(ranks: int) -> Iterator[Degrees]:
     """Yield every way to write `ranks` as tp x cp x dp x pp."""
     for tp in divisors(ranks):

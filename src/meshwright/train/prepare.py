@@ -20,9 +20,8 @@ from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
 from ..layout import Layout, Plan
-from ..parallel.build import check_runnable
 from ..parallel.overlapped import check_overlappable
-from ..plan.legality import legal_layout, nearest_of
+from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.needs import needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.step import sizes_to_measure
@@ -33,10 +32,9 @@ from .asynchronous.predict import repriced
 from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
-from .environment import ranks_on_this_host
+from .environment import choose_backend, in_half_precision, ranks_on_this_host
 from .nearness import placements
 from .run_folder import RunFolder, check_writable
-from .worker import choose_backend
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
@@ -95,6 +93,8 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+    if in_half_precision(config.train.precision, "cuda" if backend == "nccl" else "cpu"):
+        plan = _also_not_modelled(plan, "bf16: operators, collectives and memory are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)

@@ -4,12 +4,12 @@ from meshwright.errors import InputError
 from meshwright.train.environment import (
     Place,
     adopt_slurm,
+    choose_backend,
     first_host,
     place,
     ranks_on_this_host,
     tasks_per_node,
 )
-from meshwright.train.worker import choose_backend
 
 
 def test_torchruns_variables_say_where_a_rank_stands():
