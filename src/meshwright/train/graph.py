@@ -43,7 +43,7 @@ def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], S
     return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)
 
 
-def decoder_config(architecture: Architecture, seq_len: int) -> ModelConfig:
+def decoder_config(architecture: Architecture, seq_len: int, where: str = "--graph") -> ModelConfig:
     """Return the sizes of the decoder that an architecture is; InputError where its layers are others."""
     others = [
         text
@@ -63,7 +63,7 @@ def decoder_config(architecture: Architecture, seq_len: int) -> ModelConfig:
     ]
     if others:
         name = architecture.name or "the model"
-        raise InputError(f"--graph: {name}: only decoders like Llama are drawn; {others[0]}")
+        raise InputError(f"{where}: {name}: expected a decoder like Llama; {others[0]}")
     return ModelConfig(
         vocab_size=architecture.vocab_size,
         hidden_size=architecture.hidden_size,

@@ -19,7 +19,7 @@ from ..cluster.graph import Cluster, Device, Measurements
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
-from ..layout import Layout, Plan
+from ..layout import Layout, Machines, Plan
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.needs import needs
@@ -98,6 +98,12 @@ def prepare(
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
+    gpus = cluster.of_kind("gpu")
+    machines = Machines(
+        name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
+        nodes=config.launch.nodes,
+    )  # fmt: skip
+    plan = msgspec.structs.replace(plan, model=msgspec.to_builtins(config.model), cluster=machines)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )

@@ -66,7 +66,7 @@ def test_collectives_and_fused_buckets_are_there_only_where_the_layout_has_them(
 
 
 def test_a_model_that_is_no_such_decoder_is_refused():
-    with pytest.raises(InputError, match="only decoders like Llama are drawn; its network has no gate"):
+    with pytest.raises(InputError, match="expected a decoder like Llama; its network has no gate"):
         drawn("pp=2,dp=1,mbs=1", gated=False)
 
 
