@@ -29,7 +29,7 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
-@click.option("--replan", is_flag=True, help="With a plan for other machines: price its layout on this one.")
+@click.option("--replan", is_flag=True, help="Price a plan for other machines on this one.")
 @click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
 @click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
 def command(
@@ -47,10 +47,7 @@ def command(
     print_config: bool,
     as_json: bool,
 ) -> int:
-    """Plan, run and verify a training job: CONFIG is a TOML file, or a plan (plan.json) whose layout is trained.
-
-    Without CONFIG: a small decoder on real text, on this machine.
-    """
+    """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
     from ..train.config import load, template
     from ..train.events import HOOK_VARIABLE
     from ..train.planned import is_plan, job_of
