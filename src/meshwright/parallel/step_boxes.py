@@ -16,7 +16,7 @@ from ..mesh import size
 from ..pipelines import schedule
 from ..units import format_bytes
 from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
-from ..workload.split import ROOT
+from ..workload.stages import ROOT
 from .pipeline.capture import CapturedModel
 from .tensor import Column, Row, Rule, Vocabulary
 

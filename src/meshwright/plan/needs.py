@@ -6,7 +6,7 @@ from ..layout import Layout, micro_batches
 from ..mesh import size
 from ..workload.graph import Operator, Workload
 from ..workload.program import Comm, StepProgram
-from ..workload.split import step_program
+from ..workload.stages import step_program
 from .split_step import LOSS, operators_of
 
 

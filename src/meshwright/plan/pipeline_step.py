@@ -33,8 +33,9 @@ from ..workload.chain import units
 from ..workload.conventions import ENGINE
 from ..workload.graph import Layer, Workload
 from ..workload.program import Comm, Stage, called_in
-from ..workload.split import hidden_size, stage_message, step_program
-from ..workload.split import units as units_sent
+from ..workload.split import stage_message
+from ..workload.stages import hidden_size, step_program
+from ..workload.stages import units as units_sent
 from .memory import kept_activation_bytes, peak_memory_bytes
 from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
 from .step import StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling

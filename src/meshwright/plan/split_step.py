@@ -19,7 +19,7 @@ from ..mesh import size
 from ..timeline import Span, Timeline
 from ..workload.graph import Operator, Workload
 from ..workload.program import Comm, Pass, called_in
-from ..workload.split import ROOT, step_program
+from ..workload.stages import ROOT, step_program
 from .step import (
     LOSS_BYTES,
     StepInputs,

@@ -20,7 +20,7 @@ from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summari
 from ..workload.conventions import ENGINE
 from ..workload.graph import Layer, Operator, Workload
 from ..workload.program import Comm
-from ..workload.split import step_program
+from ..workload.stages import step_program
 
 LOSS_BYTES = 16  # the loss and whether to stop, in float64
 

@@ -12,7 +12,7 @@ from ..pipelines import SLACK, Target, best_cut, schedule
 from ..workload.architecture import Architecture
 from ..workload.chain import units
 from ..workload.program import StepProgram
-from ..workload.split import step_program
+from ..workload.stages import step_program
 from ..workload.transformer import ModelConfig, describe
 from .decoder import Decoder
 

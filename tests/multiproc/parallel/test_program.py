@@ -10,7 +10,7 @@ from meshwright.mesh import position
 from meshwright.pipelines import SLACK, Target, best_cut, schedule
 from meshwright.workload.chain import units
 from meshwright.workload.conventions import engine
-from meshwright.workload.split import rank_of_stages, step_program
+from meshwright.workload.stages import rank_of_stages, step_program
 from meshwright.workload.transformer import describe
 from tests.multiproc.parallel.layouts import EXPERTS, FAST, SLOW, Case
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, small_model

@@ -10,7 +10,7 @@ from meshwright.layout import Layout
 from meshwright.plan.step import StepInputs, Times, collective_s, predict_step, straggling
 from meshwright.timeline import step_parts
 from meshwright.workload.graph import Operator
-from meshwright.workload.split import step_program
+from meshwright.workload.stages import step_program
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig()
