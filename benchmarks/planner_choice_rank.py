@@ -29,8 +29,9 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
+from meshwright.plan.needs import needs
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import beside, largest_bytes, operators_of, waited_for
+from meshwright.plan.split_step import operators_of
 from meshwright.plan.step import sizes_to_measure
 from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
@@ -137,8 +138,8 @@ class Rank:
         mesh = Mesh(layout)
         found: dict[int, list[CollectiveFit]] = {}
         places: dict[int, tuple[tuple[int, ...], ...]] = {}
-        largest = largest_bytes(layout, self._describe(layout))
-        names = waited_for(layout, self._describe(layout))
+        needed = needs(layout, self._describe(layout), self.global_batch)
+        largest, names = needed.largest_bytes, needed.blocking
         for axis in ("tp", "cp", "data"):
             ranks = mesh.ranks(axis)  # type: ignore[arg-type]
             groups = tuple(sorted(set(self._from_all(tuple(ranks)))))  # of all ranks along the axis
@@ -151,7 +152,7 @@ class Rank:
                 mesh.group(axis),  # type: ignore[arg-type]
                 largest[len(ranks)],
                 names.get(len(ranks), set()),
-                beside(layout) if axis == "data" else ("all_reduce",),
+                tuple(sorted(needed.beside.get(len(ranks), {"all_reduce"}))) if axis == "data" else ("all_reduce",),
             )
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:

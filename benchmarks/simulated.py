@@ -123,16 +123,15 @@ def _costs(told: dict[str, float]) -> Any:
 
 def _program(name: str, size: int, ranks: int, compute: dict[str, float]) -> Any:
     from meshwright.layout import Layout
-    from meshwright.simulate.axes import Comm
-    from meshwright.simulate.step import Pass, Stage, StepProgram
+    from meshwright.workload.program import Comm, Pass, Stage, StepProgram
 
     forward, backward = Pass(compute_s=compute["forward_s"]), Pass(compute_s=compute["backward_s"])
     cores = compute["cores"]
     if name == "data parallel":
         bucket = Comm(axis="dp", collective="all_reduce", bytes=size, algorithm="ring")
-        stage = Stage(forward=forward, backward=backward, gradients=(bucket,) * BUCKETS)
+        stage = Stage.of(forward=forward, backward=backward, gradients=(bucket,) * BUCKETS)
         return StepProgram(layout=Layout(dp=ranks), micro_batches=1, stages=(stage,), cores=cores)
-    stage = Stage(forward=forward, backward=backward, output_bytes=size)
+    stage = Stage.of(forward=forward, backward=backward, output_bytes=size)
     layout = Layout(pp=ranks, schedule="gpipe")
     return StepProgram(layout=layout, micro_batches=MICRO_BATCHES, stages=(stage,) * ranks, cores=cores)
 

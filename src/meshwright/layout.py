@@ -124,8 +124,21 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     predicted: Performance
 
 
+class Machines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The machines that a plan was made for."""
+
+    name: str  # of the cluster
+    accelerator: str = ""  # of the catalogue; "" for CPUs
+    ranks: int
+    nodes: int = 1
+
+
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The chosen layout, what it is predicted to cost, and the runners-up."""
+    """The chosen layout, what it is predicted to cost, and the runners-up.
+
+    `model` are the sizes of what is trained, under the names of `workload.architecture` or, of a plan that `train`
+    made, of its configuration.
+    """
 
     layout: Layout
     predicted: Performance
@@ -136,7 +149,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     alternatives: tuple[Candidate, ...] = ()
     nodes: tuple[str, ...] = ()  # in the order of their ranks, near ones beside each other; () where none were named
     reason: str = ""
-    schema: Literal["meshwright.plan/1"] = "meshwright.plan/1"
+    model: dict[str, Any] = {}
+    cluster: Machines | None = None
+    precision: str = ""  # as `plan --precision` names it; "" where the job says it
+    schema: Literal["meshwright.plan/1", "meshwright.plan/2"] = "meshwright.plan/2"
 
     @property
     def micro_batches(self) -> int:

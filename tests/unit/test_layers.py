@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
-    *("gloo", "__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
+    *("gloo", "__init__", "errors", "units", "files", "native", "timeline", "layout", "mesh", "pipelines"),
     *("hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
     *("train", "traces", "report", "postmortem", "cli", "__main__"),
 )
@@ -66,3 +66,31 @@ def test_no_star_imports(path):
     ]
 
     assert not stars
+
+
+def imported_files(path: Path) -> set[Path]:
+    """Return the files of meshwright that a file imports, at the top or inside a function."""
+    package = [*path.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or (
+            not node.level and not (node.module or "").startswith("meshwright")
+        ):
+            continue
+        module = (node.module or "").removeprefix("meshwright").strip(".").split(".") if node.module else []
+        base = [*package[: len(package) - node.level + 1], *filter(None, module)] if node.level else module
+        for name in (alias.name for alias in node.names):
+            for candidate in (PACKAGE.joinpath(*base, f"{name}.py"), PACKAGE.joinpath(*base).with_suffix(".py")):
+                if candidate.exists():
+                    found.add(candidate)
+                    break
+    return found - {path}
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    imports = {path: imported_files(path) for path in FILES}
+    while free := [path for path, needed in imports.items() if not needed & imports.keys()]:
+        for path in free:
+            del imports[path]
+
+    assert not {str(path.relative_to(PACKAGE)) for path in imports}

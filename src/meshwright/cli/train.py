@@ -29,6 +29,7 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @click.option("--on-event", metavar="COMMAND", help="Called with each event of the run as JSON on its standard input.")
 @click.option("--recalibrate", is_flag=True, help="Measure this machine again.")
+@click.option("--replan", is_flag=True, help="Price a plan for other machines on this one.")
 @click.option("--print-config", is_flag=True, help="Print a configuration file with every key, and leave.")
 @click.option("--job", "engine_files", multiple=True, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print predicted, measured and paths as JSON.")
@@ -43,13 +44,15 @@ def command(
     settings: tuple[str, ...],
     on_event: str | None,
     recalibrate: bool,
+    replan: bool,
     print_config: bool,
     engine_files: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Plan, run and verify a training job. Without CONFIG: a small decoder on real text, on this machine."""
+    """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
     from ..train.config import load, template
     from ..train.events import HOOK_VARIABLE
+    from ..train.planned import is_plan, job_of
 
     if engine_files:
         raise InputError(
@@ -66,7 +69,12 @@ def command(
         if config or run_dir or overrides:
             raise InputError("--resume goes on with the run as it was configured; give no other setting")
         return _run(resume, resume=True, as_json=as_json)
-    job = load(config, overrides)
+    if config is not None and is_plan(config):
+        job = job_of(config, overrides, replan=replan)
+    elif replan:
+        raise InputError("--replan: needs a plan (plan.json) as CONFIG")
+    else:
+        job = load(config, overrides)
     folder = run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
     if job.launch.nodes > 1:
         if run_dir is None:

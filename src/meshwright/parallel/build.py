@@ -3,8 +3,8 @@
 from torch import nn
 
 from ..errors import InputError
-from ..layout import Layout, Plan
-from .compiled import check_compilable
+from ..layout import Plan
+from ..plan.legality import check_runnable
 from .data_parallel import DataParallel
 from .engine import Engine, Settings
 from .mesh import Mesh
@@ -35,31 +35,3 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
     return Sharded(module, mesh, plan, settings)
-
-
-def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False) -> None:
-    """Raise InputError unless there is an engine for `layout`, one that can run compiled layers where asked for."""
-    if compiled:
-        check_compilable(layout, where)
-    if layout.mode != "sync":
-        raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
-    problem = _pipeline_problem(layout) if layout.pp > 1 else ""
-    if problem:
-        raise InputError(f"{where} {layout}: {problem}")
-
-
-def _pipeline_problem(layout: Layout) -> str:
-    """Return why a pipeline cannot be combined with the other switches, "" where it can."""
-    if layout.schedule == "zb" and layout.zero >= 2 and layout.recompute != "none":
-        return (
-            "schedule=zb goes through a layer's backward twice, and FSDP2 (zero=2 and 3) takes what the second one "
-            "recomputes for a forward pass; use recompute=none, zero=0 or 1, or another schedule"
-        )
-    if layout.schedule == "zb" and layout.recompute == "selective":
-        return "schedule=zb goes through a layer's backward twice, recompute=selective only once; use none or full"
-    if layout.schedule == "zb" and layout.vpp > 1 and layout.zero >= 2:
-        return (
-            "zero=2 and 3 shard stages apart, and schedule=zb, vpp=2 has the first and the last one, which may share "
-            "parameters, on one rank; use zero=0 or 1, vpp=1, or schedule=interleaved"
-        )
-    return ""

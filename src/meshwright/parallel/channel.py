@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..backend.renamed import all_gather_single, reduce_scatter_single
+from ..mesh import Axis
 from .engine import Notes
 from .mesh import Mesh
-from .places import Axis
 
 
 def bytes_of(tensor: Tensor) -> int:

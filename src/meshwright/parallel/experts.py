@@ -45,7 +45,7 @@ class Experts(nn.Module):
         order = chosen.argsort(stable=True)
         row = order // self.per_token
         y = self.bank(x_NC[row], torch.bincount(chosen, minlength=self.bank.experts))
-        weighted = y * weights_BTK.flatten()[order, None]
+        weighted = (y * weights_BTK.flatten()[order, None]).to(x_NC.dtype)  # under autocast y is narrower than x
         return torch.zeros_like(x_NC).index_add(0, row, weighted).view_as(x_BTC)
 
 

@@ -1,179 +1,22 @@
 """The graph of one training step as SVG: which operators run on which rank, and what communication lies between them.
 
 One lane for each stage of the pipeline: its forward pass, then its backward pass from right to left in the graph's
-order. Operators of one module are one box. Send and receive stand where the model is cut, the sums of tensor
-parallelism where layers are cut, and boxes of backward whose gradients travel together have one colour underneath: a
-fused bucket, with its collective behind it.
+order (`step_boxes`). Boxes of backward whose gradients travel together have one colour underneath: a fused bucket,
+with its collective behind it.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Literal, NamedTuple
 
-from torch import Tensor, fx, nn
+from .step_boxes import Box, Kind, Lane
 
-from ..layout import Layout, Plan
-from ..pipelines import schedule
-from ..units import format_bytes
-from .pipeline.capture import CapturedModel, crossing, size_bytes
-from .tensor import Column, Row, Rule, Vocabulary
-
-Kind = Literal["forward", "backward", "link", "sum"]
 COLOURS: dict[Kind, str] = {"forward": "#d6e6f8", "backward": "#f4ead0", "link": "#e0524d", "sum": "#8e5ab5"}
 BUCKETS = ("#2b8a3e", "#1971c2", "#e8590c", "#9c36b5", "#0c8599", "#c2255c")
 BOX_WIDTH, BOX_HEIGHT, GAP, PER_ROW, MARGIN = 132, 26, 6, 10, 20
-CHARACTERS = 22  # that fit into a box
 
 
-class Box(NamedTuple):
-    """One box: operators of a module, or a message or collective."""
-
-    kind: Kind
-    text: str
-    title: str  # shown on the pointer
-    bucket: int | None = None
-
-
-class Group(NamedTuple):
-    """Neighbouring operators of one module."""
-
-    module: str
-    nodes: tuple[fx.Node, ...]
-
-
-def graph_svg(
-    model: CapturedModel, plan: Plan, *, bounds: Sequence[int], rules: Mapping[str, Rule] | None = None
-) -> str:
-    """Return the drawing of one step of `model`, cut into stages at `bounds` of its chain.
-
-    `rules` say which layers tensor parallelism cuts (`parallel.split.rules_of`).
-    """
-    layout = plan.layout
-    stages = layout.pp * layout.vpp
-    grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
-    lanes = []
-    for stage, (first, end) in enumerate(itertools.pairwise(bounds)):
-        groups = _groups(model.chain[first:end])
-        share = layout.cp * (layout.tp if layout.sp else 1)  # ranks that have a part of the sequence each
-        incoming = sum(map(size_bytes, crossing(model.chain, first))) // share if stage else 0
-        outgoing = sum(map(size_bytes, crossing(model.chain, end))) // share if stage + 1 < stages else 0
-        ranks = grid.rank_of_stage
-        forward = [box for group in groups for box in _forward(group, layout, rules or {})]
-        backward = _backward(model, groups, layout, rules or {}, plan.bucket_bytes)
-        lanes.append(
-            (
-                f"stage {stage} on pipeline rank {ranks[stage]}",
-                [*_link("receive", incoming, ranks, stage, -1), *forward, *_link("send", outgoing, ranks, stage, 1)],
-                [*_link("receive", outgoing, ranks, stage, 1), *backward, *_link("send", incoming, ranks, stage, -1)],
-            )
-        )
-    return _draw(f"{layout}: one step, {plan.micro_batches} micro-batches", lanes)
-
-
-def unit_bounds(model: CapturedModel, units: Sequence[str], bounds: Sequence[int]) -> tuple[int, ...]:
-    """Return where a cut between named units (modules) lies in the chain: in front of the first node of each stage.
-
-    What belongs to no unit is part of the one before it.
-    """
-    number = {name: index for index, name in enumerate(units)}
-    starts: dict[int, int] = {}
-    for position, node in enumerate(model.chain):
-        unit = next((number[name] for name in _path(node) if name in number), None)
-        if unit is not None:
-            starts.setdefault(unit, position)
-    return (0, *(starts.get(unit, len(model.chain)) for unit in bounds[1:-1]), len(model.chain))
-
-
-def _path(node: fx.Node) -> list[str]:
-    """Return the modules that an operator was called in, the outermost first."""
-    return [name for name, _ in (node.meta.get("nn_module_stack") or {}).values()]
-
-
-def _groups(nodes: Iterable[fx.Node]) -> list[Group]:
-    runs = itertools.groupby(nodes, key=lambda node: (_path(node) or [""])[-1])
-    return [Group(module, tuple(members)) for module, members in runs]
-
-
-def _forward(group: Group, layout: Layout, rules: Mapping[str, Rule]) -> list[Box]:
-    box = Box("forward", _short(group), _title(group))
-    rule = rules.get(group.module)
-    if layout.tp > 1 and layout.sp and isinstance(rule, Column):
-        return [
-            Box("sum", f"all-gather tp={layout.tp}", f"all-gather of the input of {group.module} along the sequence"),
-            box,
-        ]
-    if layout.tp == 1 or not isinstance(rule, Row | Vocabulary):
-        return [box]
-    name = "reduce-scatter" if layout.sp else "all-reduce"
-    return [box, Box("sum", f"{name} tp={layout.tp}", f"{name} of {_output(group)} over the {layout.tp} ranks of tp")]
-
-
-def _backward(
-    model: CapturedModel, groups: list[Group], layout: Layout, rules: Mapping[str, Rule], bucket_bytes: int
-) -> list[Box]:
-    found: list[Box] = []
-    bucket, filled = 0, 0
-    data = layout.dp * layout.cp
-    seen: set[str] = set()
-    for group in reversed(groups):
-        names = _parameters(group) - seen
-        seen |= names
-        own = sum(p.numel() * p.element_size() for p in map(model.get_parameter, names))
-        filled += own
-        if layout.tp > 1 and layout.sp and isinstance(rules.get(group.module), Row | Vocabulary):
-            title = f"all-gather of the gradient of the output of {group.module} along the sequence"
-            found.append(Box("sum", f"all-gather tp={layout.tp}", title))
-        found.append(Box("backward", _short(group), _title(group), bucket if own and data > 1 else None))
-        if layout.tp > 1 and isinstance(rules.get(group.module), Column):
-            name = "reduce-scatter" if layout.sp else "all-reduce"
-            found.append(Box("sum", f"{name} tp={layout.tp}", f"{name} of the gradient of the input of {group.module}"))
-        if data > 1 and filled >= bucket_bytes:
-            found.append(_collective(layout, filled, bucket))
-            bucket, filled = bucket + 1, 0
-    if data > 1 and filled:
-        found.append(_collective(layout, filled, bucket))
-    return found
-
-
-def _collective(layout: Layout, size: int, bucket: int) -> Box:
-    name = "reduce-scatter" if layout.zero else "all-reduce"
-    data = layout.dp * layout.cp
-    text = f"{name} {format_bytes(size // layout.tp)}"
-    return Box("sum", text, f"bucket {bucket}: {name} of gradients over {data} data-parallel ranks", bucket)
-
-
-def _link(verb: str, size: int, ranks: Sequence[int], stage: int, step: int) -> list[Box]:
-    if not size or ranks[stage] == ranks[stage + step]:
-        return []
-    preposition = "to" if verb == "send" else "from"
-    text = f"{verb} {format_bytes(size)}"
-    return [Box("link", text, f"{text} {preposition} pipeline rank {ranks[stage + step]} (stage {stage + step})")]
-
-
-def _parameters(group: Group) -> set[str]:
-    sources = {source for node in group.nodes for source in node.all_input_nodes if source.op == "get_attr"}
-    owner = group.nodes[0].graph.owning_module
-    assert owner is not None
-    known = dict(owner.named_parameters())
-    return {str(source.target) for source in sources if isinstance(known.get(str(source.target)), nn.Parameter)}
-
-
-def _short(group: Group) -> str:
-    text = group.module.removeprefix("model.") or str(group.nodes[-1].name)
-    return text if len(text) <= CHARACTERS else "…" + text[1 - CHARACTERS :]
-
-
-def _title(group: Group) -> str:
-    return f"{group.module}: {', '.join(node.name for node in group.nodes)} -> {_output(group)}"
-
-
-def _output(group: Group) -> str:
-    value = group.nodes[-1].meta.get("val")
-    return str(list(value.shape)) if isinstance(value, Tensor) else "several tensors"
-
-
-def _draw(title: str, lanes: Sequence[tuple[str, list[Box], list[Box]]]) -> str:
+def graph_svg(lanes: Sequence[Lane], title: str) -> str:
+    """Return the drawing of the lanes of one step."""
     body: list[str] = []
     y = MARGIN + 34
     for name, forward, backward in lanes:

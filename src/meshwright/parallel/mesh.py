@@ -1,4 +1,4 @@
-"""The mesh of a running job: the process groups of this rank along the axes of its layout (`places`)."""
+"""The mesh of a running job: the process groups of this rank along the axes of its layout (`meshwright.mesh`)."""
 
 import inspect
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..backend.hosts import exchange, hosts_of
 from ..errors import InputError
 from ..layout import Layout
-from .places import Axis, groups, placed, positions
+from ..mesh import Axis, groups, placed, position
 
 KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters  # torch 2.13; 2.11 sorts the ranks
 
@@ -33,12 +33,12 @@ class Mesh:
         self._groups: dict[Axis, dist.ProcessGroup] = {}
         self._members: dict[Axis, list[int]] = {}  # the ranks of this rank's groups
         self._place = self._ranks.index(self.rank)
-        self.position = positions(layout)[self._place]
+        self.position = position(layout, self._place)
 
     def ranks(self, axis: Axis) -> list[int]:
         """Return the ranks of this rank's group along `axis`, in the order of their positions."""
         if axis not in self._members:  # steps ask for every parameter
-            places = next(places for places in groups(self.layout, axis) if self._place in places)
+            places = next(places for places in groups(self.layout, axis).tolist() if self._place in places)
             self._members[axis] = [self._ranks[place] for place in places]
         return self._members[axis]
 
@@ -53,7 +53,7 @@ class Mesh:
     def group(self, axis: Axis) -> dist.ProcessGroup:
         """Return this rank's process group along `axis`; blocks until all ranks ask for it the first time."""
         if axis not in self._groups:
-            for places in groups(self.layout, axis):
+            for places in groups(self.layout, axis).tolist():
                 ranks = [self._ranks[place] for place in places]
                 made = _new_group(ranks, self._timeout, f"{axis}{ranks}")
                 if self.rank in ranks:
@@ -66,7 +66,7 @@ class Mesh:
         Made anew for each call, on all ranks at once.
         """
         found = None
-        for places in groups(self.layout, axis):
+        for places in groups(self.layout, axis).tolist():
             ranks = [self._ranks[places[position]] for position in positions]
             made = _new_group(ranks, self._timeout, f"{axis}{ranks}")
             if self.rank in ranks:
@@ -85,7 +85,7 @@ class Mesh:
     def _peers(self, axis: Axis) -> list[list[int]]:
         """Return the groups of `axis` that hold ranks of this rank's data group."""
         members = set(self.ranks("data"))
-        return [places for places in groups(self.layout, axis) if self._ranks[places[0]] in members]
+        return [places for places in groups(self.layout, axis).tolist() if self._ranks[places[0]] in members]
 
 
 def _new_group(ranks: list[int], timeout: timedelta | None, description: str) -> dist.ProcessGroup:

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from ..layout import Layout
+from ..mesh import crossings
 from .channel import Channel, bytes_of
-from .places import crossings
 from .tensor import SEQUENCE_DIM, Seam
 
 SETTING = "train.async_tensor_parallel"

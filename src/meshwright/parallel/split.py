@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import InputError
 from ..layout import Layout, Plan
+from ..mesh import Axis
 from .buckets import Buckets
 from .channel import Channel, Stopwatch, bytes_of
 from .compiled import compile_layers
@@ -32,9 +33,8 @@ from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .mesh import Mesh
 from .overlapped import OverlappedSeam
-from .pipeline.stages import cuttable
+from .pipeline.stages import cuttable, with_own_hooks
 from .placement import Block, Box, Placement, blocks, boxes
-from .places import Axis
 from .tensor import Rule, Seam, split_tensors
 from .zero import adopt, gather_weights, offset_of, scatter_gradients, shard, sharded_modules
 
@@ -118,7 +118,7 @@ class SplitPart:
         if settings.compiled:
             compile_layers(module)
         # made of what has been split, so that they have all that splitting changed
-        self.pieces = [cuttable(module).part(span) for span in spans] if len(spans) > 1 else [module]
+        self.pieces = [with_own_hooks(cuttable(module).part(span)) for span in spans] if len(spans) > 1 else [module]
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
             for piece in self.pieces:

@@ -5,6 +5,7 @@ layouts that fit, and whose computation alone is no longer than what is already 
 Nothing is sampled: the rows are the fastest of all legal layouts under the cost model.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -14,12 +15,14 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..mesh import NEAREST
 from ..units import format_bytes
+from ..workload.conventions import OWN
 from .cost import Grid, Prices, Setting, performance, price
 from .cost.price import machine_of
 from .cost.quantities import Array
 from .reasons import batch_warnings, micro_batch_trade, why
-from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts
+from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts, replaced_order, runnable
 from .study import Rejection, Row, Study
 
 T = TypeVar("T")
@@ -60,7 +63,7 @@ def price_all(setting: Setting) -> Priced:
     least = np.array([int(np.argmin(first.peak_memory_bytes))])
     fitting = np.flatnonzero(fits)
     grid, prices = space.grid.take(fitting), take_prices(first, fitting)
-    reordered = in_every_order(grid.take(_may_gain(grid, prices)))
+    reordered = in_every_order(grid.take(_may_gain(setting, grid, prices)))
     reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
     parts = [(grid, prices), (reordered, price_in_chunks(setting, reordered))] if len(reordered) else [(grid, prices)]
     return Priced(
@@ -74,14 +77,15 @@ def price_all(setting: Setting) -> Priced:
 
 
 def space_of(setting: Setting) -> Space:
-    """Return the legal layouts of a setting."""
-    return legal_layouts(
+    """Return the legal layouts of a setting; of our own stack those that our engine can run."""
+    space = legal_layouts(
         setting.architecture,
         ranks=setting.gpus,
         global_batch=setting.global_batch,
         seq_len=setting.seq_len,
         node=int(machine_of(setting).domain),
     )
+    return dataclasses.replace(space, grid=space.grid.take(runnable(space.grid))) if setting.stack == OWN else space
 
 
 def explore(setting: Setting, *, model: str = "") -> Study:
@@ -194,16 +198,27 @@ def _joined(kind: type[T], parts: Sequence[T]) -> T:
     return kind(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def _may_gain(grid: Grid, prices: Prices) -> npt.NDArray[np.int64]:
+def _may_gain(setting: Setting, grid: Grid, prices: Prices) -> npt.NDArray[np.int64]:
     """Return the layouts that another axis order could bring among the rows.
 
-    An order changes communication and, through it, the bubble. What is left is a lower bound; the time of the last row
-    in the default order is an upper bound of that row in any.
+    An order changes communication and, through it, the bubble. A lower bound of a layout's time in any order is what is
+    left without communication; where the links of a GPU are no slower than its share of the network, it is the time
+    with every axis innermost. The time of the last row is an upper bound, whichever orders it has been looked for in:
+    here those of the best layout of each split.
     """
     if not len(grid):
         return np.array([], dtype=np.int64)
-    best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))[:MAX_ROWS]
-    return np.flatnonzero(compute_bound_s(prices) <= prices.step_time_s[best[-1]])
+    best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))
+    ordered = in_every_order(grid.take(best))
+    times = price_in_chunks(setting, ordered).step_time_s
+    last = times[best_of_each_split(ordered, np.argsort(times, kind="stable"))[:MAX_ROWS][-1]]
+    found = np.flatnonzero(compute_bound_s(prices) <= last)
+    machine = machine_of(setting)
+    if machine.link_rate < machine.node_rate / machine.gpus_per_node or not len(found):
+        return found
+    nearest = replaced_order(grid.take(found), NEAREST)
+    gaining: npt.NDArray[np.int64] = found[price_in_chunks(setting, nearest).step_time_s <= last]
+    return gaining
 
 
 def _plain_grid(setting: Setting) -> Grid:

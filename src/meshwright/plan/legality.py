@@ -77,6 +77,46 @@ def illegal(
     return broken + _batch(layout, global_batch)
 
 
+def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = False) -> None:
+    """Raise InputError unless `train` has an engine for `layout`, one that can run compiled layers where asked for."""
+    if layout.mode != "sync":
+        raise InputError(f"{where} {layout}: of asynchronous training, data_parallel.mode says the mode")
+    problem = (uncompilable(layout) if compiled else "") or unrunnable(layout)
+    if problem:
+        raise InputError(f"{where} {layout}: {problem}")
+
+
+def unrunnable(layout: Layout) -> str:
+    """Return why our own engine cannot combine what a layout asks for, "" where it can; `space.runnable` for arrays."""
+    if layout.pp == 1 or layout.schedule != "zb":
+        return ""
+    if layout.zero >= 2 and layout.recompute != "none":
+        return (
+            "schedule=zb goes through a layer's backward twice, and FSDP2 (zero=2 and 3) takes what the second one "
+            "recomputes for a forward pass; use recompute=none, zero=0 or 1, or another schedule"
+        )
+    if layout.recompute == "selective":
+        return "schedule=zb goes through a layer's backward twice, recompute=selective only once; use none or full"
+    if layout.vpp > 1 and layout.zero >= 2:
+        return (
+            "zero=2 and 3 shard stages apart, and schedule=zb, vpp=2 has the first and the last one, which may share "
+            "parameters, on one rank; use zero=0 or 1, vpp=1, or schedule=interleaved"
+        )
+    return ""
+
+
+def uncompilable(layout: Layout) -> str:
+    """Return why layers cannot be compiled: a layout puts communication or its own bookkeeping inside of them."""
+    inside = [axis for axis in ("tp", "cp", "ep") if getattr(layout, axis) > 1]
+    if inside:
+        return f"{inside[0]} communicates inside layers, which cannot be compiled so"
+    if layout.schedule == "zb" and layout.pp > 1:
+        return "schedule=zb splits the backward of a layer, which compilation joins"
+    if layout.recompute == "selective":
+        return "recompute=selective tells single operators apart, which compilation fuses; use none or full"
+    return ""
+
+
 def experts_of(model: Splittable) -> int:
     """Return the experts of a layer, 0 for a dense model."""
     return int(getattr(model, "experts", 0) or getattr(model, "num_local_experts", 0))

@@ -8,9 +8,9 @@ import math
 from typing import NamedTuple
 
 from ..layout import Layout
+from ..workload.conventions import SINGLE_BYTES
 from ..workload.graph import Layer, Workload
 
-FLOAT32_BYTES = 4
 ADAM_MOMENTS = 2
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
 
@@ -38,7 +38,7 @@ def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int 
     kept = kept_activation_bytes(workload, layout)
     again = _recomputed_bytes(deepest, layout)
     states = _states(workload, layout, micro_batches)
-    loss = kept + 2 * FLOAT32_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
+    loss = kept + 2 * SINGLE_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
     last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest) + states.in_layers
     first_layer = deepest.saved_bytes + _widest_bytes(deepest) + states.at_end
     second_half = max(kept + states.at_second_half, states.after_second_half)
@@ -55,14 +55,14 @@ def _kept_bytes(layer: Layer, layout: Layout) -> int:
     if layout.recompute == "none" or not layer.recomputable:
         return layer.saved_bytes
     rows, hidden = layer.operators[0].shape[:2]
-    kept = FLOAT32_BYTES * rows * hidden
+    kept = SINGLE_BYTES * rows * hidden
     if layout.recompute == "selective":
         for operator in layer.operators:
             if operator.kind == "linear":
-                kept += FLOAT32_BYTES * operator.shape[0] * operator.shape[2]
+                kept += SINGLE_BYTES * operator.shape[0] * operator.shape[2]
             elif operator.kind in {"attention", "context_attention"}:
                 batch, heads, _, length, width = operator.shape[:5]
-                kept += FLOAT32_BYTES * batch * heads * length * (width + 1)  # the output, a log-sum-exp a row
+                kept += SINGLE_BYTES * batch * heads * length * (width + 1)  # the output, a log-sum-exp a row
     return kept
 
 
@@ -73,11 +73,11 @@ def _recomputed_bytes(layer: Layer, layout: Layout) -> int:
 
 def _input_bytes(layer: Layer) -> int:
     rows, hidden = layer.operators[0].shape[:2]
-    return FLOAT32_BYTES * rows * hidden
+    return SINGLE_BYTES * rows * hidden
 
 
 def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
-    weights = FLOAT32_BYTES * workload.parameters
+    weights = SINGLE_BYTES * workload.parameters
     ranks = layout.dp * layout.cp // layout.replicas
     share = -(-weights // ranks)
     if layout.zero == 0:
@@ -87,7 +87,7 @@ def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
     if layout.zero == 1:  # weights and gradients in flat buckets, of the sums and the moments a part
         return _States(2 * weights + (1 + ADAM_MOMENTS) * share, 0, 0, 0)
     layer = max(workload.layers, key=lambda item: item.count)
-    one = FLOAT32_BYTES * layer.parameters
+    one = SINGLE_BYTES * layer.parameters
     root = weights - layer.count * one  # embedding, last norm and output, gathered throughout
     gathered = weights if layout.zero == 2 else root
     ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
@@ -106,4 +106,4 @@ def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
 def _widest_bytes(layer: Layer) -> int:
     """Return the bytes of the largest gradient of an activation inside a layer."""
     rows_by_outputs = [op.shape[0] * op.shape[2] for op in layer.operators if op.kind == "linear"]
-    return FLOAT32_BYTES * max(rows_by_outputs, default=0)
+    return SINGLE_BYTES * max(rows_by_outputs, default=0)

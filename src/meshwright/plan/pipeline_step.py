@@ -13,6 +13,7 @@ import msgspec
 
 from ..cluster.graph import blocking, on_link
 from ..layout import Layout, micro_batches
+from ..mesh import size
 from ..pipelines import (
     SLACK,
     Cut,
@@ -29,23 +30,15 @@ from ..pipelines import (
 )
 from ..timeline import Span, Timeline
 from ..workload.chain import units
+from ..workload.conventions import ENGINE
 from ..workload.graph import Layer, Workload
+from ..workload.program import Comm, Stage, called_in
+from ..workload.split import stage_message
+from ..workload.stages import hidden_size, step_program
+from ..workload.stages import units as units_sent
 from .memory import kept_activation_bytes, peak_memory_bytes
-from .split_step import (
-    RESUMING,
-    Transfer,
-    activation_bytes,
-    gradients_sent,
-    moved_s,
-    sent_s,
-    sharding_s,
-    transfers,
-    update_operators,
-    weights_sent,
-)
-from .step import LOSS_BYTES, StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling
-
-FLOAT32_BYTES = 4
+from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
+from .step import StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling
 
 
 def grid_of(layout: Layout, global_batch: int) -> Grid:
@@ -95,36 +88,38 @@ def predict_pipeline_step(layout: Layout, inputs: StepInputs, bucket_bytes: int)
             now = end
         free_s.append(now)
     drained = max(free_s) * (1 + straggling(inputs.measured, layout.world_size, together=layout.pp))
-    ends = {grid.rank_of_stage[0], grid.rank_of_stage[-1]}
-    shared_s = _shared_s(layout, inputs, grid)
+    program = step_program(inputs.workload, layout, grid.micro_batches, bucket_bytes=bucket_bytes, bounds=bounds)
     for rank, (now, held) in enumerate(zip(free_s, _parameters(inputs, grid, bounds), strict=True)):
-        spans += _end_of_step(layout, inputs, rank, now, drained, held, shared_s if rank in ends else 0.0)
+        stages = [program.stages[stage] for stage in grid.stages_of(rank)]
+        spans += _end_of_step(layout, inputs, rank, now, drained, held / inputs.workload.parameters, stages)
     return Timeline(spans=tuple(spans), source="predicted")
 
 
 def _end_of_step(
-    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, parameters: int, shared_s: float
+    layout: Layout, inputs: StepInputs, rank: int, now: float, drained: float, share: float, stages: Sequence[Stage]
 ) -> list[Span]:
     """Return what a rank does when its row is done: wait for the others, sum gradients, update, sum the loss.
 
-    For `shared_s` it sums the gradient of a matrix that two stages use.
+    The rank holds `share` of the parameters.
     """
     times = Times(inputs.measured, layout.world_size)
-    share = parameters / inputs.workload.parameters
     update_s = share * sum(times.of(operator)[0] for operator in update_operators(inputs.workload, layout))
-    data = layout.dp * layout.cp
-    sum_s = _all_reduce_s(inputs, data, FLOAT32_BYTES * parameters) if data > 1 and layout.zero <= 1 else 0.0
-    if layout.replicas > 1:  # of what each copy has scattered inside
-        share = FLOAT32_BYTES * parameters // (data // layout.replicas)
-        sum_s = sent_s(inputs, Transfer("all_reduce", layout.replicas, share))
-    loss_s = 2 * sent_s(inputs, Transfer("all_reduce", layout.world_size, LOSS_BYTES))  # the norm, the loss
+    sums = [comm for stage in stages for comm in stage.sums]
+    behind = [comm for stage in stages for unit in stage.units for comm in unit.backward.behind]
+    copies = [comm for comm in behind if comm.axis == "replica"]  # of what each copy has scattered inside
+    buckets = [comm for stage in stages for comm in stage.gradients]
+    gathers = [comm for stage in stages for comm in stage.parameters]
     spans = []
     for lane, name, seconds in (
         ("comm", "drain", drained - now),
-        ("comm", "all_reduce", shared_s),
-        ("comm", "all_reduce", sum_s),
+        *(("comm", "all_reduce", _shared_s(layout, inputs, comm)) for comm in sums if comm.axis == "pp"),
+        *(("comm", comm.collective, _summed_s(inputs, layout, comm)) for comm in buckets),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in copies),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "tp"),
         ("compute", "optimizer", update_s),
-        ("comm", "all_reduce", loss_s),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in gathers),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "world"),
+        ("comm", LOSS.collective, blocked_by_s(inputs, layout, LOSS)),
     ):
         spans.append(Span(rank, lane, name, now, now + seconds))  # type: ignore[arg-type]
         now += seconds
@@ -175,7 +170,7 @@ def _gradients(layer: Layer) -> int:
     """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
     columns = {"linear": 2, "rms_norm": 1}
     found = (op.shape[0] * op.shape[columns[op.kind]] for op in layer.operators if op.kind in columns)
-    return FLOAT32_BYTES * sum(found)
+    return int(ENGINE.residual_bytes) * sum(found)
 
 
 def _kept(layer: Layer, layout: Layout) -> int:
@@ -187,8 +182,8 @@ def _kept(layer: Layer, layout: Layout) -> int:
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
     """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
-    size = activation_bytes(layout, inputs.workload)
-    return Target.of(grid, links=[(link.work_s, link.all_s / size) for link in _links(layout, inputs)])
+    sent = message_bytes(layout, inputs.workload)
+    return Target.of(grid, links=[(link.work_s, link.all_s / sent) for link in _links(layout, inputs)])
 
 
 class Link(NamedTuple):
@@ -204,30 +199,34 @@ def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) ->
 
     The ranks of tensor and context parallelism send at once and go on together: one pipeline, the last message counts.
     """
-    size = size_bytes or activation_bytes(layout, inputs.workload)
+    sent = size_bytes or message_bytes(layout, inputs.workload)
     links = []
     for cut in range(layout.pp if layout.vpp > 1 else layout.pp - 1):
         work, link = (
-            find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, size, cut=cut)
+            find_fit(inputs.measured, name("send_recv"), inputs.backend, layout.pp, sent, cut=cut)
             for name in (blocking, on_link)
         )
         pipelines = max(1, link.at_once // (layout.tp * layout.cp))
-        links.append(Link(work.time_s(size), link.time_s(size), pipelines))
+        links.append(Link(work.time_s(sent), link.time_s(sent), pipelines))
     return links
 
 
-def _shared_s(layout: Layout, inputs: StepInputs, grid: Grid) -> float:
+def message_bytes(layout: Layout, workload: Workload) -> int:
+    """Return the bytes of one micro-batch that cross a cut of a pipeline, on one rank of tp and cp."""
+    residual = workload.tokens // layout.cp * hidden_size(workload)
+    return int(stage_message(residual, layout, ENGINE))
+
+
+def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
     """Return the seconds in which the first and the last stage sum the gradient of the matrix that both use.
 
     Each sends the other as much as it has, over the slowest of the links between; the last pipeline finds it free.
     """
-    output = inputs.workload.layers[-1]
-    hidden, vocabulary = _output_shape(inputs.workload)
-    if output.parameters >= hidden * vocabulary or grid.rank_of_stage[0] == grid.rank_of_stage[-1]:
-        return 0.0
-    shards = layout.dp * layout.cp // layout.replicas if layout.zero >= 2 else 1
-    links = _links(layout, inputs, FLOAT32_BYTES * hidden * vocabulary // shards)
-    return max(link.work_s + link.all_s / link.at_once for link in links)
+    return max(link.work_s + link.all_s / link.at_once for link in _links(layout, inputs, int(comm.bytes)))
+
+
+def _summed_s(inputs: StepInputs, layout: Layout, bucket: Comm) -> float:
+    return collective_s(inputs.measured, bucket.collective, inputs.backend, size(layout, bucket.axis), bucket.bytes)
 
 
 def _output_shape(workload: Workload) -> tuple[int, ...]:
@@ -254,28 +253,27 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
     """Return the units with their measured times, and what of forward and backward of each is blocking collectives.
 
     Of a micro-batch in the mean: the gradients of all but the first are added to those before, and ZeRO 2 gathers
-    weights once a step.
+    weights once a step. What copies of a sharded model sum comes at the end of the step.
     """
     times = Times(inputs.measured, layout.world_size)
     count = micro_batches(layout, inputs.global_batch)
     sharded_s = sharding_s(layout, inputs.workload, times, index=count - 1)
     sent, own = [], []
-    for layer in inputs.workload.layers:
-        each = transfers(layout, inputs.workload, layer)
-        gathered = weights_sent(layout, layer.parameters)
-        again = gathered if layout.zero == 3 and layer.recomputable else ()
-        scattered = gradients_sent(layout, layer.parameters, last=False)
-        gathers = 1.0 if layout.zero == 3 else 1 / count
-        seconds = (
-            sum(sent_s(inputs, t) for t in each.forward) + gathers * sum(sent_s(inputs, t) for t in gathered),
-            sum(sent_s(inputs, t) for t in each.backward + again + scattered),
-        )
+    every = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
+    for layer, unit in zip(every, units_sent(inputs.workload, layout), strict=True):
+        moved = [[comm for comm in (*each.ahead, *each.behind) if comm.axis != "replica"] for each in unit.both]
+        seconds, copied_s = [], []
+        for each, weights in zip(unit.both, moved, strict=True):
+            waits_s = sum(blocked_by_s(inputs, layout, comm) for comm in called_in(each.comms))
+            often = [float(comm.in_step(count)) / count for comm in weights]
+            pairs = list(zip(often, weights, strict=True))
+            seconds.append(waits_s + sum(n * blocked_by_s(inputs, layout, comm) for n, comm in pairs))
+            copied_s.append(sum(n * moved_s(inputs, layout, (comm,)) for n, comm in pairs))
         added_s = gradients_copy_s(inputs, layer.parameters, layout.world_size) * (1 - 1 / count)
         host_s = times.recomputing(layer, layout.recompute)
-        weights_s = sharded_s[1] + moved_s(inputs, again + scattered) + added_s
-        own_s = (sharded_s[0] + gathers * moved_s(inputs, gathered) + host_s[0], weights_s + host_s[1], weights_s)
-        sent += [seconds] * layer.count
-        own += [own_s] * layer.count
+        weights_s = sharded_s[1] + copied_s[1] + added_s
+        sent.append((seconds[0], seconds[1]))
+        own.append((sharded_s[0] + copied_s[0] + host_s[0], weights_s + host_s[1], weights_s))
     chain = units(inputs.workload, times.of, recompute=layout.recompute)
     return [
         dataclasses.replace(
@@ -289,11 +287,8 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
 
 
 def _parameters(inputs: StepInputs, grid: Grid, bounds: Sequence[int]) -> list[int]:
-    """Return the parameters that each rank of a pipeline holds."""
-    each = [layer.parameters for layer in inputs.workload.layers for _ in range(layer.count)]
-    of_stage = [sum(each[first:end]) for first, end in itertools.pairwise(bounds)]
-    return [sum(of_stage[stage] for stage in grid.stages_of(rank)) for rank in range(grid.ranks)]
-
-
-def _all_reduce_s(inputs: StepInputs, ranks: int, size_bytes: int) -> float:
-    return collective_s(inputs.measured, "all_reduce", inputs.backend, ranks, size_bytes)
+    """Return the parameters that each rank of a pipeline holds, a second copy of a tied matrix with them."""
+    each = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
+    of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
+    of_rank = [[layer for stage in grid.stages_of(rank) for layer in of_stage[stage]] for rank in range(grid.ranks)]
+    return [held_workload(inputs.workload, layers).parameters for layers in of_rank]

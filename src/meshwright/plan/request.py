@@ -8,13 +8,14 @@ from ..cluster.graph import Placement
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..hardware.arithmetic import duplex_trap
-from ..layout import Candidate, Layout, Plan
+from ..layout import Candidate, Layout, Machines, Plan
 from ..units import format_network_rate
+from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, price
-from .cost.price import DEFAULT_STACK
+from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
-from .legality import legal_layout
+from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed
 from .study import Row
 
@@ -93,6 +94,9 @@ def priced_layout(setting: Setting, text: str) -> Row:
     )
     if layout.mode != "sync":
         raise InputError(f"--layout {text}: asynchronous modes are priced beside each other by --modes")
+    problem = unrunnable(layout) if setting.stack == OWN else ""
+    if problem:
+        raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
     return row_of(setting, grid, price(setting, grid), 0)
 
@@ -108,6 +112,14 @@ def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = ""
         alternatives=candidates(best, others),
         nodes=tuple(place.node for place in setting.cluster.placements),
         reason=reason,
+        model=msgspec.to_builtins(setting.architecture),
+        cluster=Machines(
+            name=setting.cluster.name,
+            accelerator=node_group_of(setting.cluster).gpu.model,
+            ranks=setting.gpus,
+            nodes=setting.cluster.num_nodes,
+        ),
+        precision=setting.precision,
     )
 
 

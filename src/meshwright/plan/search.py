@@ -132,7 +132,7 @@ def is_worth_splitting(plan: Plan) -> bool:
 def _switches(degrees: Degrees, model: Splittable) -> list[dict[str, int]]:
     """Return the other choices that go with one way to factor the ranks."""
     data = degrees.dp * degrees.cp
-    zeros = (0, 1, 2, 3) if data > 1 and degrees.pp == 1 else (0,)
+    zeros = (0, 1, 2, 3) if data > 1 else (0,)
     experts = {1, max(e for e in divisors(max(1, experts_of(model))) if data % e == 0)}
     return [{"zero": zero, "sp": int(degrees.tp > 1), "ep": ep} for zero in zeros for ep in sorted(experts)]
 
@@ -183,7 +183,7 @@ def choose(
             cuts[str(layout)] = plan_cut(layout, inputs).bounds
         memory = planned_peak_bytes(layout, problem)
         options: list[tuple[Performance, int, Timeline]] = []
-        predict = predict_step if layout.is_plain and layout.recompute != "selective" else predict_split_step
+        predict = predict_step if layout.is_plain else predict_split_step
         sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)
         if layout.pp > 1:
             predict, sizes = predict_pipeline_step, sizes[:1]  # its price does not depend on them

@@ -4,20 +4,29 @@ The closed formulas of `cost` and the simulator start from the same computation;
 takes: here every message goes over its links, beside all others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric
 from ..layout import Layout, micro_batches
-from ..simulate.axes import Axis, Comm
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
-from ..simulate.step import Pass, Stage, StepProgram, simulate_step
+from ..simulate.step import simulate_step
 from ..timeline import Timeline
+from ..workload.program import Comm, Pass, Stage, StepProgram
+from ..workload.split import (
+    Exchange,
+    Sizes,
+    context_exchange,
+    expert_exchange,
+    sharding,
+    stage_message,
+    tensor_exchange,
+)
 from .cost.coefficients import Coefficients
-from .cost.layer import HALF_BYTES, Layer, layer_s
+from .cost.layer import Layer, layer_s
 from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .cost.quantities import Grid, Model
 from .cost.step import head_s, parameters_of_rank
@@ -77,71 +86,75 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
 def _stage(
     setting: Setting, layout: Layout, c: Coefficients, seconds: Layer, layers: int, head: list[float], held: float
 ) -> Stage:
-    pace = float(c.pace)
+    pace, facts = float(c.pace), c.conventions
     forward, backward, again = (
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
-    inside = _inside(setting, layout, c)
-    twice = (1 if layout.recompute == "full" else 0) + 1
-    each = held / layers
-    over: Axis = "shard" if layout.replicas > 1 else "replicas"
-    gather = Comm(axis=over, collective="all_gather", bytes=round(HALF_BYTES * each))
-    scatter = Comm(axis=over, collective="reduce_scatter", bytes=round(float(c.gradient_bytes) * each))
-    rings = _rings(setting, layout)
-    alone = layout.pp == 1  # in a pipeline weights stay gathered and gradients are summed whole, as `cost` has it
-    zero3 = layout.zero == 3 and alone
-    scattered = layout.zero >= 2 and alone
-    all_reduce = Comm(axis="replicas", collective="all_reduce", bytes=scatter.bytes)
+    sizes = _sizes(setting, layout)
+    inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
     shards = layout.dp * layout.cp // layout.replicas
-    summed = Comm(axis="copies", collective="all_reduce", bytes=round(scatter.bytes / shards))
-    once: tuple[Comm, ...] = () if scattered else (scatter,) if layout.zero else (all_reduce,)
-    once += (summed,) if layout.replicas > 1 else ()  # copies of a sharded model: once a step, as `cost` has it
-    return Stage(
+    of_layer = sharding(held / layers, layout, facts, shards=shards, copies=layout.replicas)
+    of_stage = sharding(held, layout, facts, shards=shards, copies=layout.replicas)
+    beside = facts.keys_ring > 0
+    blocking = [() if beside else _in_each(way) for way in rings]
+    twice = inside.forward if layout.recompute == "full" else ()
+    once: tuple[Comm, ...] = (of_layer.reduce, of_layer.scatter_once, of_layer.copies)
+    if not of_layer.scatter.calls:
+        once = (of_layer.scatter, *once)
+    return Stage.of(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=layers,
-            comms=inside,
-            ahead=rings + ((gather,) if zero3 else ()),
+            comms=blocking[0] + inside.forward,
+            ahead=(_in_each(rings.forward) if beside else ()) + _in_each([of_layer.gather]),
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=layers,
-            comms=inside * twice,
-            ahead=rings * 2 + ((gather,) if zero3 else ()),
-            behind=(scatter,) if scattered else (),
+            comms=blocking[1] + twice + inside.backward,
+            ahead=(_in_each(rings.backward) if beside else ()) + _in_each([of_layer.again]),
+            behind=_in_each([of_layer.scatter]),
         ),
-        output_bytes=round(_activation_bytes(setting, layout) / (layout.tp if layout.sp or c.scatter > 0 else 1)),
-        gradients=once * layers,
-        parameters=(replace(gather, bytes=round(HALF_BYTES * held)),) if layout.zero and not zero3 else (),
+        output_bytes=round(stage_message(sizes.residual, layout, facts)),
+        gradients=tuple(_whole(comm) for comm in once if comm.once) * layers,
+        parameters=tuple(_whole(comm) for comm in (of_stage.spread, of_stage.gather) if comm.once),
     )
 
 
-def _inside(setting: Setting, layout: Layout, c: Coefficients) -> tuple[Comm, ...]:
-    """Return the exposed collectives of one direction of a layer: two of tensor parallelism, two of the experts."""
-    found: list[Comm] = []
-    if layout.tp > 1:
-        size = round(_activation_bytes(setting, layout) * (1 - float(c.tp_hidden)))
-        names = ("all_gather", "reduce_scatter") if layout.sp else ("all_reduce",)
-        found += [Comm(axis="tp", collective=name, bytes=size) for name in names * 2]
+def _whole(comm: Comm) -> Comm:
+    """Return a collective of a whole number of bytes."""
+    return replace(comm, bytes=round(comm.bytes))
+
+
+def _in_each(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return those collectives that each micro-batch calls."""
+    return tuple(replace(_whole(comm), once=0) for comm in comms if comm.calls)
+
+
+def _inside(setting: Setting, layout: Layout, c: Coefficients, sizes: Sizes) -> Exchange:
+    """Return the exposed collectives of a layer: those of tensor parallelism, those of the experts of its share."""
     model = setting.architecture
-    if layout.ep > 1 and model.experts:
-        share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed)
-        sent = _activation_bytes(setting, layout) * model.experts_per_token / (layout.tp if layout.sp else 1)
-        found += [Comm(axis="ep", collective="all_to_all", bytes=round(sent * share))] * 2
-    return tuple(found)
+    share = model.moe_layers / model.num_hidden_layers * float(c.ep_exposed) if model.experts else 0.0
+    shown = {"tp": 1 - float(c.tp_hidden), "ep": share}
+    tensor, experts = (exchange(sizes, layout, c.conventions) for exchange in (tensor_exchange, expert_exchange))
+    ways = []
+    for tp, ep in zip(tensor, experts if share else Exchange((), ()), strict=True):
+        comms = (comm for comm in (*tp, *(comm for comm in ep if comm.axis == "ep")) if comm.calls)
+        ways.append(_in_each(replace(comm, bytes=comm.bytes * shown[comm.axis]) for comm in comms))
+    return Exchange(*ways)
 
 
-def _rings(setting: Setting, layout: Layout) -> tuple[Comm, ...]:
-    """Return what passes keys and values along the cp axis, hidden behind attention as far as it lasts."""
-    if layout.cp == 1:
-        return ()
-    model = setting.architecture
-    size = HALF_BYTES * layout.mbs * setting.seq_len * 2 * model.num_key_value_heads * model.head_dim / layout.tp
-    return (Comm(axis="cp", collective="all_gather", bytes=round(size)),)
-
-
-def _activation_bytes(setting: Setting, layout: Layout) -> float:
-    return HALF_BYTES * layout.mbs * setting.seq_len / layout.cp * setting.architecture.hidden_size
+def _sizes(setting: Setting, layout: Layout) -> Sizes:
+    """Return the elements of what a layer sends."""
+    model, tokens = setting.architecture, layout.mbs * setting.seq_len / layout.cp
+    kv_width = model.num_key_value_heads * model.head_dim
+    return Sizes(
+        residual=tokens * model.hidden_size,
+        keys_values=tokens * layout.cp * 2 * kv_width / layout.tp,
+        routed=tokens * model.experts_per_token * model.hidden_size,
+        chosen=tokens * model.experts_per_token,
+        experts=model.experts,
+    )
 
 
 def _layers(layers: int, stages: int) -> list[int]:

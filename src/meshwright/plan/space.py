@@ -66,6 +66,16 @@ def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: 
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
 
+def runnable(grid: Grid) -> npt.NDArray[np.bool_]:
+    """Return which layouts our own engine can run: `legality.unrunnable` for arrays."""
+    halves = (grid.schedule == SCHEDULES.index("zb")) & (grid.pp > 1)
+    again = grid.recompute != RECOMPUTES.index("none")
+    selective = grid.recompute == RECOMPUTES.index("selective")
+    sharded = grid.zero >= 2
+    found: npt.NDArray[np.bool_] = ~(halves & ((sharded & again) | selective | (sharded & (grid.vpp > 1))))
+    return found
+
+
 def factorisations(ranks: int) -> Iterator[Degrees]:
     """Yield every way to write `ranks` as tp x cp x dp x pp."""
     for tp in divisors(ranks):
@@ -95,6 +105,11 @@ def _distinct_orders(active: tuple[str, ...]) -> list[int]:
     for index in (DEFAULT_ORDER, *range(len(ORDERS))):
         chosen.setdefault(tuple(axis for axis in ORDERS[index].split("-") if axis in active), index)
     return sorted(chosen.values())
+
+
+def replaced_order(grid: Grid, order: int) -> Grid:
+    """Return the layouts in one order of the axes."""
+    return _with_orders(grid, np.full(len(grid), order))
 
 
 def _with_orders(grid: Grid, orders: Ints) -> Grid:

@@ -15,10 +15,13 @@ import msgspec
 from ..cluster.graph import CollectiveFit, Measurements
 from ..errors import InputError
 from ..layout import Layout, Recompute, micro_batches
+from ..mesh import size
 from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
+from ..workload.conventions import ENGINE
 from ..workload.graph import Layer, Operator, Workload
+from ..workload.program import Comm
+from ..workload.stages import step_program
 
-FLOAT32_BYTES = 4
 LOSS_BYTES = 16  # the loss and whether to stop, in float64
 
 
@@ -74,13 +77,13 @@ def recomputing_operators(layer: Layer, recompute: Recompute) -> tuple[Operator,
     return (Operator(kind="recomputing", shape=(len(layer.operators), int(recompute == "selective"))),)
 
 
-def collective_s(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int) -> float:
+def collective_s(measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: float) -> float:
     """Return the seconds of a collective from the fit whose sizes lie nearest."""
     return find_fit(measured, collective, backend, ranks, size_bytes).time_s(size_bytes)
 
 
 def find_fit(
-    measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: int, *, cut: int | None = None
+    measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: float, *, cut: int | None = None
 ) -> CollectiveFit:
     """Return the fit for this size, of messages at a cut; InputError if it was not measured over so many ranks."""
     named = (f for f in measured.collectives if (f.collective, f.backend, f.ranks) == (collective, backend, ranks))
@@ -100,6 +103,7 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
     each = [(layer.count, times.of_layer(layer, layout.recompute)) for layer in inputs.workload.layers]
     forward_s, backward_s = (sum(n * pair[i] for n, pair in each) for i in range(2))
     copy_s = gradients_copy_s(inputs, inputs.workload.parameters, ranks)
+    buckets = step_program(inputs.workload, layout, count, bucket_bytes=bucket_bytes).stages[0].gradients
     spans: list[Span] = []
     now = 0.0
     for index in range(count):
@@ -109,28 +113,13 @@ def predict_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> Timel
         if index < count - 1 or ranks == 1:
             now = append_span(spans, "compute", "backward", now, backward_s + extra_s)
         else:
-            now = overlapped_backward(spans, now, backward_s + extra_s, layout, inputs, bucket_bytes)
+            now = overlapped_backward(spans, now, backward_s + extra_s, layout, inputs, buckets)
     update_s = sum(times.of(op)[0] for op in inputs.workload.update)
     now = append_span(spans, "compute", "optimizer", now, update_s)
     if ranks > 1:  # the loss is averaged for the log
         time_s = collective_s(inputs.measured, "all_reduce", inputs.backend, ranks, LOSS_BYTES)
         now = append_span(spans, "comm", "all_reduce", now, time_s, size_bytes=LOSS_BYTES)
     return Timeline(spans=tuple(spans), source="predicted")
-
-
-def buckets(workload: Workload, bucket_bytes: int) -> list[int]:
-    """Return the bytes of each gradient bucket in the order in which backward fills them (last layer first)."""
-    filled: list[int] = []
-    current = 0
-    for shape in reversed(workload.parameter_shapes):
-        size = FLOAT32_BYTES
-        for extent in shape:
-            size *= extent
-        current += size
-        if current >= bucket_bytes:
-            filled.append(current)
-            current = 0
-    return [*filled, current] if current else filled
 
 
 def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_bytes: int) -> Performance:
@@ -165,24 +154,22 @@ def overlapped_backward(
     backward_s: float,
     layout: Layout,
     inputs: StepInputs,
-    bucket_bytes: int,
-    collective: str = "all_reduce",
+    buckets: Sequence[Comm],
 ) -> float:
-    """Append the last backward with its buckets in flight over the data axis; return when both are over."""
-    sizes, ranks = buckets(inputs.workload, bucket_bytes), layout.dp * layout.cp
-    total, rest_s = sum(sizes), backward_s
+    """Append the last backward with its buckets in flight; return when both are over."""
+    total, rest_s = sum(bucket.bytes for bucket in buckets), backward_s
     start = queue_free = now
     share = 0.0
-    for size in sizes:
-        segment_s = backward_s * size / total  # gradients are taken to come evenly over backward
+    for bucket in buckets:
+        segment_s = backward_s * bucket.bytes / total  # gradients are taken to come evenly over backward
         now = advance(now, segment_s, queue_free, share)
         rest_s -= segment_s
-        fit = find_fit(inputs.measured, collective, inputs.backend, ranks, size)
-        begin, sent_s = max(now, queue_free), fit.time_s(size)
+        fit = find_fit(inputs.measured, bucket.collective, inputs.backend, size(layout, bucket.axis), bucket.bytes)
+        begin, sent_s = max(now, queue_free), fit.time_s(bucket.bytes)
         delay_s = min(fit.delay_s, max(0.0, now + rest_s - begin))
         share = fit.busy_share * sent_s / (delay_s + sent_s)
         queue_free = begin + delay_s + sent_s
-        spans.append(Span(0, "comm", collective, begin, queue_free, bytes=size))
+        spans.append(Span(0, "comm", bucket.collective, begin, queue_free, bytes=int(bucket.bytes)))
     spans.append(Span(0, "compute", "backward", start, now))
     # the slowest rank of all ends last, and the last bucket waits for it
     late_s = now * straggling(inputs.measured, layout.world_size)
@@ -224,7 +211,7 @@ def advance(now: float, work_s: float, comm_until: float, share: float) -> float
 def gradients_copy_s(inputs: StepInputs, parameters: int, ranks: int) -> float:
     """Return the seconds of one pass of so many gradients on each rank through memory (read, read, write)."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
-    return 0.0 if not bandwidth else 3 * FLOAT32_BYTES * parameters * ranks / bandwidth
+    return 0.0 if not bandwidth else 3 * ENGINE.gradient_bytes * parameters * ranks / bandwidth
 
 
 def append_span(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..layout import Layout
+from ..mesh import position
 from ..timeline import Performance
 from ..units import format_bytes, format_time
 from .compare import PARTS
@@ -111,30 +112,21 @@ def memory_figure(predicted_bytes: int, by_rank: Mapping[int, int]) -> Figure | 
     return Figure(title="Peak memory of each rank", traces=traces, layout=layout, height_px=280)
 
 
-def coordinates(layout: Layout, rank: int) -> dict[str, int]:
-    """Return where a rank stands on each axis of the mesh; `order` names the innermost axis first."""
-    place = {}
-    for axis in layout.order.split("-"):
-        size = getattr(layout, axis)
-        place[axis], rank = rank % size, rank // size
-    return place
-
-
 def mesh_figure(layout: Layout) -> Figure:
     """Return the ranks as a grid: data-parallel copies across; pipeline stages, context and tensor ranks down."""
     shown = min(layout.world_size, MAX_MESH_RANKS)
-    places = [coordinates(layout, rank) for rank in range(shown)]
-    rows = [(place["pp"] * layout.cp + place["cp"]) * layout.tp + place["tp"] for place in places]
-    columns = [place["dp"] for place in places]
+    places = [position(layout, rank) for rank in range(shown)]
+    rows = [(place.pp * layout.cp + place.cp) * layout.tp + place.tp for place in places]
+    columns = [place.dp for place in places]
     height, width = max(rows) + 1, max(columns) + 1
     stage: list[list[int | None]] = [[None] * width for _ in range(height)]
     text = [[""] * width for _ in range(height)]
     hover = [[""] * width for _ in range(height)]
     for rank, (row, column, place) in enumerate(zip(rows, columns, places, strict=True)):
-        stage[row][column] = place["pp"] if layout.pp > 1 else place["dp"]
+        stage[row][column] = place.pp if layout.pp > 1 else place.dp
         text[row][column] = str(rank)
         hover[row][column] = f"rank {rank}: " + ", ".join(
-            f"{axis} {place[axis] + 1} of {getattr(layout, axis)}" for axis in ("tp", "cp", "dp", "pp")
+            f"{axis} {getattr(place, axis) + 1} of {getattr(layout, axis)}" for axis in ("tp", "cp", "dp", "pp")
         )
     trace = {
         "type": "heatmap",

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ..layout import Layout
+from ..mesh import position
 from ..timeline import Span, Timeline, by_rank
 from ..units import format_bytes, format_rate, format_time
 from .document import Figure, plain
-from .figures import colour_of, coordinates
+from .figures import colour_of
 
 MAX_BARS = 4000
 MAX_RANKS = 64
@@ -43,7 +44,7 @@ def on_every_rank(predicted: Timeline, layout: Layout, ranks: Collection[int]) -
     by_position = by_rank(predicted.spans)
     if {span.rank for span in predicted.spans} != set(range(layout.pp)) or layout.mode != "sync":
         return predicted
-    stage = {rank: coordinates(layout, rank)["pp"] for rank in sorted(ranks, reverse=True) if rank < layout.world_size}
+    stage = {rank: position(layout, rank).pp for rank in sorted(ranks, reverse=True) if rank < layout.world_size}
     if len(stage) > MAX_PREDICTED_RANKS:
         stage = {rank: position for position, rank in {stage[rank]: rank for rank in stage}.items()}
     spans = [replace(span, rank=rank) for rank in sorted(stage) for span in by_position[stage[rank]]]

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from ..cluster.proximity import nearest_hosts
 from ..layout import Layout
-from ..parallel.places import Axis, groups, placed
+from ..mesh import Axis, groups, placed
 from ..timeline import PEER, Span
 
 Joined = Mapping[str, tuple[int, ...]]  # ranks by the host that they run on, "" where that is not known
@@ -67,7 +67,7 @@ class Paths:
         known = axis in get_args(Axis) and len(self.ranks) == self._layout.world_size
         if known and axis not in self._groups:
             self._groups[axis] = {}
-            for places in groups(self._layout, cast(Axis, axis)):
+            for places in groups(self._layout, cast(Axis, axis)).tolist():
                 members = [self.ranks[place] for place in places]
                 self._groups[axis] |= dict.fromkeys(members, self._joined(members))
         return self._groups.get(axis, {})

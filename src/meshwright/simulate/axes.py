@@ -3,62 +3,20 @@
 All groups of an axis communicate at once, as they do in training, so that they share what they share of the network.
 """
 
-from typing import Literal
-
-import msgspec
 import numpy as np
 
 from ..errors import InputError
 from ..layout import Layout
+from ..mesh import Axis, coordinates, groups
+from ..workload.program import Comm
 from .arrays import Floats, Ints, ints
 from .collective import simulate_collective
 from .problem import Costs, Disturbance
 from .topology import Topology
 from .traffic import Pattern, Traffic, named_traffic, placed
 
-# replicas: dp and cp together, which share gradients; shard: those of them that hold one copy of the model between
-# them; copies: those that hold the same part of each copy
-Axis = Literal["tp", "cp", "dp", "ep", "replicas", "shard", "copies"]
 FOLD_ABOVE = 20_000  # transfers; fewer are simulated faster than folded
-JOINT = frozenset({"dp", "ep", "replicas", "shard", "copies"})  # axes that join replicas
-
-
-class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One collective of every group of an axis; `bytes` is its payload, as collectives.figures defines it."""
-
-    axis: Axis
-    collective: str
-    bytes: int
-    algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
-
-
-def coordinates(layout: Layout) -> dict[str, Ints]:
-    """Return the place of every rank on each axis of the mesh."""
-    rank, found = np.arange(layout.world_size), {}
-    for axis in layout.order.split("-"):
-        size = getattr(layout, axis)
-        found[axis] = rank % size
-        rank = rank // size
-    return found
-
-
-def groups(layout: Layout, axis: Axis) -> Ints:
-    """Return (groups, ranks): the ranks that communicate along an axis, in the order of their places on it.
-
-    Experts are spread over the cp and dp axes together, in runs of ep ranks, and so are the copies of a sharded model.
-    """
-    place = coordinates(layout)
-    whole = layout.cp * layout.dp
-    widths = {"ep": layout.ep, "replicas": whole, "shard": whole // layout.replicas}
-    if axis == "copies":
-        parts = groups(layout, "replicas").reshape(-1, layout.replicas, whole // layout.replicas)
-        return parts.transpose(0, 2, 1).reshape(-1, layout.replicas)
-    meant = ("cp", "dp") if axis in widths else (axis,)
-    inner = [name for name in layout.order.split("-") if name in meant]
-    others = [name for name in layout.order.split("-") if name not in inner]
-    keys = [*(place[name] for name in inner), *(place[name] for name in others)]
-    width = widths.get(axis) or getattr(layout, axis)
-    return np.lexsort(keys).reshape(-1, width).astype(np.int64)
+JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica"})  # axes that join replicas
 
 
 class Prices:

@@ -6,70 +6,22 @@ one; data-parallel replicas are one too, unless one of them straggles or jitter 
 with pipeline ranks x micro-batches x layers, not with GPUs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-import msgspec
 import numpy as np
 
 from ..errors import InputError
-from ..layout import Layout
+from ..mesh import Axis, coordinates
 from ..pipelines import Action, Grid, schedule
 from ..timeline import Span, Timeline
-from .axes import JOINT, Axis, Comm, Prices, coordinates
+from ..workload.program import Comm, Pass, StepProgram, called_in
+from .axes import JOINT, Prices
 from .native import run
 from .problem import Costs, Disturbance
 from .program import Builder
 from .topology import Topology
-
-
-class Pass(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One micro-batch through one stage in one direction: `layers` times computation, and then `comms` in turn.
-
-    `ahead`: collectives that a layer waits for, and that may run while the layer before it computes (the parameters
-    that ZeRO-3 gathers). `behind`: collectives that start after a layer, and that only the update waits for (the
-    gradients that ZeRO-3 scatters).
-    """
-
-    compute_s: float  # of all layers
-    layers: int = 1
-    comms: tuple[Comm, ...] = ()  # of each layer
-    ahead: tuple[Comm, ...] = ()  # of each layer
-    behind: tuple[Comm, ...] = ()  # of each layer
-
-    def __post_init__(self) -> None:
-        if self.layers < 1 or not self.compute_s >= 0:
-            raise ValueError("expected layers of 1 or more and compute_s of 0 or more")
-
-
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The work of one (virtual) stage on one rank of it."""
-
-    forward: Pass
-    backward: Pass
-    output_bytes: int = 0  # that each rank sends to the next stage, and its gradient back
-    weight_share: float = 0.5  # of backward's computation that a zero-bubble schedule puts off (W)
-    gradients: tuple[Comm, ...] = ()  # in the order in which the last backward fills them, evenly over it
-    parameters: tuple[Comm, ...] = ()  # after the update: what ZeRO-1 and 2 gather
-
-
-class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One training step: stages 0 .. pp x vpp - 1, stage s on pipeline rank s mod pp."""
-
-    layout: Layout
-    micro_batches: int  # of each replica
-    stages: tuple[Stage, ...]
-    optimizer_s: float = 0.0
-    data_s: float = 0.0  # to draw a micro-batch, before each forward of the first stage
-    cores: float | None = None  # cores that all ranks share, one busy core a rank; None: each rank has its own
-    comm_cores: float = 0.0  # of a rank, busy while it communicates
-
-    def __post_init__(self) -> None:
-        if len(self.stages) != self.layout.pp * self.layout.vpp:
-            raise ValueError(f"stages: expected pp x vpp = {self.layout.pp * self.layout.vpp}, got {len(self.stages)}")
-        if self.micro_batches < 1:
-            raise ValueError(f"micro_batches: expected 1 or more, got {self.micro_batches}")
 
 
 def simulate_step(
@@ -174,7 +126,7 @@ class _Step:
         stage = self._program.stages[action.stage]
         before = self._arrivals(grid, rank, action)
         if action.kind == "F":
-            work, share, name = stage.forward, 1.0, "forward"
+            works, share, name = [unit.forward for unit in stage.units], 1.0, "forward"
             if action.stage == 0 and self._program.data_s:
                 before = [
                     [*others, self._busy(lane[rank], self._program.data_s, others, "data", "data", str(action))]
@@ -182,10 +134,9 @@ class _Step:
                 ]
         else:
             share = {"B": 1.0, "I": 1 - stage.weight_share, "W": stage.weight_share}[action.kind]
-            work, name = stage.backward, "backward"
+            works, name = [unit.backward for unit in reversed(stage.units)], "backward"
         last = action == self._fills_gradients.get(action.stage)
-        comms = work.comms if action.kind != "W" else ()
-        self._pass(rank, action, work, share, comms, before, name, stage.gradients if last else ())
+        self._passes(rank, action, works, share, before, name, stage.gradients if last else (), last=last)
 
     def _arrivals(self, grid: Grid, rank: int, action: Action) -> list[list[int]]:
         """Return, for each replica, what the action must wait for: its inputs, sent where they come from elsewhere."""
@@ -214,32 +165,38 @@ class _Step:
         self._spans.append((end, dst.rank, "comm", "recv", size, f"{detail} from {src.rank}"))
         return end
 
-    def _pass(
-        self, rank: int, action: Action, work: Pass, share: float, comms: tuple[Comm, ...], before: list[list[int]],
-        name: str, gradients: tuple[Comm, ...],
+    def _passes(
+        self, rank: int, action: Action, works: Sequence[Pass], share: float, waits: list[list[int]], name: str,
+        gradients: tuple[Comm, ...], *, last: bool,
     ) -> None:  # fmt: skip
-        waits = before
-        sent = 0
-        gathered: list[list[int]] = [[] for _ in self._lanes]
-        for layer in range(work.layers):
-            for comm in work.ahead if action.kind != "W" else ():
-                begun = [lanes[rank].starts_after for lanes in self._lanes]
-                ends = self._joined(rank, comm, [[] if x is None else [x] for x in begun], str(action))
-                gathered = [[*others, end] for others, end in zip(gathered, ends, strict=True)]
-            seconds = work.compute_s * share / work.layers
-            ends = [
-                self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
-                for lanes, others, more in zip(self._lanes, waits, gathered, strict=True)
-            ]
-            waits, gathered = [[end] for end in ends], [[] for _ in self._lanes]
-            for comm in comms:
-                ends = self._joined(rank, comm, waits, str(action))
+        """Add the layers of an action one after the other, and buckets of gradients as the last backward fills them."""
+        first, layers = action.micro_batch == 0, sum(work.layers for work in works)
+        done = sent = 0
+        for work in works:
+            ahead = called_in(work.ahead, special=first) if action.kind != "W" else ()
+            comms = called_in(work.comms) if action.kind != "W" else ()
+            behind = called_in(work.behind, special=last) if action.kind != "I" else ()
+            for _ in range(work.layers):
+                gathered: list[list[int]] = [[] for _ in self._lanes]
+                for comm in ahead:
+                    begun = [lanes[rank].starts_after for lanes in self._lanes]
+                    ends = self._joined(rank, comm, [[] if x is None else [x] for x in begun], str(action))
+                    gathered = [[*others, end] for others, end in zip(gathered, ends, strict=True)]
+                seconds = work.compute_s * share / work.layers
+                ends = [
+                    self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
+                    for lanes, others, more in zip(self._lanes, waits, gathered, strict=True)
+                ]
                 waits = [[end] for end in ends]
-            for comm in work.behind if action.kind != "I" else ():
-                self._joined(rank, comm, waits, str(action))
-            while sent < len(gradients) and (sent + 1) * work.layers <= (layer + 1) * len(gradients):
-                self._joined(rank, gradients[sent], waits, "gradients")
-                sent += 1
+                for comm in comms:
+                    ends = self._joined(rank, comm, waits, str(action))
+                    waits = [[end] for end in ends]
+                for comm in behind:
+                    self._joined(rank, comm, waits, str(action))
+                done += 1
+                while sent < len(gradients) and (sent + 1) * layers <= done * len(gradients):
+                    self._joined(rank, gradients[sent], waits, "gradients")
+                    sent += 1
         self._output[action] = [others[0] for others in waits]
         for lanes, others in zip(self._lanes, waits, strict=True):
             lanes[rank].last = others[0]
@@ -276,7 +233,7 @@ class _Step:
                 uses |= {lane.ports[f"{kind} out"]: 1.0, lane.ports[f"{kind} in"]: 1.0}
                 for resource, weight in self._busy_cores(lane).items():
                     uses[resource] = uses.get(resource, 0.0) + weight
-                before = (comm.axis, "shard") if comm.axis == "copies" else (comm.axis,)
+                before = (comm.axis, "shard") if comm.axis == "replica" else (comm.axis,)
                 waits += [lane.last_comm[axis] for axis in before if axis in lane.last_comm]
             waits += [end for others in (after if len(part) > 1 else [after[number]]) for end in others]
             end = self._builder.activity(seconds, uses, after=waits)

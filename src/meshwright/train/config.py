@@ -192,14 +192,23 @@ def load(path: str | Path | None, overrides: dict[str, Any]) -> JobConfig:
     Raises InputError naming the file, the key and the nearest known key.
     """
     config = read_struct(path, JobConfig) if path is not None else JobConfig()
+    return overridden(config, {}, overrides, where=str(path or "config"))
+
+
+def overridden(
+    config: JobConfig, sections: dict[str, dict[str, Any]], overrides: dict[str, Any], *, where: str
+) -> JobConfig:
+    """Return the job with the keys of these sections in place of its own, and then with dotted keys overridden."""
     data = msgspec.to_builtins(config)
+    for section, keys in sections.items():
+        data[section] |= keys
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         if name not in data.get(section, {}):
             known = [f"{s}.{n}" for s, keys in data.items() for n in keys]
             raise InputError(f"--set {key}: unknown key ({nearest(key, known)})")
         data[section][name] = value
-    return convert(data, JobConfig, where=str(path or "config"))
+    return convert(data, JobConfig, where=where)
 
 
 def template() -> str:

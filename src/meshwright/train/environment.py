@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 import msgspec
+import torch
+import torch.distributed as dist
 
 from ..errors import InputError
 
@@ -40,6 +42,26 @@ def place(environment: Mapping[str, str]) -> Place:
 def ranks_on_this_host(environment: Mapping[str, str], ranks: int) -> int:
     """Return how many of a job's ranks run here: those that a launcher has started on this machine, or all."""
     return place(environment).local_world_size if "RANK" in environment else ranks
+
+
+def choose_backend(asked: str, ranks_on_host: int) -> str:
+    """Return the backend of a job: what was asked for, or NCCL where each rank has a GPU, and our own on CPUs.
+
+    Raises InputError where it cannot be had.
+    """
+    gpus = torch.cuda.device_count()
+    if asked == "auto":
+        return "nccl" if gpus >= ranks_on_host else "meshwright"
+    if asked == "nccl" and gpus < ranks_on_host:
+        raise InputError(f"--backend nccl: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo")
+    if asked not in dist.Backend.backend_list:
+        raise InputError(f"--backend {asked}: not in this build of PyTorch ({', '.join(dist.Backend.backend_list)})")
+    return asked
+
+
+def in_half_precision(precision: str, device_type: str) -> bool:
+    """Return whether forward passes run in bf16: where that was asked for, and by default on GPUs."""
+    return precision == "bf16" or (precision == "auto" and device_type == "cuda")
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:

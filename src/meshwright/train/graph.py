@@ -4,30 +4,46 @@ import torch
 
 from ..errors import InputError
 from ..layout import Plan
-from ..parallel.graph_view import graph_svg, unit_bounds
+from ..parallel.graph_view import graph_svg
 from ..parallel.pipeline.capture import capture
 from ..parallel.split import rules_of
+from ..parallel.step_boxes import Lane, lanes_of
 from ..pipelines import SLACK, Target, best_cut, schedule
 from ..workload.architecture import Architecture
-from ..workload.transformer import ModelConfig
+from ..workload.chain import units
+from ..workload.program import StepProgram
+from ..workload.stages import step_program
+from ..workload.transformer import ModelConfig, describe
 from .decoder import Decoder
 
 
 def decoder_graph(architecture: Architecture, plan: Plan) -> str:
     """Return the SVG of one step of a decoder under a plan; InputError where it is no decoder that train can build."""
+    return graph_svg(decoder_lanes(architecture, plan), f"{plan.layout}: one step, {plan.micro_batches} micro-batches")
+
+
+def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:
+    """Return the boxes of each stage; InputError where it is no decoder that train can build."""
     config = decoder_config(architecture, plan.seq_len)
     with torch.device("meta"):  # shapes alone: a model of any size takes no memory
         module = Decoder(config)
         tokens = torch.zeros(plan.layout.mbs, plan.seq_len, dtype=torch.int64)
     captured = capture(module, (tokens, tokens), measure=False)
+    cut, program = decoder_program(config, plan)
+    return lanes_of(captured, plan, program, cut=cut, units=module.units, rules=rules_of(module))
+
+
+def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], StepProgram]:
+    """Return where a decoder is cut into stages, and what its step sends, all in float32."""
     layout = plan.layout
+    whole = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
-    cut = best_cut(module.unit_costs(layout.mbs, plan.seq_len), Target.of(grid), slack=SLACK)
-    bounds = unit_bounds(captured, module.units, cut.bounds)
-    return graph_svg(captured, plan, bounds=bounds, rules=rules_of(module))
+    cut = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
+    workload = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout)
+    return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)
 
 
-def decoder_config(architecture: Architecture, seq_len: int) -> ModelConfig:
+def decoder_config(architecture: Architecture, seq_len: int, where: str = "--graph") -> ModelConfig:
     """Return the sizes of the decoder that an architecture is; InputError where its layers are others."""
     others = [
         text
@@ -47,7 +63,7 @@ def decoder_config(architecture: Architecture, seq_len: int) -> ModelConfig:
     ]
     if others:
         name = architecture.name or "the model"
-        raise InputError(f"--graph: {name}: only decoders like Llama are drawn; {others[0]}")
+        raise InputError(f"{where}: {name}: expected a decoder like Llama; {others[0]}")
     return ModelConfig(
         vocab_size=architecture.vocab_size,
         hidden_size=architecture.hidden_size,

@@ -24,6 +24,7 @@ from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
 from .decoder import Decoder
+from .environment import in_half_precision
 from .events import Event, EventLog
 from .feed import Feed
 from .log import RunLog
@@ -244,8 +245,7 @@ def median_parts(steps: list[dict[str, float]]) -> dict[str, float]:
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
     """Return what an engine takes from the configuration."""
-    choice = config.train.precision
-    half = choice == "bf16" or (choice == "auto" and device.type == "cuda")
+    half = in_half_precision(config.train.precision, device.type)
     return Settings(
         device=device,
         optimizer=lambda module: make_optimizer(module, config.optimizer),

@@ -19,12 +19,11 @@ from ..cluster.graph import Cluster, Device, Measurements
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
-from ..layout import Layout, Plan
-from ..parallel.build import check_runnable
+from ..layout import Layout, Machines, Plan
 from ..parallel.overlapped import check_overlappable
-from ..plan.legality import legal_layout, nearest_of
+from ..plan.legality import check_runnable, legal_layout, nearest_of
+from ..plan.needs import needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.split_step import beside, largest_bytes, operators_of, waited_for
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -33,10 +32,9 @@ from .asynchronous.predict import repriced
 from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
-from .environment import ranks_on_this_host
+from .environment import choose_backend, in_half_precision, ranks_on_this_host
 from .nearness import placements
 from .run_folder import RunFolder, check_writable
-from .worker import choose_backend
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
@@ -95,9 +93,17 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+    if in_half_precision(config.train.precision, "cuda" if backend == "nccl" else "cpu"):
+        plan = _also_not_modelled(plan, "bf16: operators, collectives and memory are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
+    gpus = cluster.of_kind("gpu")
+    machines = Machines(
+        name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
+        nodes=config.launch.nodes,
+    )  # fmt: skip
+    plan = msgspec.structs.replace(plan, model=msgspec.to_builtins(config.model), cluster=machines)
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
@@ -289,12 +295,13 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     besides: dict[int, set[str]] = {}
     blocking: dict[int, set[str]] = {}
     for layout in layouts:
-        workload = problem.describe(layout)
-        operators.setdefault(layout.world_size, {}).update({op.key: op for op in operators_of(workload, layout)})
-        for ranks, size_bytes in largest_bytes(layout, workload).items():
+        needed = needs(layout, problem.describe(layout), problem.global_batch)
+        operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
+        for ranks, size_bytes in needed.largest_bytes.items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
-        besides.setdefault(layout.dp * layout.cp, set()).update(beside(layout))
-        for ranks, names in waited_for(layout, workload).items():
+        for ranks, names in needed.beside.items():
+            besides.setdefault(ranks, set()).update(names)
+        for ranks, names in needed.blocking.items():
             blocking.setdefault(ranks, set()).update(names)
     return [
         Request(

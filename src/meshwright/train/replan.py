@@ -9,6 +9,7 @@ import torch.distributed as dist
 from ..errors import InputError
 from .config import JobConfig
 from .events import Event, EventLog
+from .prepare import prepare, write_run
 from .run_folder import RunFolder
 
 PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 planned, or ""
@@ -39,8 +40,6 @@ def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: in
 
 
 def _plan(config: JobConfig, folder: RunFolder, ranks: int, *, new: bool) -> None:
-    from .prepare import prepare, write_run
-
     if new or not folder.holds_a_run():
         write_run(prepare(config, folder.path, ranks=ranks, say=_say), folder.path)
         return

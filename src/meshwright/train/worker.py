@@ -39,7 +39,7 @@ from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
-from .environment import Place, place
+from .environment import Place, choose_backend, place
 from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
 from .measured import write_measured
@@ -138,21 +138,6 @@ def _leave_with(launcher_pid: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
     os._exit(1)
-
-
-def choose_backend(asked: str, ranks_on_host: int) -> str:
-    """Return the backend of a job: what was asked for, or NCCL where each rank has a GPU, and our own on CPUs.
-
-    Raises InputError where it cannot be had.
-    """
-    gpus = torch.cuda.device_count()
-    if asked == "auto":
-        return "nccl" if gpus >= ranks_on_host else "meshwright"
-    if asked == "nccl" and gpus < ranks_on_host:
-        raise InputError(f"--backend nccl: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo")
-    if asked not in dist.Backend.backend_list:
-        raise InputError(f"--backend {asked}: not in this build of PyTorch ({', '.join(dist.Backend.backend_list)})")
-    return asked
 
 
 def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.device, here: Place) -> dist.Store:

@@ -56,6 +56,8 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: int
     count: int = 1
     recomputable: bool = False  # may keep only its input and compute the rest again in backward
+    experts: int = 0  # that it has on all ranks together
+    expert_parameters: int = 0  # of `parameters`: those of the experts that this rank holds
 
     @property
     def saved_bytes(self) -> int:

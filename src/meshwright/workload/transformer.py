@@ -9,9 +9,8 @@ import math
 import msgspec
 
 from ..layout import Layout
+from .conventions import SINGLE_BYTES
 from .graph import Layer, Operator, Workload
-
-FLOAT32_BYTES = 4
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -101,7 +100,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
     shapes = parameter_shapes(model, tp=tp, ep=split.ep)
     dropped: tuple[Operator, ...] = ()
     if model.hidden_dropout:  # masks are drawn of whole sequences, and kept as float32
-        shape, saved_bytes = (micro_batch, seq_len, hidden), FLOAT32_BYTES * outside * hidden
+        shape, saved_bytes = (micro_batch, seq_len, hidden), SINGLE_BYTES * outside * hidden
         dropped = (Operator(kind="dropout", shape=shape, saved_bytes=saved_bytes),)
     embedding_shapes = 1 if model.tie_word_embeddings else 2
     layer_parameters = sum(map(math.prod, shapes[1 : len(shapes) - embedding_shapes])) // model.num_hidden_layers
@@ -110,6 +109,8 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
         count=model.num_hidden_layers,
         recomputable=True,
         parameters=layer_parameters,
+        experts=model.num_local_experts,
+        expert_parameters=sum(math.prod(shape) for shape in shapes if len(shape) == 3) // model.num_hidden_layers,
         operators=(
             _rms_norm(outside, hidden),
             _linear(rows, hidden, model.qkv_size // tp),
@@ -144,7 +145,7 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
                 kind="vocabulary_cross_entropy" if tp > 1 else "cross_entropy",
                 shape=(rows, vocabulary),
                 forward_flops=5 * rows * vocabulary,
-                saved_bytes=FLOAT32_BYTES * rows * vocabulary,  # the log-probabilities
+                saved_bytes=SINGLE_BYTES * rows * vocabulary,  # the log-probabilities
             ),
         ),
     )
@@ -168,7 +169,7 @@ def _network(model: ModelConfig, rows: int, outside: int, tp: int) -> tuple[Oper
         kind="swiglu",
         shape=(rows, inner),
         forward_flops=5 * rows * inner,
-        saved_bytes=FLOAT32_BYTES * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
+        saved_bytes=SINGLE_BYTES * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
     )
     return (*router, _linear(rows, hidden, 2 * inner), activation, _linear(rows, inner, hidden))
 
@@ -180,7 +181,7 @@ def _linear(rows: int, inputs: int, outputs: int) -> Operator:
         shape=(rows, inputs, outputs),
         forward_flops=2 * rows * inputs * outputs,
         model_flops=2 * rows * inputs * outputs,
-        saved_bytes=FLOAT32_BYTES * rows * inputs,
+        saved_bytes=SINGLE_BYTES * rows * inputs,
     )
 
 
@@ -189,7 +190,7 @@ def _rms_norm(rows: int, hidden: int) -> Operator:
         kind="rms_norm",
         shape=(rows, hidden),
         forward_flops=4 * rows * hidden,
-        saved_bytes=FLOAT32_BYTES * rows * (2 * hidden + 1),  # the input, the normalised input, one factor a row
+        saved_bytes=SINGLE_BYTES * rows * (2 * hidden + 1),  # the input, the normalised input, one factor a row
     )
 
 
@@ -208,5 +209,5 @@ def _attention(batch: int, heads: int, kv_heads: int, length: int, head_dim: int
         model_flops=flops,
         # rotated queries and keys, the whole projection (the values are a view of it), one log-sum-exp a row and
         # head; the output is kept as the next linear's input
-        saved_bytes=FLOAT32_BYTES * batch * length * (rotated + projected + heads + gathered),
+        saved_bytes=SINGLE_BYTES * batch * length * (rotated + projected + heads + gathered),
     )

@@ -5,7 +5,8 @@ from torch import nn
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.compiled import check_compilable, compile_layers
+from meshwright.parallel.compiled import compile_layers
+from meshwright.plan.legality import check_runnable
 
 
 @pytest.mark.parametrize(
@@ -19,12 +20,12 @@ from meshwright.parallel.compiled import check_compilable, compile_layers
 )
 def test_layouts_that_cannot_be_compiled_say_why(layout, reason):
     with pytest.raises(InputError, match=reason):
-        check_compilable(Layout.parse(layout))
+        check_runnable(Layout.parse(layout), compiled=True)
 
 
 def test_data_parallelism_zero_and_a_plain_pipeline_can_be_compiled():
     for layout in ("dp=2", "dp=4,zero=3", "dp=1,pp=2,schedule=1f1b,recompute=full"):
-        check_compilable(Layout.parse(layout))
+        check_runnable(Layout.parse(layout), compiled=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch's own compiler

@@ -108,8 +108,8 @@ def test_the_first_and_the_last_stage_sum_the_gradient_of_the_matrix_that_both_u
     spans = predict_pipeline_step(layout, given, 2**20).spans
     summed_s = [next(s.end_s - s.start_s for s in spans if s.rank == r and s.name == "all_reduce") for r in range(3)]
 
-    sent_s = 4 * MODEL.vocab_size * MODEL.hidden_size * 1e-6 + ALPHA_S / 2
-    assert summed_s == [pytest.approx(sent_s), 0.0, pytest.approx(sent_s)]
+    sent_s, norm_s = 4 * MODEL.vocab_size * MODEL.hidden_size * 1e-6 + ALPHA_S / 2, ALPHA_S
+    assert summed_s == [pytest.approx(sent_s), pytest.approx(norm_s), pytest.approx(sent_s)]
 
 
 def test_the_work_of_a_message_keeps_both_ends_busy():

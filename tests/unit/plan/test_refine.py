@@ -49,7 +49,7 @@ def test_a_model_sharded_in_each_node_sends_only_its_sums_between_nodes():
     assert along == {
         ("all_gather", "shard"): 2 * micro_batches * layers,
         ("reduce_scatter", "shard"): micro_batches * layers,
-        ("all_reduce", "copies"): layers,
+        ("all_reduce", "replica"): layers,
     }
     assert busy_s(spans, "all_gather") < busy_s(whole, "all_gather")
 

@@ -107,7 +107,8 @@ def test_a_split_has_to_win_by_more_than_the_error_of_its_price():
     times = tuple(OperatorTime(operator=op.key, ranks=2, threads=1, forward_s=0, backward_s=0) for op in update)
     (summed,) = figures.collectives
     half = msgspec.structs.replace(summed, alpha_s=summed.alpha_s / 2, beta_s_per_byte=summed.beta_s_per_byte / 2)
-    named = {"reduce_scatter": half, blocking("all_reduce"): summed, blocking("all_gather"): half}
+    gathered = msgspec.structs.replace(half, alpha_s=0.0)  # bucket by bucket
+    named = {"reduce_scatter": half, blocking("all_reduce"): summed, blocking("all_gather"): gathered}
     fits = tuple(msgspec.structs.replace(fit, collective=name) for name, fit in named.items())
     figures = msgspec.structs.replace(figures, operators=figures.operators + times, collectives=(summed, *fits))
     plan, _ = choose([sharded, Layout(dp=2, mbs=2)], problem(), figures, peak_flops_per_s={}, min_ranks=1)

@@ -5,8 +5,9 @@ import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
 from meshwright.layout import Layout
+from meshwright.plan.needs import needs
 from meshwright.plan.pipeline_step import predict_pipeline_step
-from meshwright.plan.split_step import beside, largest_bytes, operators_of, predict_split_step, waited_for
+from meshwright.plan.split_step import predict_split_step
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import by_rank, step_parts
 from meshwright.workload.transformer import ModelConfig, describe
@@ -19,22 +20,26 @@ def inputs(layout, global_batch=4):
     workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
     times = [
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
-        for op in operators_of(workload, layout)
+        for op in needs(layout, workload, global_batch).operators
     ]
-    waited = waited_for(layout, workload)
+    needed = needs(layout, workload, global_batch)
     alphas_s = {"all_reduce": ALPHA_S, blocking("all_reduce"): ALPHA_S, on_link("send_recv"): 0.0}
     fits = [
         CollectiveFit(
             collective=name, backend="gloo", ranks=ranks, alpha_s=alphas_s.get(name, ALPHA_S / 2),
             beta_s_per_byte=0.0, min_bytes=1, max_bytes=2**30, busy_share=0.0,
         )
-        for ranks in largest_bytes(layout, workload)
-        for name in (*beside(layout), on_link("send_recv"), *map(blocking, waited.get(ranks, ())))
+        for ranks in needed.largest_bytes
+        for name in (*beside_of(needed, ranks), on_link("send_recv"), *map(blocking, needed.blocking.get(ranks, ())))
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
     return StepInputs(
         workload=workload, global_batch=global_batch, measured=measured, backend="gloo", peak_flops_per_s=None
     )
+
+
+def beside_of(needed, ranks):
+    return sorted(needed.beside.get(ranks, {"all_reduce"}))
 
 
 def parts(text, **batch):

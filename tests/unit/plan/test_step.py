@@ -7,9 +7,10 @@ import pytest
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.step import StepInputs, Times, buckets, collective_s, predict_step, straggling
+from meshwright.plan.step import StepInputs, Times, collective_s, predict_step, straggling
 from meshwright.timeline import step_parts
 from meshwright.workload.graph import Operator
+from meshwright.workload.stages import step_program
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig()
@@ -47,6 +48,11 @@ def parts(ranks, global_batch, *, bucket_bytes=2**30, recompute="none", **figure
     )
     timeline = predict_step(Layout(dp=ranks, mbs=2, recompute=recompute), inputs, bucket_bytes)
     return step_parts(timeline.spans)
+
+
+def buckets(workload, bucket_bytes):
+    gradients = step_program(workload, Layout(dp=2, mbs=2), 1, bucket_bytes=bucket_bytes).stages[0].gradients
+    return [bucket.bytes for bucket in gradients]
 
 
 OPERATORS = 1 + 4 * 11 + 3  # embedding, four layers, output

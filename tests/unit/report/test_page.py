@@ -8,7 +8,8 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.report.figures import coordinates, curve_figure
+from meshwright.mesh import Position, position
+from meshwright.report.figures import curve_figure
 from meshwright.report.grid import pipeline_figure
 from meshwright.report.lanes import MAX_BARS, lanes_figure, on_every_rank
 from meshwright.report.run import report
@@ -183,7 +184,7 @@ def test_a_prediction_of_one_rank_a_stage_is_drawn_on_every_rank_of_the_stage():
     drawn = on_every_rank(stages, layout, range(4))
 
     assert [(span.rank, span.start_s) for span in drawn.spans] == [(0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)]
-    assert [coordinates(layout, rank)["pp"] for rank in range(4)] == [0, 0, 1, 1]
+    assert [position(layout, rank).pp for rank in range(4)] == [0, 0, 1, 1]
     assert on_every_rank(drawn, layout, range(4)) == drawn  # one that has all ranks already
 
 
@@ -210,13 +211,13 @@ def test_what_lies_over_a_bar_tells_bytes_and_rate():
 @pytest.mark.parametrize(
     ("rank", "place"),
     [
-        (0, {"tp": 0, "cp": 0, "dp": 0, "pp": 0}),
-        (5, {"tp": 1, "cp": 0, "dp": 0, "pp": 1}),
-        (7, {"tp": 1, "cp": 0, "dp": 1, "pp": 1}),
+        (0, Position(tp=0, cp=0, dp=0, pp=0, data=0)),
+        (5, Position(tp=1, cp=0, dp=0, pp=1, data=0)),
+        (7, Position(tp=1, cp=0, dp=1, pp=1, data=1)),
     ],
 )
 def test_the_order_of_a_layout_names_the_innermost_axis_first(rank, place):
-    assert coordinates(Layout(tp=2, dp=2, pp=2), rank) == place
+    assert position(Layout(tp=2, dp=2, pp=2), rank) == place
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import pytest
 from meshwright.collectives.network import uniform
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.parallel.places import groups as mesh_groups
-from meshwright.simulate.axes import Comm, groups
+from meshwright.mesh import groups
 from meshwright.simulate.nodes import NodesTopology
 from meshwright.simulate.problem import Disturbance
-from meshwright.simulate.step import Pass, Stage, StepProgram, simulate_step
+from meshwright.simulate.step import simulate_step
 from meshwright.simulate.topology import PricedNetwork
 from meshwright.timeline import length_s, overlap_s
+from meshwright.workload.program import Comm, Pass, Stage, StepProgram
 
 from .networks import nodes
 
@@ -21,7 +21,7 @@ ALPHA, RATE = 1e-3, 1e9
 
 def program(layout, micro_batches, *, stage=None, **keys):
     parts = layout.vpp
-    stage = stage or Stage(forward=Pass(compute_s=FORWARD_S / parts), backward=Pass(compute_s=BACKWARD_S / parts))
+    stage = stage or Stage.of(forward=Pass(compute_s=FORWARD_S / parts), backward=Pass(compute_s=BACKWARD_S / parts))
     return StepProgram(
         layout=layout, micro_batches=micro_batches, stages=(stage,) * (layout.pp * layout.vpp), **keys
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_the_bubble_is_that_of_the_closed_formula(schedule, vpp, pp, micro_batch
 
 
 def test_activations_take_their_time_between_stages():
-    stage = Stage(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0), output_bytes=10**8)
+    stage = Stage.of(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0), output_bytes=10**8)
 
     spans = simulated(program(Layout(pp=2), 1, stage=stage))
 
@@ -62,7 +62,7 @@ def test_activations_take_their_time_between_stages():
 
 
 def test_messages_from_one_stage_to_the_next_arrive_one_after_the_other():
-    stage = Stage(forward=Pass(compute_s=0.25), backward=Pass(compute_s=0.0), output_bytes=10**9)
+    stage = Stage.of(forward=Pass(compute_s=0.25), backward=Pass(compute_s=0.0), output_bytes=10**9)
 
     spans = simulated(program(Layout(pp=2, schedule="gpipe"), 4, stage=stage))
 
@@ -74,7 +74,7 @@ def test_collectives_of_each_layer_stand_in_the_way_of_compute():
     comm = Comm(axis="tp", collective="all_reduce", bytes=10**8, algorithm="ring")
     work = Pass(compute_s=1.0, layers=4, comms=(comm, comm))
 
-    spans = simulated(program(Layout(tp=2), 1, stage=Stage(forward=work, backward=work)))
+    spans = simulated(program(Layout(tp=2), 1, stage=Stage.of(forward=work, backward=work)))
 
     each_s = 2 * ALPHA + 10**8 / RATE  # 2(P-1) rounds of N/P
     assert step_s(spans) == pytest.approx(2 * (1 + 4 * 2 * each_s), rel=1e-9)
@@ -82,7 +82,7 @@ def test_collectives_of_each_layer_stand_in_the_way_of_compute():
 
 def test_gradients_travel_while_backward_goes_on_and_the_update_waits_for_them():
     bucket = Comm(axis="dp", collective="all_reduce", bytes=10**8, algorithm="ring")
-    stage = Stage(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0, layers=4), gradients=(bucket,) * 4)
+    stage = Stage.of(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0, layers=4), gradients=(bucket,) * 4)
 
     spans = simulated(program(Layout(dp=2), 2, stage=stage, optimizer_s=0.5))
 
@@ -97,7 +97,7 @@ def test_parameters_of_zero_3_are_gathered_while_the_layer_before_computes():
     gather = Comm(axis="dp", collective="all_gather", bytes=2 * 10**8, algorithm="ring")
     work = Pass(compute_s=4.0, layers=4, ahead=(gather,))
 
-    spans = simulated(program(Layout(dp=2, zero=3), 1, stage=Stage(forward=work, backward=work)))
+    spans = simulated(program(Layout(dp=2, zero=3), 1, stage=Stage.of(forward=work, backward=work)))
 
     each_s = ALPHA + 10**8 / RATE
     assert length_s(times(spans, "comm")) == pytest.approx(8 * each_s, rel=1e-9)
@@ -106,7 +106,7 @@ def test_parameters_of_zero_3_are_gathered_while_the_layer_before_computes():
 
 def test_a_straggler_holds_up_everyone_through_the_gradients():
     bucket = Comm(axis="dp", collective="all_reduce", bytes=8, algorithm="ring")
-    stage = Stage(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0), gradients=(bucket,))
+    stage = Stage.of(forward=Pass(compute_s=1.0), backward=Pass(compute_s=2.0), gradients=(bucket,))
     job = program(Layout(dp=8), 4, stage=stage)
 
     plain, slow = simulated(job), simulated(job, stragglers={5: 1.5})
@@ -136,7 +136,7 @@ def test_the_groups_of_an_axis_follow_the_order_of_the_layout():
 
     assert groups(layout, "tp").tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert groups(layout, "dp").tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert groups(layout, "replicas").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert groups(layout, "data").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert groups(layout, "ep").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
@@ -144,23 +144,14 @@ def test_the_copies_of_a_sharded_model_are_runs_of_neighbours():
     layout = Layout(tp=2, dp=4, zero=3, replicas=2)
 
     assert groups(layout, "shard").tolist() == [[0, 2], [4, 6], [1, 3], [5, 7]]
-    assert groups(layout, "copies").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
-
-
-@pytest.mark.parametrize("layout", [
-    Layout(dp=8, zero=3, replicas=2), Layout(tp=2, cp=2, dp=4, zero=2, replicas=4),
-    Layout(cp=2, dp=4, pp=2, zero=3, replicas=2, order="dp-cp-tp-pp"),
-], ids=str)  # fmt: skip
-def test_the_simulated_copies_are_those_that_training_forms(layout):
-    for axis, trained in (("shard", "shard"), ("copies", "replica"), ("replicas", "data")):
-        assert sorted(groups(layout, axis).tolist()) == sorted(mesh_groups(layout, trained))
+    assert groups(layout, "replica").tolist() == [[0, 4], [2, 6], [1, 5], [3, 7]]
 
 
 def test_copies_are_summed_after_their_shards_and_before_the_update():
     scatter = Comm(axis="shard", collective="reduce_scatter", bytes=2 * 10**8, algorithm="ring")
-    summed = Comm(axis="copies", collective="all_reduce", bytes=10**8, algorithm="ring")
+    summed = Comm(axis="replica", collective="all_reduce", bytes=10**8, algorithm="ring")
     backward = Pass(compute_s=2.0, layers=2, behind=(scatter,))
-    stage = Stage(forward=Pass(compute_s=1.0), backward=backward, gradients=(summed,) * 2)
+    stage = Stage.of(forward=Pass(compute_s=1.0), backward=backward, gradients=(summed,) * 2)
 
     spans = simulated(program(Layout(dp=4, zero=3, replicas=2), 2, stage=stage, optimizer_s=0.5))
 
@@ -175,7 +166,7 @@ def test_groups_with_several_ranks_in_a_node_use_all_of_its_nics():
     times_s = {}
     for algorithm in ("auto", "ring"):
         bucket = Comm(axis="dp", collective="all_reduce", bytes=10**9, algorithm=algorithm)
-        stage = Stage(forward=Pass(compute_s=0.0), backward=Pass(compute_s=0.0), gradients=(bucket,))
+        stage = Stage.of(forward=Pass(compute_s=0.0), backward=Pass(compute_s=0.0), gradients=(bucket,))
         times_s[algorithm] = step_s(simulated(program(Layout(dp=16), 1, stage=stage), topology))
 
     assert times_s["auto"] < times_s["ring"] / 3

@@ -4,12 +4,13 @@ from meshwright.errors import InputError
 from meshwright.train.environment import (
     Place,
     adopt_slurm,
+    choose_backend,
     first_host,
+    in_half_precision,
     place,
     ranks_on_this_host,
     tasks_per_node,
 )
-from meshwright.train.worker import choose_backend
 
 
 def test_torchruns_variables_say_where_a_rank_stands():
@@ -70,3 +71,10 @@ def test_tasks_per_node_are_expanded_or_refused():
     assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
     with pytest.raises(InputError, match="expected a form"):
         tasks_per_node("2(y3)")
+
+
+def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
+    assert in_half_precision("bf16", "cpu")
+    assert in_half_precision("auto", "cuda")
+    assert not in_half_precision("auto", "cpu")
+    assert not in_half_precision("float32", "cuda")

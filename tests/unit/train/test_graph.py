@@ -1,13 +1,15 @@
 """The drawing of a step: every operator on its rank, messages at the cuts, gradients by bucket."""
 
 import re
+from collections import Counter
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout, Plan
-from meshwright.train.graph import decoder_graph
+from meshwright.train.graph import decoder_config, decoder_graph, decoder_lanes, decoder_program
 from meshwright.workload.architecture import Architecture
 from tests.multiproc.train.jobs import UNMEASURED
 
@@ -55,13 +57,39 @@ def test_collectives_and_fused_buckets_are_there_only_where_the_layout_has_them(
     svg, texts = drawn("pp=2,dp=2,tp=2,mbs=1")
     alone_svg, alone = drawn("pp=2,dp=1,mbs=1")
 
-    assert texts.count("all-reduce tp=2") == (1 + 2 * 4) + (2 * 4 + 1)  # of outputs forwards, of inputs backwards
+    # of outputs forwards, of inputs backwards, of the loss
+    assert texts.count("all-reduce tp=2") == (1 + 2 * 4) + (2 * 4 + 1) + 3
     assert any(re.match(r"all-reduce \d", text) for text in texts)
     assert "bucket 1" in svg
-    assert not [text for text in alone if "all-reduce" in text]
+    assert [text for text in alone if "all-reduce" in text] == ["all-reduce world=2"] * 2
     assert "bucket 0" not in alone_svg
 
 
 def test_a_model_that_is_no_such_decoder_is_refused():
-    with pytest.raises(InputError, match="only decoders like Llama are drawn; its network has no gate"):
+    with pytest.raises(InputError, match="expected a decoder like Llama; its network has no gate"):
         drawn("pp=2,dp=1,mbs=1", gated=False)
+
+
+LAYOUTS = (
+    *("dp=2,mbs=2", "dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=2", "dp=2,mbs=2,zero=3", "tp=2,dp=1,mbs=4,sp=1"),
+    *("dp=1,cp=2,mbs=4", "tp=2,dp=2,mbs=2,zero=3,sp=1,recompute=full", "pp=2,dp=2,mbs=1,zero=3,schedule=zb"),
+    *("pp=2,dp=4,mbs=1,zero=3,replicas=2", "pp=2,tp=2,dp=1,mbs=2,vpp=2,sp=1,schedule=interleaved"),
+)
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_what_is_drawn_is_the_program_of_a_micro_batch_with_what_a_step_does_once(text):
+    layout = Layout.parse(text)
+    plan = Plan(layout=layout, predicted=UNMEASURED, global_batch_sequences=8, seq_len=16, bucket_bytes=20_000)
+    cut, program = decoder_program(decoder_config(Architecture(**SIZES), 16), plan)
+
+    lanes = decoder_lanes(Architecture(**SIZES), plan)
+
+    one = msgspec.structs.replace(program, micro_batches=1)
+    for stage, lane in enumerate(lanes):
+        called = Counter({call: n for call, n in one.calls([stage]).items() if not call[1].startswith("send")})
+        drawn_calls = Counter((comm.axis, comm.collective, int(comm.bytes)) for comm in lane.calls)
+        assert drawn_calls == called
+        sent = [box.text for box in (*lane.forward, *lane.backward) if box.text.startswith("send")]
+        assert len(sent) == (stage + 1 < len(lanes)) + (stage > 0)
+    assert len(cut) == len(lanes) + 1

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from ...files import convert
+from ...workload.conventions import Conventions, conventions_of
 from .quantities import Array, Number
 
 
@@ -82,12 +83,30 @@ class Coefficients(NamedTuple):
     flash: Number  # fact: 1 with a fused attention kernel
     selective_comm: Number  # likewise of the collectives of the forward: gathers whose result is not kept
     selective_attention: Number  # likewise of the attention between the projections
-    gradient_bytes: Number  # fact: of one gradient that travels, and of its sum over micro-batches
     summed_apart: Number  # fact: 1 where kernels of their own add gradients to that sum, 0 where the products do
-    scatter: Number  # fact: pipeline sends are cut over tp
+    # the facts of workload.conventions
+    weight_bytes: Number
+    gradient_bytes: Number
+    residual_bytes: Number
+    product_bytes: Number
+    optimizer_bytes: Number
+    reshards: Number
+    whole_halves: Number
+    sends_cut: Number
+    keys_ring: Number
+    routed_cut: Number
+    router_messages: Number
+    gather_waits: Number
+    stops_early: Number
+
+    @property
+    def conventions(self) -> Conventions:
+        """What the stack does."""
+        return Conventions(**{name: getattr(self, name) for name in FACTS})
 
 
 ROLES = Coefficients._fields
+FACTS = Conventions.__struct_fields__
 Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its constant, or several that multiply
 
 
@@ -175,21 +194,25 @@ def resolve(
 
     Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
     device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
-    generic one. A stack's "role*trait" names a constant that multiplies what was found.
+    generic one, or what `workload.conventions` says. A stack's "role*trait" names a constant that multiplies what was
+    found.
     """
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
+    conventions = conventions_of(stack, precision)
+    facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
     found: list[float | list[str | float]] = []
     for role in ROLES:
-        keys = [(of_stack, f"{role}+{trait}") for trait in traits]
+        keys: list[tuple[Uses, str]] = [(of_stack, f"{role}+{trait}") for trait in traits]
         keys += [
             (of_device, f"{role}.{precision}@{stack}"),
             (of_device, f"{role}@{stack}"),
             (of_device, f"{role}.{precision}"),
             (of_stack, role),
         ]
-        keys += [(of_device, role), (known.generic, f"{role}.{precision}"), (known.generic, role)]
+        keys += [(of_device, role), (known.generic, f"{role}.{precision}")]
+        keys.append((facts if role in FACTS else known.generic, role))
         entry = next(table[key] for table, key in keys if key in table)
         more = [str(of_stack[f"{role}*{trait}"]) for trait in traits if f"{role}*{trait}" in of_stack]
         found.append(

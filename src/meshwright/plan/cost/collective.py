@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cluster.curve import ONE_MIB
+from ...mesh import stride
 from .coefficients import Coefficients
-from .quantities import Grid, Machine, Number, stride
+from .quantities import Grid, Machine, Number
 
 RING_STEPS = 7.0  # of the eight ranks whose curve was measured
 

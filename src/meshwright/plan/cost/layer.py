@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...workload.split import Exchange, Sizes, context_exchange, expert_exchange, tensor_exchange
 from .attention import flash_s, unfused_s
 from .coefficients import Coefficients
-from .collective import all_reduce_s, all_to_all_s, axis_span, gather_s, span
+from .collective import all_to_all_s, axis_span, span
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
+from .sent import Axis, is_never
 
-HALF_BYTES = 2.0  # of one activation
+HALF_BYTES = 2.0  # of one activation inside a layer
 OUTER_PASSES = 10.0  # norms, residual sums and dropout: reads and writes of T x h in the forward
 INNER_PASSES = 2.0  # activation function: reads and writes of each T x f
 BACKWARD_PASSES = 2.0  # of the forward's element-wise bytes
@@ -51,18 +53,20 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     network = _network(machine, c, model, grid, tokens)
     outer, inner = _element_wise(machine, c, model, grid, tokens)
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    comm = _tensor_parallel(c, machine, model, grid, tokens)
-    ring = _context_parallel(c, machine, model, grid, tokens, attention)
-    routed = _expert_parallel(machine, c, model, grid, tokens) * share
+    sizes = _sizes(model, grid, tokens)
+    comm = _tensor_parallel(c, machine, sizes, grid)
+    ring = _context_parallel(c, machine, sizes, grid, attention)
+    routed = _expert_parallel(machine, c, sizes, grid) * share
     moved = outer + inner
     forward_gpu = projections[0] + network[0] + attention[0] + moved
     backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
-    exposed_tp = comm * (1.0 - c.tp_hidden)
+    exposed_tp, exposed_tp_backward, exposed_tp_again = (seconds * (1.0 - c.tp_hidden) for seconds in comm)
     floor = c.launch_s * _fallback(c, model, grid)
     floor = np.where(share > 0, share * np.maximum(floor, c.launch_moe_s * c.moe_pace) + (1.0 - share) * floor, floor)
     alone = grid.tp == 1
-    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm - exposed_tp, floor, alone)
-    backward = _pass(backward_gpu, exposed_tp + ring[1] + routed, comm - exposed_tp, 2.0 * floor, alone)
+    forward = _pass(forward_gpu, exposed_tp + ring[0] + routed, comm[0] - exposed_tp, floor, alone)
+    exposed = exposed_tp_backward + ring[1] + routed
+    backward = _pass(backward_gpu, exposed, comm[1] - exposed_tp_backward, 2.0 * floor, alone)
     full = grid.recompute == 2
     selective = grid.recompute == 1
     products = projections[0] + network[0]
@@ -70,8 +74,8 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     repeated = np.where(full, 1.0, np.where(selective, c.selective_comm, 0.0))
     again = Pass(
         compute_s=np.where(full, forward.compute_s, np.where(selective, part, 0.0)),
-        exposed_s=repeated * forward.exposed_s,
-        hidden_s=repeated * forward.hidden_s,
+        exposed_s=repeated * (exposed_tp_again + ring[0] + routed),
+        hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
     return Layer(forward, backward, again)
 
@@ -145,32 +149,42 @@ def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
     return outer / rate, inner / rate
 
 
-def _tensor_parallel(c: Coefficients, machine: Machine, model: Model, grid: Grid, tokens: Number) -> Number:
-    """Return seconds of the collectives of one direction: two all-reduces of T x h; with sp gathers and scatters."""
-    over, size = axis_span(machine, c, grid, "tp"), HALF_BYTES * tokens * model.hidden
-    return np.where(grid.sp > 0, 4.0 * gather_s(c, over, size), 2.0 * all_reduce_s(c, over, size))
+def _sizes(model: Model, grid: Grid, tokens: Number) -> Sizes:
+    """Return the elements of what a layer sends."""
+    return Sizes(
+        residual=tokens * model.hidden,
+        keys_values=tokens * grid.cp * 2.0 * model.kv_heads * model.head_dim / grid.tp,
+        routed=tokens * np.maximum(model.experts_per_token, 1.0) * model.hidden,
+        chosen=tokens * model.experts_per_token,
+        experts=model.experts,
+    )
+
+
+def _tensor_parallel(c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid) -> tuple[Number, Number, Number]:
+    """Return seconds of the collectives of forward, of backward, and of what recomputation calls again."""
+    axis = Axis(c, axis_span(machine, c, grid, "tp"))
+    exchange = tensor_exchange(sizes, grid, c.conventions)
+    return axis.total_s(exchange.forward), axis.total_s(exchange.backward), axis.total_s(exchange.again)
 
 
 def _context_parallel(
-    c: Coefficients, machine: Machine, model: Model, grid: Grid, tokens: Number, attention: tuple[Number, Number]
+    c: Coefficients, machine: Machine, sizes: Sizes, grid: Grid, attention: tuple[Number, Number]
 ) -> tuple[Number, Number]:
-    """Return what passing keys and values round the ring takes beyond the attention that hides it."""
-    size = HALF_BYTES * tokens * grid.cp * 2.0 * model.kv_heads * model.head_dim / grid.tp
-    ring = gather_s(c, axis_span(machine, c, grid, "cp"), size)
-    many = grid.cp > 1
-    forward = np.where(many, np.maximum(ring - attention[0], (1.0 - c.tp_hidden) * ring), 0.0)
-    backward = np.where(many, np.maximum(2.0 * ring - attention[1], (1.0 - c.tp_hidden) * 2.0 * ring), 0.0)
-    return forward, backward
+    """Return what sending keys and values takes, round a ring beyond the attention that hides it."""
+    axis = Axis(c, axis_span(machine, c, grid, "cp"))
+    exchange: Exchange = context_exchange(sizes, grid, c.conventions)
+    forward, backward = axis.total_s(exchange.forward), axis.total_s(exchange.backward)
+    shown = 1.0 - c.tp_hidden
+    return (
+        np.where(c.keys_ring > 0, np.maximum(forward - attention[0], shown * forward), forward) * (grid.cp > 1),
+        np.where(c.keys_ring > 0, np.maximum(backward - attention[1], shown * backward), backward) * (grid.cp > 1),
+    )
 
 
-def _expert_parallel(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> Number:
+def _expert_parallel(machine: Machine, c: Coefficients, sizes: Sizes, grid: Grid) -> Number:
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
     over = span(machine, c, grid.ep, grid.tp)
-    size = (
-        HALF_BYTES
-        * tokens
-        * np.maximum(model.experts_per_token, 1.0)
-        * model.hidden
-        / np.where(grid.sp > 0, grid.tp, 1.0)
-    )
-    return 2.0 * all_to_all_s(machine, c, over, size) * c.ep_exposed * c.moe_pace
+    found = expert_exchange(sizes, grid, c.conventions).forward
+    messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
+    seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes) for comm in messages)
+    return seconds * c.ep_exposed * c.moe_pace

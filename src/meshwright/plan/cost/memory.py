@@ -1,8 +1,9 @@
 """Peak memory of the fullest rank of every layout, term by term.
 
-Per parameter in mixed precision: weight 2, gradient 4, master weight and Adam's moments 12: 18 bytes, of which ZeRO-1
-divides the 12 over the data-parallel ranks, ZeRO-2 the gradient too, ZeRO-3 all (Rajbhandari et al. 2020, arXiv
-1910.02054); in a pipeline gradients are summed whole and weights stay gathered. Activations of a layer for T tokens:
+Per parameter in mixed precision: weight 2, gradient 4, master weight and Adam's moments 12: 18 bytes (under autocast
+weight 4, gradient 4, moments 8: 16), of which ZeRO-1 divides the 12 over the data-parallel ranks, ZeRO-2 the gradient
+too, ZeRO-3 all (Rajbhandari et al. 2020, arXiv 1910.02054); in a pipeline that does not reshard gradients are summed
+whole and weights stay gathered. Activations of a layer for T tokens:
 T h (10 + 24/t) bytes and 5 bytes a score where attention is not fused (Korthikanti et al. 2022, arXiv 2205.05198,
 equation 2), with 24 h taken apart for grouped heads and gated networks; full recomputation keeps the layer's input,
 2 T h.
@@ -13,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .coefficients import Coefficients
-from .quantities import Grid, Machine, Model, Number
+from .quantities import SCHEDULES, Grid, Machine, Model, Number
 from .step import parameters_of_rank
 
-WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2.0, 4.0, 12.0
-SINGLE_BYTES = (4.0, 4.0, 8.0)  # the same in float32: no master copy
+GRADIENT_BYTES = 4.0  # of the sum over micro-batches
+SINGLE_WEIGHT_BYTES, SINGLE_OPTIMIZER_BYTES = 4.0, 8.0  # in float32: no master copy
 OUTER_BYTES = 10.0  # per token and hidden unit: inputs of norms and products, dropout masks
+ZERO_BUBBLE = SCHEDULES.index("zb")
 SCORE_BYTES = 5.0  # softmax output, its mask and its dropout
 LOGIT_BYTES = 10.0  # half-precision logit, its single-precision copy and the gradient
 CONTEXT_BYTES = 1.0e9  # CUDA context and libraries' workspaces
@@ -50,10 +52,9 @@ def memory_bytes(
     shard: Number,
 ) -> Memory:
     """Return the peak memory of the fullest rank."""
-    weight, gradient, optimizer = (
-        np.where(machine.product_bytes < 4, half, single)
-        for half, single in zip((WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES), SINGLE_BYTES, strict=True)
-    )
+    half = machine.product_bytes < 4
+    weight = np.where(half, c.weight_bytes, SINGLE_WEIGHT_BYTES)
+    optimizer = np.where(half, c.optimizer_bytes, SINGLE_OPTIMIZER_BYTES)
     layers = np.ceil(model.layers / grid.pp)
     held = parameters_of_rank(model, grid, layers)
     experts = parameters_of_experts(model, grid, layers)
@@ -61,9 +62,13 @@ def memory_bytes(
     expert_ranks = np.maximum(ranks / grid.ep, 1.0)
     dense = held - experts
     once = dense / ranks + experts / expert_ranks
-    unit = held / layers  # ZeRO-3 gathers one layer while it computes another, and keeps all in a pipeline
-    parameters = weight * np.where((grid.zero == 3) & (grid.pp <= 1), once + 2.0 * unit * (ranks > 1), held)
-    gradients = gradient * np.where((grid.zero >= 2) & (grid.pp <= 1), once, held)  # a pipeline sums them whole
+    unit = held / layers  # ZeRO-3 gathers one layer while it computes another
+    each = (grid.pp <= 1) | (c.reshards > 0)  # else a pipeline keeps what it gathered, and sums gradients whole
+    whole = (grid.pp > 1) & (grid.schedule == ZERO_BUBBLE) & (c.whole_halves > 0)  # between the halves of a backward
+    gathered = np.where(whole, held, 2.0 * unit) * (ranks > 1)
+    summed = np.where(whole, held, 0.0) * (ranks > 1)
+    parameters = weight * np.where((grid.zero == 3) & each, once + gathered, held)
+    gradients = GRADIENT_BYTES * np.where((grid.zero >= 2) & each, once + summed, held)
     states = optimizer * np.where(grid.zero >= 1, once, held)
     tokens = grid.mbs * seq_len / grid.cp
     kept = layer_bytes(c, model, grid, seq_len)

@@ -11,6 +11,7 @@ from ...errors import InputError
 from ...layout import Layout
 from ...timeline import Performance
 from ...workload.architecture import Architecture
+from ...workload.conventions import OWN
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .measured import on_measured_links
@@ -18,7 +19,7 @@ from .memory import memory_bytes
 from .quantities import Array, Grid, Machine, Model
 from .step import step_s
 
-DEFAULT_STACK = "meshwright"
+DEFAULT_STACK = OWN
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
@@ -27,6 +28,11 @@ NOT_MODELLED = (
     "data loading",
     "congestion of a network that other jobs share",
     "clocks lowered by heat",
+)
+OWN_NOT_MODELLED = (  # of what our engine is known to do
+    "activations that autocast keeps in float32: memory",
+    "collectives of the embedding and the loss along tp",
+    "a tied embedding's gradient, summed between the first and the last stage",
 )
 
 
@@ -151,7 +157,7 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
         mfu=tflops * 1e12 / machine_of(setting).peak,
         peak_memory_bytes_per_gpu=round(float(prices.peak_memory_bytes[index])),
         error_band=widened(known.band(setting.stack), doubts),
-        not_modelled=(*NOT_MODELLED, *doubts),
+        not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
         calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),
     )
 

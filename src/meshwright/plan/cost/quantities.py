@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...layout import AXES, ORDERS, Layout
+from ...layout import ORDERS, Layout
 from ...workload.architecture import Architecture
+from ...workload.program import Number as Number
 
 Array = npt.NDArray[np.float64]
-Number = Any  # a float, or an array of n
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
 RECOMPUTES = ("none", "selective", "full")
 
@@ -136,15 +136,3 @@ class Grid:
 
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "zero", "sp")
-# BEFORE[order][axis][other]: 1 if `other` lies inside `axis`, so that it multiplies the axis' stride
-BEFORE = np.array([[[o.split("-").index(b) < o.split("-").index(a) for b in AXES] for a in AXES] for o in ORDERS])
-
-
-def stride(grid: Grid, axis: str) -> Array:
-    """Return how many ranks apart two neighbours along a mesh axis are."""
-    inside = BEFORE[grid.order][..., AXES.index(axis), :]
-    result = np.ones(np.shape(grid.tp))
-    for place, other in enumerate(AXES):
-        if other != axis:
-            result = result * np.where(inside[..., place], getattr(grid, other), 1.0)
-    return result

@@ -4,15 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...mesh import stride
+from ...workload.split import Sharding, sharding, stage_message
 from .coefficients import Coefficients
-from .collective import all_reduce_s, gather_s, span
+from .collective import Span, all_reduce_s, gather_s, span
 from .layer import HALF_BYTES, Layer, layer_s
 from .products import linear_s
-from .quantities import Grid, Machine, Model, Number, stride
+from .quantities import Grid, Machine, Model, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
-MASTER_BYTES = 4.0
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 
 
@@ -36,14 +37,6 @@ class Step:
     def exposed_comm_s(self) -> Number:
         """Communication during which a rank computes nothing."""
         return self.tensor_comm_s + self.pipeline_comm_s + self.data_comm_s
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """Seconds of one micro-batch in a stage: the longest, and the sum over all stages."""
-
-    longest_s: Number
-    sum_s: Number
 
 
 def step_s(
@@ -117,9 +110,8 @@ def _send_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens:
     climbing = np.where(step * grid.pp > leaf, np.minimum(1.0, step / leaf), 0.0)  # share of a leaf's sends
     up = np.maximum(1.0, machine.oversubscription * climbing)
     rate = np.where(crosses, machine.node_rate * c.sends / machine.gpus_per_node / up, machine.link_rate * c.link)
-    cut = np.where(np.logical_or(grid.sp > 0, c.scatter > 0), grid.tp, 1.0)
     latency = np.where(crosses, c.network_latency_s, c.small_s / SENDS)
-    return HALF_BYTES * tokens * model.hidden / cut / rate + latency
+    return stage_message(tokens * model.hidden, grid, c.conventions) / rate + latency
 
 
 def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro: Number, shard: Number) -> Number:
@@ -128,7 +120,7 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
     A gradient is read in half precision, its sum read and written: 2 + 2g bytes a parameter. Megatron-LM adds in the
     epilogue of the products since 2022. Where ZeRO-2 or -3 shards gradients, a rank adds its own share.
     """
-    sharded = np.logical_and(grid.zero >= 2, grid.pp <= 1)
+    sharded = (grid.zero >= 2) & ((grid.pp <= 1) | (c.reshards > 0))
     own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
     moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
@@ -161,33 +153,42 @@ def _data_parallel(
     """Return exposed and hidden seconds of gradients and sharded parameters.
 
     Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
-    the gather, forward. ZeRO-2: a scatter in every micro-batch's backward, and a gather. ZeRO-3: parameters gathered
-    for the forward and again for the backward of every micro-batch, gradients scattered, all beside the computation
-    (Zhao et al. 2023, arXiv 2304.11277). In a pipeline both scatter once a step, and ZeRO-3 gathers once: its stages
-    keep what they gathered (torchtitan's default).
+    the gather, forward, unless it is waited for after the update. ZeRO-2: a scatter in every micro-batch's backward,
+    and a gather. ZeRO-3: parameters gathered for the forward and again for the backward of every micro-batch, gradients
+    scattered, all beside the computation (Zhao et al. 2023, arXiv 2304.11277). In a pipeline that does not reshard
+    (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
     ranks = grid.dp * grid.cp
     group = np.minimum(ranks, shard)
     step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
-    inner = span(machine, c, group, step)
-    outer = span(machine, c, ranks / group, step * group)
-    replicas = all_reduce_s(c, outer, c.gradient_bytes * held / group)
     whole = span(machine, c, ranks, step)
-    gradients, weights = gather_s(c, whole, c.gradient_bytes * held), gather_s(c, whole, HALF_BYTES * held)
-    # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own; in a pipeline the last one does
-    scatters = np.where((grid.zero == 2) & (grid.pp <= 1), micro, 1.0)
-    reduced = all_reduce_s(c, whole, c.gradient_bytes * held)
-    plain = np.where(grid.zero > 0, scatters * gradients + weights, reduced)
-    backward = layers * (layer.backward.total_s + layer.again.total_s)
-    window = c.dp_hidden * (scatters * backward + np.where(grid.zero > 0, layers * layer.forward.total_s, 0.0))
-    exposed_plain = np.maximum(plain - window, c.dp_tail * plain)
-    gathers = gather_s(c, inner, HALF_BYTES * held)
-    scatter = gather_s(c, inner, c.gradient_bytes * held)
-    often = np.where(grid.pp > 1, gathers + scatter, micro * (2.0 * gathers + scatter))
-    sharded = often + np.where(group < ranks, replicas, 0.0)
+    inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
+    sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)
+    plain, exposed_plain = _unsharded(c, grid, whole, sent, layer, layers, micro)
+    gathers, scatter = gather_s(c, inner, sent.gather.bytes), gather_s(c, inner, sent.scatter.bytes)
+    often = np.where(sent.again.calls > 0, micro * (2.0 * gathers + scatter), gathers + scatter)
+    replicas = np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0)
+    sharded = often + replicas
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
     total = np.where(grid.zero == 3, sharded, plain)
     exposed = np.where(grid.zero == 3, exposed_sharded, exposed_plain)
     exposed = np.where(ranks > 1, exposed, 0.0)
     return exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0)
+
+
+def _unsharded(
+    c: Coefficients, grid: Grid, whole: Span, sent: Sharding, layer: Layer, layers: Number, micro: Number
+) -> tuple[Number, Number]:
+    """Return all and the exposed seconds of what travels without ZeRO-3."""
+    gradients, weights = gather_s(c, whole, sent.scatter.bytes), gather_s(c, whole, sent.gather.bytes)
+    reduced = all_reduce_s(c, whole, sent.reduce.bytes)
+    # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
+    scatters = np.where(grid.zero == 2, sent.scatter.in_step(micro), 1.0)
+    forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
+    waits = (grid.zero == 1) & (c.gather_waits > 0)
+    hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
+    plain = np.where(grid.zero > 0, scatters * gradients + hidden, reduced)
+    window = c.dp_hidden * (scatters * backward + np.where((grid.zero > 0) & ~waits, forward, 0.0))
+    after = np.where(waits, weights, 0.0)
+    return plain + after, np.maximum(plain - window, c.dp_tail * plain) + after

@@ -7,7 +7,8 @@ import msgspec
 from ...cluster.graph import Measurements
 from ...layout import Plan
 from ...plan.asynchronous import AsynchronousMode, Surroundings, price
-from ...plan.step import FLOAT32_BYTES, find_fit
+from ...plan.step import find_fit
+from ...workload.conventions import SINGLE_BYTES
 from ...workload.transformer import parameter_shapes
 from ..config import JobConfig
 
@@ -48,7 +49,7 @@ def repriced(plan: Plan, config: JobConfig, measured: Measurements, backend: str
     mode, old = mode_of(config), plan.predicted
     if mode.mode == "sync" or plan.layout.dp == 1:
         return plan
-    size_bytes = FLOAT32_BYTES * parameters(config)
+    size_bytes = SINGLE_BYTES * parameters(config)
     fit = find_fit(measured, "all_reduce", backend, plan.layout.dp, size_bytes)
     optimizer_s = old.optimizer_s if config.data_parallel.is_local else 0.0
     island = config.data_parallel.island

@@ -8,6 +8,7 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout
+from meshwright.mesh import stride
 from meshwright.pipelines import in_flight as passes_in_flight
 from meshwright.plan.cost import Grid, Setting, performance, price
 from meshwright.plan.cost.coefficients import Coefficients, book, coefficients
@@ -15,9 +16,10 @@ from meshwright.plan.cost.collective import span
 from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.memory import in_flight
 from meshwright.plan.cost.price import machine_of
-from meshwright.plan.cost.quantities import Model, stride
+from meshwright.plan.cost.quantities import Model
 from meshwright.plan.cost.step import _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
+from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
 
 TWO_BILLION = Architecture(
@@ -34,6 +36,7 @@ TWO_BILLION = Architecture(
 )
 
 LLAMA = load_model("llama3-8b").architecture
+MASTER = "mcoreh100"  # a stack whose weights are in half precision, with a master copy
 
 
 def setting(model: Architecture = TWO_BILLION, node: str = "dgx-a100-80g", gpus: int = 8, **changes) -> Setting:
@@ -46,18 +49,19 @@ def priced(given: Setting, *layouts: Layout):
     return price(given, Grid.of(layouts))
 
 
-def test_adam_in_half_precision_needs_18_bytes_a_parameter():
-    prices = priced(setting(), Layout(dp=8))
+@pytest.mark.parametrize(("stack", "bytes_each"), [(MASTER, 18), (OWN, 16)])  # under autocast there is no master copy
+def test_adam_in_half_precision_needs_18_bytes_a_parameter_and_16_with_single_weights(stack, bytes_each):
+    prices = priced(setting(stack=stack), Layout(dp=8))
     held = TWO_BILLION.parameters
 
     states = prices.parameters_bytes + prices.gradients_bytes + prices.optimizer_bytes
-    assert states[0] == pytest.approx(18 * held, rel=1e-3)
+    assert states[0] == pytest.approx(bytes_each * held, rel=1e-3)
     assert 18 * 2e9 == 36e9  # the reference's 2 B parameters
 
 
 @pytest.mark.parametrize(("zero", "divided"), [(1, 12), (2, 16), (3, 18)])
 def test_zero_divides_what_its_stage_says(zero, divided):
-    plain, sharded = (priced(setting(), Layout(dp=8, zero=z)) for z in (0, zero))
+    plain, sharded = (priced(setting(stack=MASTER), Layout(dp=8, zero=z)) for z in (0, zero))
     held = TWO_BILLION.parameters
     layer = 2 * 2 * held / TWO_BILLION.num_hidden_layers if zero == 3 else 0  # two gathered layers
 
@@ -314,3 +318,37 @@ def test_hosts_that_launch_no_faster_than_gpus_compute_cost_more_where_ranks_wai
     assert 1.0 < pass_s(1.0, 1.0, alone=True) < pass_s(1.0, 1.0, alone=False) < 2.0
     assert pass_s(1.0, 0.01, alone=False) == pytest.approx(1.0, rel=1e-3)
     assert pass_s(0.01, 1.0, alone=False) == pytest.approx(1.0, rel=1e-3)
+
+
+def terms(stack, text, **changes):
+    given = setting(LLAMA, "dgx-h100", gpus=64, global_batch=128, stack=stack, **changes)
+    return priced(given, Layout.parse(text, world_size=64))
+
+
+def test_a_pipeline_of_our_own_gathers_and_scatters_in_every_micro_batch_and_others_once_a_step():
+    deep, flat = "pp=4,dp=16,zero=3", "dp=64,zero=3"
+
+    own, others = (
+        {text: terms(stack, text) for text in (deep, deep.replace("3", "0"), flat)} for stack in (OWN, MASTER)
+    )
+
+    assert own[deep].parameters_bytes[0] < others[deep].parameters_bytes[0]  # which stay gathered
+    assert own[deep].data_comm_s[0] + own[deep].hidden_comm_s[0] > 4 * (
+        others[deep].data_comm_s[0] + others[deep].hidden_comm_s[0]
+    )
+
+
+def test_what_goes_between_our_own_stages_is_whole_on_every_rank_of_tp_and_in_single_precision():
+    text = "tp=8,pp=2,dp=4"
+
+    own, others = (float(terms(stack, text, latency_s=0.0).pipeline_comm_s[0]) for stack in (OWN, MASTER))
+
+    assert own == pytest.approx(8 * 2 * others, rel=0.05)
+
+
+def test_our_own_context_parallelism_waits_for_keys_and_values_and_scatters_their_gradients_once():
+    text = "cp=8,dp=8"
+
+    own, others = (terms(stack, text) for stack in (OWN, MASTER))
+
+    assert others.tensor_comm_s[0] < own.tensor_comm_s[0]  # a ring hides behind attention

@@ -2,8 +2,14 @@
 
 import pytest
 
+from meshwright import mesh
 from meshwright.layout import Layout
-from meshwright.parallel.places import crossings, groups, placed
+from meshwright.mesh import crossings, placed
+
+
+def groups(layout, axis):
+    return mesh.groups(layout, axis).tolist()
+
 
 LAYOUT = Layout(tp=2, cp=1, dp=2, pp=2)
 

@@ -1,0 +1,252 @@
+"""What is drawn of one training step: operators of a captured model, and between them every call of its program.
+
+A box of a collective stands where it is called; what the operators do not tell apart (the sums of the loss, what
+recomputation calls again) stands at the end of its unit's forward, or the beginning of its backward. So the boxes of a
+lane are one micro-batch of the program, with what a step does once.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from torch import Tensor, fx, nn
+
+from ..layout import Layout, Plan
+from ..mesh import size
+from ..pipelines import schedule
+from ..units import format_bytes
+from ..workload.program import Comm, Pass, Stage, StepProgram, called_in
+from ..workload.stages import ROOT
+from .pipeline.capture import CapturedModel
+from .tensor import Column, Row, Rule, Vocabulary
+
+Kind = Literal["forward", "backward", "link", "sum"]
+CHARACTERS = 22  # that fit into a box
+
+
+class Box(NamedTuple):
+    """One box: operators of a module, or a message or collective."""
+
+    kind: Kind
+    text: str
+    title: str  # shown on the pointer
+    bucket: int | None = None
+    comm: Comm | None = None  # the call that a box of communication stands for
+
+
+class Lane(NamedTuple):
+    """The boxes of one stage, those of its backward from the last operator to the first."""
+
+    name: str
+    forward: list[Box]
+    backward: list[Box]
+
+    @property
+    def calls(self) -> list[Comm]:
+        """Every call that is drawn."""
+        return [box.comm for box in (*self.forward, *self.backward) if box.comm is not None]
+
+
+class Group(NamedTuple):
+    """Neighbouring operators of one module."""
+
+    module: str
+    nodes: tuple[fx.Node, ...]
+
+    @property
+    def attends(self) -> bool:
+        """Whether attention is among them."""
+        return any("scaled_dot_product" in node.name or "attention" in str(node.target) for node in self.nodes)
+
+
+def lanes_of(
+    model: CapturedModel, plan: Plan, program: StepProgram, *, cut: Sequence[int], units: Sequence[str],
+    rules: Mapping[str, Rule],
+) -> list[Lane]:  # fmt: skip
+    """Return the lanes of a step of `model`, cut into stages at `cut` of its `units` (modules, by name)."""
+    layout = plan.layout
+    grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
+    groups = _by_unit(model, units)
+    lanes = []
+    for number, (first, end) in enumerate(itertools.pairwise(cut)):
+        stage = program.stages[number]
+        bytes_in = program.stages[number - 1].output_bytes if number else 0
+        ranks = grid.rank_of_stage
+        forward, backward = _Stage(model, layout, stage, groups[first:end], rules).boxes()
+        lanes.append(
+            Lane(
+                f"stage {number} on pipeline rank {ranks[number]}",
+                [
+                    *_link("receive", bytes_in, ranks, number, -1),
+                    *forward,
+                    *_link("send", stage.output_bytes, ranks, number, 1),
+                ],
+                [
+                    *_link("receive", stage.output_bytes, ranks, number, 1),
+                    *backward,
+                    *_link("send", bytes_in, ranks, number, -1),
+                ],
+            )
+        )
+    return lanes
+
+
+class _Stage:
+    """The boxes of one stage: `groups` are the operators of each of its units of the chain."""
+
+    def __init__(
+        self, model: CapturedModel, layout: Layout, stage: Stage, groups: Sequence[list[Group]],
+        rules: Mapping[str, Rule],
+    ) -> None:  # fmt: skip
+        self._model, self._layout, self._stage, self._groups, self._rules = model, layout, stage, groups, rules
+        self._seen: set[str] = set()
+        self._bucket, self._filled = 0, 0
+        units = list(stage.units)
+        self._root = units.pop(0) if units[0].name == ROOT else None
+        self._units = units
+
+    def boxes(self) -> tuple[list[Box], list[Box]]:
+        """Return those of forward and those of backward."""
+        forward = [] if self._root is None else self._collectives(self._root.forward.ahead)
+        for unit, groups in zip(self._units, self._groups, strict=True):
+            forward += self._forward(unit.forward, groups)
+        backward: list[Box] = []
+        for unit, groups in zip(reversed(self._units), reversed(self._groups), strict=True):
+            backward += self._backward(unit.backward, groups)
+        backward += [] if self._root is None else self._collectives(self._root.backward.behind)
+        for bucket in range(self._bucket, len(self._stage.gradients)):
+            backward.append(self._of_bucket(bucket))
+        return forward, backward + self._collectives((*self._stage.sums, *self._stage.parameters))
+
+    def _forward(self, work: Pass, groups: Sequence[Group]) -> list[Box]:
+        calls = _Calls(called_in(work.comms))
+        found = self._collectives(work.ahead)
+        for group in groups:
+            rule = self._rules.get(group.module)
+            if isinstance(rule, Column):
+                found += self._taken(calls, group, "input", "tp", "all_gather")
+            if group.attends:
+                found += self._taken(calls, group, "keys and values", "cp", "all_gather")
+            found.append(Box("forward", _short(group), _title(group)))
+            if isinstance(rule, Row | Vocabulary):
+                found += self._taken(calls, group, "output", "tp", "all_reduce", "reduce_scatter")
+        return found + [self._collective(comm, "") for comm in calls.rest]
+
+    def _backward(self, work: Pass, groups: Sequence[Group]) -> list[Box]:
+        calls = _Calls(reversed(called_in(work.comms)))  # what is called again comes first: it is what is left
+        found: list[Box] = []
+        for group in reversed(groups):
+            rule = self._rules.get(group.module)
+            if isinstance(rule, Row | Vocabulary):
+                found += self._taken(calls, group, "gradient of the output", "tp", "all_gather")
+            own = self._own_bytes(group)
+            buckets = self._stage.gradients
+            found.append(Box("backward", _short(group), _title(group), self._bucket if own and buckets else None))
+            if group.attends:
+                found += self._taken(calls, group, "gradients of keys and values", "cp", "reduce_scatter")
+            if isinstance(rule, Column):
+                found += self._taken(calls, group, "gradient of the input", "tp", "all_reduce", "reduce_scatter")
+            self._filled += own
+            while self._bucket < len(buckets) and self._filled >= buckets[self._bucket].bytes:
+                self._filled -= int(buckets[self._bucket].bytes)
+                found.append(self._of_bucket(self._bucket))
+                self._bucket += 1
+        again = [self._collective(comm, "") for comm in calls.rest]
+        return self._collectives(work.ahead) + again + found + self._collectives(work.behind)
+
+    def _own_bytes(self, group: Group) -> int:
+        """Return the bytes that a rank has of the parameters of a group that no group before has had."""
+        names = _parameters(group) - self._seen
+        self._seen |= names
+        found = [self._model.get_parameter(name) for name in names]
+        parts = self._layout.tp
+        return sum(p.numel() * p.element_size() // (parts if p.dim() > 1 else 1) for p in found)
+
+    def _taken(self, calls: "_Calls", group: Group, what: str, axis: str, *names: str) -> list[Box]:
+        comm = calls.take(axis, names)
+        return [] if comm is None else [self._collective(comm, f"of the {what} of {group.module}")]
+
+    def _of_bucket(self, bucket: int) -> Box:
+        comm = self._stage.gradients[bucket]
+        text = f"{_words(comm)} {format_bytes(int(comm.bytes))}"
+        ranks = size(self._layout, comm.axis)
+        title = f"bucket {bucket}: {_words(comm)} of gradients over {ranks} data-parallel ranks"
+        return Box("sum", text, title, bucket, comm)
+
+    def _collectives(self, comms: Iterable[Comm]) -> list[Box]:
+        return [self._collective(comm, "") for comm in called_in(comms, special=True)]
+
+    def _collective(self, comm: Comm, what: str) -> Box:
+        text = f"{_words(comm)} {comm.axis}={size(self._layout, comm.axis)}"
+        bytes_ = format_bytes(int(comm.bytes))
+        title = f"{_words(comm)} {what}, {bytes_} over the {size(self._layout, comm.axis)} ranks of {comm.axis}"
+        return Box("sum", text, title.replace(" ,", ","), None, comm)
+
+
+class _Calls:
+    """The calls of a unit in one direction, each to be drawn once."""
+
+    def __init__(self, calls: Iterable[Comm]) -> None:
+        self.rest = list(calls)
+
+    def take(self, axis: str, names: Sequence[str]) -> Comm | None:
+        """Return the next call of these collectives along an axis, None if there is none left."""
+        found = next((comm for comm in self.rest if comm.axis == axis and comm.collective in names), None)
+        if found is not None:
+            self.rest.remove(found)
+        return found
+
+
+def _words(comm: Comm) -> str:
+    return comm.collective.replace("_", "-")
+
+
+def _by_unit(model: CapturedModel, units: Sequence[str]) -> list[list[Group]]:
+    """Return the operators of each unit; what belongs to none is part of the one before it."""
+    number = {name: index for index, name in enumerate(units)}
+    found: list[list[fx.Node]] = [[] for _ in units]
+    current = 0
+    for node in model.chain:
+        current = next((number[name] for name in _path(node) if name in number), current)
+        found[current].append(node)
+    return [_groups(nodes) for nodes in found]
+
+
+def _path(node: fx.Node) -> list[str]:
+    """Return the modules that an operator was called in, the outermost first."""
+    return [name for name, _ in (node.meta.get("nn_module_stack") or {}).values()]
+
+
+def _groups(nodes: Iterable[fx.Node]) -> list[Group]:
+    runs = itertools.groupby(nodes, key=lambda node: (_path(node) or [""])[-1])
+    return [Group(module, tuple(members)) for module, members in runs]
+
+
+def _link(verb: str, size_bytes: int, ranks: Sequence[int], stage: int, step: int) -> list[Box]:
+    if not size_bytes or ranks[stage] == ranks[stage + step]:
+        return []
+    preposition = "to" if verb == "send" else "from"
+    text = f"{verb} {format_bytes(size_bytes)}"
+    return [Box("link", text, f"{text} {preposition} pipeline rank {ranks[stage + step]} (stage {stage + step})")]
+
+
+def _parameters(group: Group) -> set[str]:
+    sources = {source for node in group.nodes for source in node.all_input_nodes if source.op == "get_attr"}
+    owner = group.nodes[0].graph.owning_module
+    assert owner is not None
+    known = dict(owner.named_parameters())
+    return {str(source.target) for source in sources if isinstance(known.get(str(source.target)), nn.Parameter)}
+
+
+def _short(group: Group) -> str:
+    text = group.module.removeprefix("model.") or str(group.nodes[-1].name)
+    return text if len(text) <= CHARACTERS else "…" + text[1 - CHARACTERS :]
+
+
+def _title(group: Group) -> str:
+    return f"{group.module}: {', '.join(node.name for node in group.nodes)} -> {_output(group)}"
+
+
+def _output(group: Group) -> str:
+    value = group.nodes[-1].meta.get("val")
+    return str(list(value.shape)) if isinstance(value, Tensor) else "several tensors"

@@ -1,0 +1,61 @@
+"""What has to be measured before the step of a layout can be priced from measured times."""
+
+from typing import NamedTuple
+
+from ..layout import Layout, micro_batches
+from ..mesh import size
+from ..workload.graph import Operator, Workload
+from ..workload.program import Comm, StepProgram
+from ..workload.stages import step_program
+from .split_step import LOSS, operators_of
+
+
+class Needs(NamedTuple):
+    """Operators, and collectives by the number of their ranks."""
+
+    operators: tuple[Operator, ...]
+    largest_bytes: dict[int, int]  # of a collective
+    beside: dict[int, set[str]]  # collectives that go on beside computation
+    blocking: dict[int, set[str]]  # those for which ranks wait: none under plain data parallelism
+
+
+def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
+    """Return what the step of a layout needs; `workload` is that of one of its ranks."""
+    program = step_program(workload, layout, micro_batches(layout, global_batch), bounds=_bounds(layout, workload))
+    waited = [] if layout.is_plain else [*_waited(program), LOSS]
+    buckets = [comm for stage in program.stages for comm in stage.gradients]
+    largest: dict[int, int] = {}
+    beside: dict[int, set[str]] = {size(layout, "data"): {"all_reduce"}}
+    blocking: dict[int, set[str]] = {}
+    for comm in [*waited, *buckets, LOSS]:
+        ranks = size(layout, comm.axis)
+        largest[ranks] = max(int(comm.bytes), largest.get(ranks, 0))
+    for comm in buckets:
+        beside.setdefault(size(layout, comm.axis), {"all_reduce"}).add(comm.collective)
+    for comm in waited:
+        blocking.setdefault(size(layout, comm.axis), set()).add(comm.collective)
+    if layout.pp > 1:
+        message = max(stage.output_bytes for stage in program.stages)
+        largest[layout.pp] = max(message, largest.get(layout.pp, 0))
+        blocking.setdefault(layout.pp, set()).add("send_recv")
+    known = {ranks: bytes_ for ranks, bytes_ in sorted(largest.items()) if ranks > 1}
+    return Needs(
+        operators=tuple(operators_of(workload, layout)),
+        largest_bytes=known,
+        beside={ranks: names for ranks, names in beside.items() if ranks > 1},
+        blocking={ranks: names for ranks, names in blocking.items() if ranks > 1},
+    )
+
+
+def _bounds(layout: Layout, workload: Workload) -> tuple[int, ...]:
+    """Return some cut into stages: what is called does not depend on where it lies."""
+    chain = sum(layer.count for layer in workload.layers)
+    stages = layout.pp * layout.vpp
+    return tuple(round(stage * chain / stages) for stage in range(stages + 1)) if stages > 1 else ()
+
+
+def _waited(program: StepProgram) -> list[Comm]:
+    """Return every collective for which ranks wait."""
+    units = [unit for stage in program.stages for unit in stage.units]
+    inside = [comm for unit in units for each in (unit.forward, unit.backward) for comm in each.sent]
+    return [*inside, *(comm for stage in program.stages for comm in (*stage.sums, *stage.parameters))]

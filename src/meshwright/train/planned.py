@@ -1,0 +1,98 @@
+"""The job that a plan describes: its model, layout and batch, on the machines that it was made for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from ..errors import InputError
+from ..files import convert, read_struct
+from ..hardware import load as load_catalogue
+from ..layout import Plan
+from ..plan.runs import accelerator_of
+from ..workload.architecture import Architecture
+from ..workload.transformer import ModelConfig
+from .config import JobConfig, overridden
+from .graph import decoder_config
+
+PRECISIONS = {"": "auto", "bf16": "auto", "fp32": "float32"}  # of `plan`; auto is bf16 on GPUs, float32 on CPUs
+SCHEMA = "meshwright.plan/"
+
+
+def is_plan(path: Path | None) -> bool:
+    """Return whether a file is a plan, as `plan --output` and a run folder have it."""
+    if path is None or path.suffix != ".json":
+        return False
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA)
+
+
+def job_of(path: Path, overrides: dict[str, Any], *, replan: bool = False) -> JobConfig:
+    """Return the job that trains the layout of a plan; what a plan does not say is overridden, or has its default.
+
+    Raises InputError where the plan has no model, was made for other machines than this one (unless `replan`, which
+    prices the layout here), or for what `train` cannot do.
+    """
+    plan = read_struct(path, Plan)
+    if plan.schema == "meshwright.plan/1" or not plan.model:
+        raise InputError(f"{path}: {plan.schema} does not say which model it is for; make it anew with `plan --output`")
+    if plan.precision not in PRECISIONS:
+        raise InputError(f"{path}: precision: train runs bf16 and fp32, the plan is for {plan.precision}")
+    config = overridden(
+        JobConfig(),
+        {
+            "model": _model(plan, str(path)),
+            "data": {"seq_len": plan.seq_len},
+            "train": {"global_batch": plan.global_batch_sequences, "precision": PRECISIONS[plan.precision]},
+            "launch": {"layout": str(plan.layout), "ranks": plan.layout.world_size},
+        },
+        overrides,
+        where=str(path),
+    )
+    if not replan:
+        _check_machines(plan, str(path), nodes=config.launch.nodes)
+    return config
+
+
+def _model(plan: Plan, where: str) -> dict[str, Any]:
+    """Return the sizes of the decoder that the plan is for, as the job's configuration names them."""
+    if "tie_word_embeddings" in plan.model:  # of a plan that train made
+        return msgspec.to_builtins(convert(plan.model, ModelConfig, where=f"{where}: model"))  # type: ignore[no-any-return]
+    model = convert(plan.model, Architecture, where=f"{where}: model")
+    if model.shared_size or model.dense_layers:
+        raise InputError(f"{where}: {model.name}: train has neither shared experts nor dense layers beside experts")
+    dense = msgspec.structs.replace(model, experts=0, intermediate_size=model.expert_size or model.intermediate_size)
+    found: dict[str, Any] = msgspec.to_builtins(decoder_config(dense, plan.seq_len, where))
+    if model.experts:
+        found |= {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_per_token}
+    return found
+
+
+def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
+    """Raise InputError where this machine is not one of those that the plan was made for."""
+    made_for = plan.cluster
+    if made_for is None:
+        return
+    count = torch.cuda.device_count()
+    here = f"{count} x {torch.cuda.get_device_name(0)}" if count else "no GPU"
+    asked = f"{made_for.ranks} x {made_for.accelerator or 'CPU'} of {made_for.name}"
+    instead = "--replan measures this machine and prices the layout here"
+    if bool(count) != bool(made_for.accelerator) or (count and not _is(made_for.accelerator)):
+        raise InputError(f"{where}: made for {asked}, this machine has {here}; {instead}")
+    if count and count * nodes < made_for.ranks:
+        raise InputError(
+            f"{where}: made for {asked}, here are {count} x {nodes} GPUs; expected --set launch.nodes=N, or {instead}"
+        )
+
+
+def _is(accelerator: str) -> bool:
+    """Return whether this machine's GPUs are of that kind."""
+    try:
+        return accelerator_of(load_catalogue(), torch.cuda.get_device_name(0)) == accelerator
+    except InputError:
+        return False

@@ -1,0 +1,187 @@
+"""What a split step sends: the one place that knows which collective travels on which axis, with how many bytes, when.
+
+Written for one layout or for arrays of many (`Number`), by the facts of a stack (`Conventions`). C are the elements of
+the residual stream [rows, features] on a rank of cp:
+
+    tp    an all-reduce of C after attention and after the network, one before each in backward; the embedding one, the
+          output one. Under sequence parallelism each is a reduce-scatter and, where rows are wanted whole, an
+          all-gather; once a step the gradients of the norms are summed
+    cp    an all-gather of keys and values forwards, a reduce-scatter of their gradients backwards
+    ep    rows to their experts and back, forwards and backwards
+    zero  1: gradients scattered in buckets and weights gathered, once a step; 2: weights gathered once a step,
+          gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the
+          stack of layers (the root: embedding, last norm and output, in one piece) once
+    pp    C at every cut, forwards and backwards; once a step the gradient of a matrix that two stages use
+    world the gradient's norm
+"""
+
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from ..mesh import Axis
+from .conventions import SINGLE_BYTES, Conventions
+from .program import Comm, Number
+
+COUNT_BYTES = 8  # the number of rows for one expert, the number of one expert
+
+
+class Degrees(Protocol):
+    """The degrees and switches of one layout, or of many as arrays."""
+
+    @property
+    def tp(self) -> Number:
+        """Ranks of tensor parallelism."""
+
+    @property
+    def cp(self) -> Number:
+        """Ranks of context parallelism."""
+
+    @property
+    def ep(self) -> Number:
+        """Ranks of expert parallelism."""
+
+    @property
+    def pp(self) -> Number:
+        """Ranks of a pipeline."""
+
+    @property
+    def zero(self) -> Number:
+        """Level of ZeRO."""
+
+    @property
+    def sp(self) -> Number:
+        """1 for sequence parallelism."""
+
+
+class Sizes(NamedTuple):
+    """What one micro-batch has on one rank, in elements; 0 where there are no experts."""
+
+    residual: Number  # rows of a rank of cp x features
+    keys_values: Number  # of the whole sequence, of the heads of a rank of tp
+    routed: Number = 0  # rows for experts x features: each row as often as it has experts
+    chosen: Number = 0  # rows x experts of each
+    experts: Number = 0
+
+
+class Exchange(NamedTuple):
+    """What one layer sends forwards, backwards, and once more backwards where it is recomputed."""
+
+    forward: tuple[Comm, ...]
+    backward: tuple[Comm, ...]
+    again: tuple[Comm, ...] = ()
+
+
+def tensor_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+    """Return what a layer sends along tp."""
+    summed, cut = 2 * (split.tp > 1) * (split.sp == 0), 2 * (split.tp > 1) * (split.sp > 0)
+    entering = s.residual * c.residual_bytes
+    leaving = entering if np.all(c.product_bytes == c.residual_bytes) else s.residual * c.product_bytes
+    forward = (
+        Comm(axis="tp", collective="all_gather", bytes=entering, calls=cut),
+        Comm(axis="tp", collective="all_reduce", bytes=leaving, calls=summed),
+        Comm(axis="tp", collective="reduce_scatter", bytes=leaving, calls=cut),
+    )
+    backward = (
+        Comm(axis="tp", collective="all_reduce", bytes=entering, calls=summed),
+        Comm(axis="tp", collective="all_gather", bytes=leaving, calls=cut),
+        Comm(axis="tp", collective="reduce_scatter", bytes=entering, calls=cut),
+    )
+    fewer = c.stops_early * (split.tp > 1)
+    again = (
+        forward[0],
+        msgspec.structs.replace(forward[1], calls=summed - fewer * (split.sp == 0)),
+        msgspec.structs.replace(forward[2], calls=cut - fewer * (split.sp > 0)),
+    )
+    return Exchange(forward, backward, again)
+
+
+def context_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+    """Return what a layer sends along cp: keys and values, gathered or passed round."""
+    bytes_ = s.keys_values * c.residual_bytes
+    many = 1 * (split.cp > 1)
+    gather = Comm(axis="cp", collective="all_gather", bytes=bytes_, calls=many)
+    backward = (
+        msgspec.structs.replace(gather, calls=2 * many * c.keys_ring),
+        Comm(axis="cp", collective="reduce_scatter", bytes=bytes_, calls=many * (1 - c.keys_ring)),
+    )
+    return Exchange((gather,), backward, (gather,))
+
+
+def expert_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
+    """Return what a layer of experts sends: rows there and back (ep), what the router chose (tp)."""
+    rows = part(s.routed, where((split.sp > 0) & (c.routed_cut > 0), split.tp, 1))
+    many = 1 * (split.ep > 1)
+    there = Comm(axis="ep", collective="all_to_all", bytes=rows * c.residual_bytes, calls=many)
+    narrower = not np.all(c.product_bytes == c.residual_bytes)
+    back = Comm(axis="ep", collective="all_to_all", bytes=rows * c.product_bytes, calls=many) if narrower else there
+    told = c.router_messages * (s.experts > 0)
+    counts = Comm(axis="ep", collective="all_to_all", bytes=COUNT_BYTES * s.experts, calls=told * many)
+    cut, whole = told * (split.tp > 1) * (split.sp > 0), told * (split.tp > 1) * (split.sp == 0)
+    weights = Comm(axis="tp", collective="all_gather", bytes=SINGLE_BYTES * s.chosen, calls=cut)
+    choices = Comm(axis="tp", collective="all_gather", bytes=COUNT_BYTES * s.chosen, calls=cut)
+    forward = (weights, choices, counts, there, back)
+    backward = (
+        back,
+        there,
+        Comm(axis="tp", collective="reduce_scatter", bytes=SINGLE_BYTES * s.chosen, calls=cut),
+        Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * s.chosen, calls=whole),
+    )
+    return Exchange(forward, backward, forward)
+
+
+class Sharding(NamedTuple):
+    """What data parallelism and ZeRO send of some parameters."""
+
+    gather: Comm  # ZeRO 2, 3: weights, for the forward
+    again: Comm  # ZeRO 3: for the backward
+    scatter: Comm  # ZeRO 2, 3: gradients
+    copies: Comm  # gradients, summed over the copies of a sharded model
+    reduce: Comm  # gradients, where nothing is sharded
+    scatter_once: Comm  # ZeRO 1
+    spread: Comm  # ZeRO 1: weights, after the update
+
+
+def sharding(
+    held: Number, split: Degrees, c: Conventions, *, shards: Number, copies: Number = 1, over: Axis = "shard"
+) -> Sharding:
+    """Return what is sent of `held` parameters, of which each of `copies` lies on `shards` ranks.
+
+    In a pipeline a stack may do once a step what it does in each micro-batch without one (`reshards`).
+    """
+    weights, gradients = c.weight_bytes * held, c.gradient_bytes * held
+    zero, many = split.zero, shards * copies > 1
+    each = 1 * ((split.pp <= 1) | (c.reshards > 0))
+    both, three = 1 * ((zero >= 2) & (shards > 1)), 1 * ((zero == 3) & (shards > 1)) * each
+    whole: Axis = "data" if over == "shard" else over
+
+    def comm(axis: Axis, collective: str, size_bytes: Number, calls: Number, once: Number = 0) -> Comm:
+        return Comm(axis=axis, collective=collective, bytes=size_bytes, calls=calls, once=once)
+
+    return Sharding(
+        gather=comm(over, "all_gather", weights, three, both - three),
+        again=comm(over, "all_gather", weights, three),
+        scatter=comm(over, "reduce_scatter", gradients, both * each, both * (1 - each)),
+        copies=comm("replica", "all_reduce", part(gradients, shards), 0, 1 * ((zero >= 2) & (copies > 1))),
+        reduce=comm(whole, "all_reduce", gradients, 0, 1 * ((zero == 0) & many)),
+        scatter_once=comm(whole, "reduce_scatter", gradients, 0, 1 * ((zero == 1) & many)),
+        spread=comm(whole, "all_gather", weights, 0, 1 * ((zero == 1) & many)),
+    )
+
+
+def stage_message(residual: Number, split: Degrees, c: Conventions) -> Number:
+    """Return the bytes of activations that a rank sends to the next stage for each micro-batch."""
+    return part(residual * c.residual_bytes, where((split.sp > 0) | (c.sends_cut > 0), split.tp, 1))
+
+
+def where(condition: Number, yes: Number, no: Number) -> Number:
+    """Return one of two numbers, or of each pair of elements one."""
+    if np.ndim(condition):
+        return np.where(condition, yes, no)
+    return yes if condition else no
+
+
+def part(whole: Number, parts: Number) -> Number:
+    """Return the quotient, a whole number where both are."""
+    return whole // parts if isinstance(whole, int) and isinstance(parts, int) else whole / parts

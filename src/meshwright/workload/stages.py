@@ -1,0 +1,265 @@
+"""The program of a step of one layout: what `split` says of a layer, put together stage by stage of a pipeline."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..layout import Layout
+from ..mesh import Axis, size
+from ..pipelines import schedule
+from .conventions import ENGINE, SINGLE_BYTES, Conventions
+from .graph import Layer, Workload
+from .program import Comm, Number, Pass, Stage, StepProgram, Unit
+from .split import (
+    Exchange,
+    Sharding,
+    Sizes,
+    context_exchange,
+    expert_exchange,
+    sharding,
+    stage_message,
+    tensor_exchange,
+)
+
+NORM_BYTES = 8  # the sum of squares of a gradient
+LOSS_VALUES = 3  # single ones of a row travel where the vocabulary is cut: highest logit, sum, chosen logit
+ROOT = "root"
+ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layers
+
+
+def step_program(
+    workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = (),
+    c: Conventions = ENGINE,
+) -> StepProgram:  # fmt: skip
+    """Return what a step of one rank of tp, cp and dp sends, stage by stage of its pipeline.
+
+    `workload` is what the layout leaves of a micro-batch to one rank (`transformer.describe`). Stage s has the units
+    `bounds[s]` to `bounds[s + 1]` of the chain of embedding, layers and output.
+    """
+    chain = units(workload, layout, c)
+    bounds = bounds or (0, len(chain))
+    holders = rank_of_stages(layout, micro_batches)
+    message = int(stage_message(_sizes(workload, layout).residual, layout, c))
+    stages = []
+    for number, rank in enumerate(holders):
+        gradients: tuple[Comm, ...] = ()
+        sums: tuple[Comm, ...] = ()
+        if number == holders.index(rank):  # the stage of the rank whose backward ends last
+            held = [n for stage, holder in enumerate(holders) if holder == rank for n in _span(bounds, stage)]
+            gradients = _buckets(workload, layout, held, bucket_bytes, c)
+            sums = _sums(workload, layout, held, c)
+        stages.append(
+            Stage(
+                units=rooted([chain[n] for n in _span(bounds, number)]),
+                output_bytes=message if number + 1 < len(holders) else 0,
+                gradients=gradients,
+                sums=sums,
+                parameters=tuple(map(_spread, gradients)) if layout.zero == 1 else (),
+            )
+        )
+    return StepProgram(layout=layout, micro_batches=micro_batches, stages=tuple(stages))
+
+
+def rank_of_stages(layout: Layout, micro_batches: int) -> tuple[int, ...]:
+    """Return the pipeline rank of each stage."""
+    return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches).rank_of_stage if layout.pp > 1 else (0,)
+
+
+def units(workload: Workload, layout: Layout, c: Conventions = ENGINE) -> list[Unit]:
+    """Return what each unit of the chain sends: the embedding, every layer for itself, the output.
+
+    Where a pipeline has a tied matrix twice, the output's unit has the copy.
+    """
+    found = []
+    for layer in workload.layers:
+        exchange = layer_exchange(workload, layout, layer, c)
+        held = layer.parameters
+        if layer is workload.layers[-1] and is_tied(workload) and layout.pp > 1 and holds_copy(layout):
+            held += workload.layers[0].parameters
+        spread = _sharded(layer, layout, held, c)
+        again = [one.again for one in spread] if layer.recomputable else []
+        backward = exchange.again + exchange.backward if layout.recompute != "none" else exchange.backward
+        unit = Unit(
+            name=layer.name,
+            forward=Pass(comms=called(exchange.forward), ahead=called(one.gather for one in spread)),
+            backward=Pass(
+                comms=called(backward),
+                ahead=called(again),
+                behind=called(comm for one in spread for comm in (one.scatter, one.copies)),
+            ),
+        )
+        found += [unit] * layer.count
+    return found
+
+
+def rooted(chain: Sequence[Unit]) -> tuple[Unit, ...]:
+    """Return units of which those outside of the stack of layers have their weights in one piece, the first unit.
+
+    FSDP2 gathers them at the beginning of forward and scatters their gradients at the end of backward.
+    """
+    outside = [unit for unit in chain if unit.forward.ahead and _is_end(unit)]
+    if not outside:
+        return tuple(chain)
+    root = Unit(
+        name=ROOT,
+        forward=Pass(ahead=_added(unit.forward.ahead for unit in outside)),
+        backward=Pass(behind=_added(unit.backward.behind for unit in outside)),
+    )
+    return (root, *(_without_weights(unit) if _is_end(unit) else unit for unit in chain))
+
+
+def _is_end(unit: Unit) -> bool:
+    return unit.name in ENDS
+
+
+def _without_weights(unit: Unit) -> Unit:
+    forward, backward = (msgspec.structs.replace(one, ahead=(), behind=()) for one in (unit.forward, unit.backward))
+    return msgspec.structs.replace(unit, forward=forward, backward=backward)
+
+
+def _added(several: Iterable[tuple[Comm, ...]]) -> tuple[Comm, ...]:
+    """Return collectives of several units as one each."""
+    columns = list(zip(*several, strict=True))
+    return tuple(msgspec.structs.replace(c[0], bytes=sum(comm.bytes for comm in c)) for c in columns)
+
+
+def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions = ENGINE) -> Exchange:
+    """Return what activations one layer, the embedding or the output sends."""
+    sizes = _sizes(workload, layout, layer)
+    if not layer.recomputable:
+        return _end_exchange(sizes, layout, c, rows=sizes.residual // hidden_size(workload), layer=layer)
+    if any(operator.kind == "dropout" for operator in layer.operators):  # which comes after the last sum
+        c = msgspec.structs.replace(c, stops_early=0)
+    parts = [exchange(sizes, layout, c) for exchange in (tensor_exchange, context_exchange)]
+    parts += [expert_exchange(sizes, layout, c)] if sizes.experts else []
+    return Exchange(*(tuple(comm for each in parts for comm in each[way]) for way in range(3)))
+
+
+def _end_exchange(s: Sizes, layout: Layout, c: Conventions, *, rows: Number, layer: Layer) -> Exchange:
+    """Return what the embedding or the output with its loss sends along tp."""
+    if layout.tp == 1:
+        return Exchange((), ())
+    whole = Comm(axis="tp", collective="all_reduce", bytes=s.residual * c.residual_bytes)
+    gather, scatter = (msgspec.structs.replace(whole, collective=name) for name in ("all_gather", "reduce_scatter"))
+    if layer.name == "embedding":
+        return Exchange((scatter,), (gather,)) if layout.sp else Exchange((whole,), ())
+    values = Comm(axis="tp", collective="all_reduce", bytes=SINGLE_BYTES * rows, calls=LOSS_VALUES)
+    return Exchange((gather, values), (scatter,)) if layout.sp else Exchange((values,), (whole,))
+
+
+def _sizes(workload: Workload, layout: Layout, layer: Layer | None = None) -> Sizes:
+    hidden = hidden_size(workload)
+    residual = workload.micro_batch * (workload.seq_len // layout.cp) * hidden
+    keys_values = chosen = 0
+    for operator in layer.operators if layer is not None else ():
+        if operator.kind == "context_attention":
+            batch, _, kv_heads, length, width, ranks = operator.shape
+            keys_values = 2 * batch * length * ranks * kv_heads * width
+        if operator.kind == "swiglu" and layer is not None and layer.experts:
+            chosen = operator.shape[0]
+    return Sizes(residual, keys_values, chosen * hidden, chosen, layer.experts if layer is not None else 0)
+
+
+def hidden_size(workload: Workload) -> int:
+    """Return the features of the residual stream."""
+    return workload.parameter_shapes[0][1]
+
+
+def is_tied(workload: Workload) -> bool:
+    """Return whether the output uses the embedding's matrix."""
+    return workload.layers[-1].parameters < workload.layers[0].parameters
+
+
+def holds_copy(layout: Layout) -> bool:
+    """Return whether the last stage of a pipeline is on another rank than the first."""
+    return not (layout.schedule == "zb" and layout.vpp > 1)
+
+
+def _sharded(layer: Layer, layout: Layout, held: int, c: Conventions) -> list[Sharding]:
+    """Return what ZeRO 2 and 3 send of a layer's weights: the dense ones, then its experts."""
+    if layout.zero < 2:
+        return []
+    experts = layer.expert_parameters if layout.ep > 1 else 0
+    copies, shards = layout.replicas, size(layout, "shard")
+    found = [sharding(held - experts, layout, c, shards=shards, copies=copies)]
+    if experts:
+        found.append(sharding(experts, layout, c, shards=size(layout, "edp"), over="edp"))
+    return found
+
+
+def called(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return the collectives of one layout that are called at all."""
+    return tuple(comm for comm in comms if comm.calls or comm.once)
+
+
+def _span(bounds: Sequence[int], stage: int) -> range:
+    return range(bounds[stage], bounds[stage + 1])
+
+
+def shapes_of(workload: Workload, layout: Layout, held: Sequence[int]) -> list[tuple[tuple[int, ...], Axis]]:
+    """Return the shapes of the parameters of some units of the chain, in the module's order, and who shares them."""
+    shapes, count = list(workload.parameter_shapes), workload.layers[1].count
+    tail = 1 if is_tied(workload) else 2
+    each = (len(shapes) - 1 - tail) // count
+    found: list[tuple[tuple[int, ...], Axis]] = []
+    for number in held:
+        if number == 0:
+            mine = shapes[:1]
+        elif number <= count:
+            mine = shapes[1 + (number - 1) * each : 1 + number * each]
+        else:
+            mine = shapes[-tail:] + (shapes[:1] if is_tied(workload) and 0 not in held else [])
+        found += [(shape, "edp" if layout.ep > 1 and len(shape) == 3 else "data") for shape in mine]
+    return found
+
+
+def _buckets(
+    workload: Workload, layout: Layout, held: Sequence[int], bucket_bytes: int, c: Conventions
+) -> tuple[Comm, ...]:
+    """Return the buckets of gradients of the units on a rank, in the order in which backward fills them."""
+    if layout.zero >= 2:
+        return ()
+    kind = "reduce_scatter" if layout.zero else "all_reduce"
+    current: dict[Axis, int] = {}
+    found: list[Comm] = []
+
+    def close(axis: Axis) -> None:
+        ranks, elements = size(layout, axis), current.pop(axis)
+        padded = -(-elements // ranks) * ranks if layout.zero else elements
+        if ranks > 1:
+            found.append(Comm(axis=axis, collective=kind, bytes=c.gradient_bytes * padded, calls=0, once=1))
+
+    for shape, axis in reversed(shapes_of(workload, layout, held)):
+        current[axis] = current.get(axis, 0) + math.prod(shape)
+        if c.gradient_bytes * current[axis] >= bucket_bytes:
+            close(axis)
+    for axis in list(current):
+        close(axis)
+    return tuple(found)
+
+
+def _spread(bucket: Comm) -> Comm:
+    """Return the gather of the weights of a bucket (ZeRO 1)."""
+    return msgspec.structs.replace(bucket, collective="all_gather")
+
+
+def _sums(workload: Workload, layout: Layout, held: Sequence[int], c: Conventions) -> tuple[Comm, ...]:
+    """Return the sums after backward of the units on a rank.
+
+    Of gradients of which ranks hold parts: of a matrix that two stages use, of norms and routers under sequence
+    parallelism; and the norm of the whole gradient.
+    """
+    found: list[tuple[Axis, int]] = []
+    last = sum(layer.count for layer in workload.layers) - 1
+    if layout.pp > 1 and is_tied(workload) and (0 in held) != (last in held):
+        shards = size(layout, "shard") if layout.zero >= 2 else 1
+        found.append(("pp", int(c.gradient_bytes) * workload.layers[0].parameters // shards))
+    if layout.sp:
+        of_rows = sum(shape[0] for shape, _ in shapes_of(workload, layout, held) if len(shape) == 1)
+        of_rows += sum(workload.layers[1].experts * hidden_size(workload) for number in held if 0 < number < last)
+        shards = size(layout, "data") // layout.replicas if layout.zero else 1
+        found.append(("tp", int(c.gradient_bytes) * of_rows // shards))
+    if layout.world_size > 1 and not layout.is_plain:
+        found.append(("world", NORM_BYTES))
+    return tuple(Comm(axis=axis, collective="all_reduce", bytes=bytes_, calls=0, once=1) for axis, bytes_ in found)
