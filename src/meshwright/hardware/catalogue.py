@@ -159,8 +159,9 @@ def _check(catalogue: Catalogue, where: str) -> None:
                     _known(claim.source, catalogue.sources, f"{where}: {table}.{key}.{name}.source")
     for key, accelerator in catalogue.accelerators.items():
         _known(accelerator.host_link, catalogue.interconnects, f"{where}: accelerators.{key}.host_link")
-        if accelerator.link:
-            _known(accelerator.link, catalogue.interconnects, f"{where}: accelerators.{key}.link")
+        for name in ("link", "cpu_link"):
+            if link := getattr(accelerator, name):
+                _known(link, catalogue.interconnects, f"{where}: accelerators.{key}.{name}")
     for key, node in catalogue.nodes.items():
         _known(node.accelerator, catalogue.accelerators, f"{where}: nodes.{key}.accelerator")
         _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")

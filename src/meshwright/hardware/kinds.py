@@ -83,11 +83,14 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     vendor: str
     architecture: str = ""  # what NCCL's and ROCm's dumps call it: "sm80", "gfx90a"
     link: str | None = None  # an interconnect, to its peers
-    host_link: str  # an interconnect, to the host
+    bridged: bool = False  # `link` is there only where a bridge was plugged, and never behind a switch
+    host_link: str  # an interconnect: PCIe, to the host and to NICs
+    cpu_link: str | None = None  # an interconnect, to the CPU where that is not PCIe (NVLink-C2C)
     memory: Figure
     memory_rate: Figure
     flops: dict[str, Figure]
     aliases: tuple[str, ...] = ()  # names that drivers report
+    pci_ids: tuple[str, ...] = ()  # "10de:2330", where the id means this variant alone
     traps: tuple[str, ...] = ()
 
     @property

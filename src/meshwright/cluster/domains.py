@@ -1,0 +1,88 @@
+"""Which GPUs their own links join, whether through a switch, and how fast each of them then is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .graph import Device, Link
+from .paths import is_own, nvlink_count
+
+# NVLinks of the devices that exist: P100 and workstation cards, V100, A800 and H800, A100, H100 and later
+TOTALS = frozenset({4, 6, 8, 12, 18})
+BEHIND_SWITCHES = TOTALS - {4}  # of those for which a switch was built
+
+
+class Domain(NamedTuple):
+    """GPUs that reach each other over their own links; a GPU that has none is a domain of one."""
+
+    gpus: tuple[str, ...]
+    switched: bool | None  # None: the counts fit a mesh as well as a switch
+    links: dict[str, int]  # NVLinks of each GPU: up to the switch, or over all peers; 0 where they are not counted
+    rates: dict[str, float | None]  # of each GPU over all of its links together, per direction
+
+
+def domains(gpus: Sequence[Device], links: Iterable[Link]) -> tuple[Domain, ...]:
+    """Return the domains of `gpus` in their order; `links` may hold other links as well."""
+    ids = {gpu.id for gpu in gpus}
+    own = [link for link in links if link.a in ids and link.b in ids and is_own(link.kind)]
+    near: dict[str, set[str]] = {gpu.id: set() for gpu in gpus}
+    for link in own:
+        near[link.a].add(link.b)
+        near[link.b].add(link.a)
+    found, seen = [], set[str]()
+    for gpu in gpus:
+        if gpu.id not in seen:
+            members = _reached(gpu.id, near)
+            seen |= members
+            found.append(_domain([g for g in gpus if g.id in members], [k for k in own if k.a in members]))
+    return tuple(found)
+
+
+def _reached(start: str, near: Mapping[str, set[str]]) -> set[str]:
+    reached, todo = {start}, [start]
+    while todo:
+        new = near[todo.pop()] - reached
+        reached |= new
+        todo += new
+    return reached
+
+
+def _domain(gpus: Sequence[Device], links: Sequence[Link]) -> Domain:
+    counts = {(link.a, link.b): nvlink_count(link.kind) for link in links}
+    switched = _is_switched(gpus, counts) if links and all(counts.values()) else False
+    through = max if switched else sum
+    return Domain(
+        gpus=tuple(gpu.id for gpu in gpus),
+        switched=switched,
+        links={gpu.id: through([n for pair, n in counts.items() if gpu.id in pair] or [0]) for gpu in gpus},
+        rates={gpu.id: _rate([k for k in links if gpu.id in (k.a, k.b)], switched) for gpu in gpus},
+    )
+
+
+def _rate(links: Sequence[Link], switched: bool | None) -> float | None:
+    known = [link.bandwidth_bytes_per_s for link in links if link.bandwidth_bytes_per_s is not None]
+    if len(known) < len(links) or switched is None:
+        return None
+    return max(known, default=0.0) if switched else sum(known)
+
+
+def _is_switched(gpus: Sequence[Device], counts: Mapping[tuple[str, str], int]) -> bool | None:
+    """Return whether the NVLinks of a domain end in a switch; None where a mesh would look the same.
+
+    They do where a GPU's add up to more than its device has, or any device. Otherwise every pair must have as many as
+    the lesser of the two GPUs, and the counts must divide no device's links into a mesh.
+    """
+    if len(gpus) < 3 or any(gpu.bridged for gpu in gpus):
+        return False
+    built = {gpu.own_links for gpu in gpus}
+    totals = frozenset(total for total in built if total) if None not in built else TOTALS
+    most = {gpu.id: max(n for pair, n in counts.items() if gpu.id in pair) for gpu in gpus}
+    if max(sum(n for pair, n in counts.items() if gpu.id in pair) for gpu in gpus) > max(totals):
+        return True
+    pairs = len(gpus) * (len(gpus) - 1) // 2
+    if len(counts) < pairs or any(n != min(most[a], most[b]) for (a, b), n in counts.items()):
+        return False
+    full = max(most.values())
+    meshed = any(total % full == 0 and total // full >= len(gpus) - 1 for total in totals)
+    if meshed and full in totals & BEHIND_SWITCHES:
+        return None
+    return not meshed
