@@ -8,7 +8,7 @@ import msgspec
 
 from .builders import bisection_bytes_per_s
 from .cuts import least_cut
-from .domains import Domain, domains
+from .domains import Domain, domains, own_links
 from .graph import Cluster, Link
 from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
 from .proximity import advice as closer
@@ -100,7 +100,7 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
         return None
     number = {gpu.id: i for i, gpu in enumerate(gpus)}
     parts = domains(gpus, links)
-    joined = [link for link in links if is_own(link.kind)]
+    joined = own_links(links)
     apart = {g: i for i, part in enumerate(parts) for g in part.gpus}
     pcie = [link for link in links if not is_own(link.kind) and apart[link.a] != apart[link.b]]
     if any(link.bandwidth_bytes_per_s is None for link in (*joined, *pcie)):

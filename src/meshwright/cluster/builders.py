@@ -6,7 +6,7 @@ from ..errors import InputError
 from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link
 from .cuts import balanced_cut
-from .described import with_catalogue
+from .described import described
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 DEFAULT_NODES_PER_LEAF = 16
@@ -27,7 +27,7 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         type=name,
         count=count,
         gpus=gpus,
-        gpu=with_catalogue(Device(id="GPU", kind="gpu"), node.accelerator, catalogue),
+        gpu=described(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
         gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
         peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),

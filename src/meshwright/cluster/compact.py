@@ -11,7 +11,7 @@ from ..hardware import Accelerator, Catalogue
 from .analysis import gpu_links, numbered_pair
 from .builders import KNOWN_LINK_NAMES
 from .described import with_catalogue
-from .domains import domains
+from .domains import domains, own_links
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
 from .paths import is_own, rank
 
@@ -164,7 +164,7 @@ def _joined(
     where: str, gpus: Sequence[Device], links: Sequence[Link], accelerator: Accelerator, catalogue: Catalogue
 ) -> _Joined:
     number = {gpu.id: i for i, gpu in enumerate(gpus)}
-    own = {numbered_pair(number, link): link for link in links if is_own(link.kind)}
+    own = {numbered_pair(number, link): link for link in own_links(links)}
     parts = domains(gpus, links)
     if not own or len(parts) > 1:
         return _over_pcie(links, accelerator, catalogue)

@@ -23,6 +23,9 @@ def described(device: Device, key: str, accelerator: Accelerator, catalogue: Cat
 
 
 def with_catalogue(device: Device, name: str, catalogue: Catalogue) -> Device:
-    """Return the GPU described under a key of the catalogue or a driver's name; InputError if neither is known."""
-    key = catalogue.accelerator_key(name)
+    """Return the GPU described under a key of the catalogue or a driver's name; InputError if neither is known.
+
+    It is what drivers list: one die of a card with several.
+    """
+    key = catalogue.shown_key(name)
     return described(device, key, catalogue.accelerators[key], catalogue)

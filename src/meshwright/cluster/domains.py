@@ -8,6 +8,7 @@ from .paths import is_own, nvlink_count
 
 # NVLinks of the devices that exist: P100 and workstation cards, V100, A800 and H800, A100, H100 and later
 TOTALS = frozenset({4, 6, 8, 12, 18})
+ROUTED = "xGMI"
 BEHIND_SWITCHES = TOTALS - {4}  # of those for which a switch was built
 
 
@@ -20,10 +21,20 @@ class Domain(NamedTuple):
     rates: dict[str, float | None]  # of each GPU over all of its links together, per direction
 
 
+def own_links(links: Iterable[Link]) -> list[Link]:
+    """Return the links of the GPUs' own kind among those between GPUs.
+
+    Of xGMI pairs those without a rate, where others have one, are routed over the others and no links by themselves.
+    """
+    own = [link for link in links if is_own(link.kind)]
+    measured = any(link.kind == ROUTED and link.bandwidth_bytes_per_s for link in own)
+    return [k for k in own if k.kind != ROUTED or k.bandwidth_bytes_per_s or not measured]
+
+
 def domains(gpus: Sequence[Device], links: Iterable[Link]) -> tuple[Domain, ...]:
     """Return the domains of `gpus` in their order; `links` may hold other links as well."""
     ids = {gpu.id for gpu in gpus}
-    own = [link for link in links if link.a in ids and link.b in ids and is_own(link.kind)]
+    own = own_links([link for link in links if link.a in ids and link.b in ids])
     near: dict[str, set[str]] = {gpu.id: set() for gpu in gpus}
     for link in own:
         near[link.a].add(link.b)

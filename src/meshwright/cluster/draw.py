@@ -16,7 +16,7 @@ def draw(cluster: Cluster, analysis: Analysis) -> str:
     if analysis.bisection_bytes_per_s is not None:
         parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction"]
     findings = [f"- {line}" for line in analysis.advice]
-    warnings = [f"! {line}" for line in cluster.warnings]
+    warnings = [f"! {line}" for line in (*analysis.verdicts, *cluster.warnings)]
     return "\n".join([*parts, *([""] if findings or warnings else []), *findings, *warnings]).strip("\n")
 
 
@@ -80,13 +80,16 @@ def _describe(device: Device, analysis: Analysis) -> str:
     if device.model and device.model != device.id:
         parts.append(device.model)
     if device.cores:
-        parts.append(f"{device.cores} cores")
+        threads = f" ({device.threads} threads)" if device.threads and device.threads != device.cores else ""
+        parts.append(f"{device.cores} cores{threads}")
     if device.memory_bytes:
         parts.append(format_bytes(device.memory_bytes))
     if device.network_bandwidth_bytes_per_s:
         parts.append(format_network_rate(device.network_bandwidth_bytes_per_s))
     if device.cpu_affinity:
         parts.append(f"CPUs {device.cpu_affinity}")
+    if device.memory_numa is not None:
+        parts.append(f"memory is NUMA node {device.memory_numa}")
     if device.id in analysis.nic_of_gpu:
         nic, kind = analysis.nic_of_gpu[device.id]
         parts.append(f"NIC {nic} ({kind})")

@@ -24,6 +24,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     numa: int | None = None
     cpu_affinity: str | None = None  # "0-7,16-23": the cores next to it
     cores: int | None = None  # CPUs only: usable cores
+    threads: int | None = None  # CPUs only: the hardware threads of those cores, where the source tells them apart
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = {}  # dense, by precision: {"bf16": 989e12}

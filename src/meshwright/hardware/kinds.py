@@ -90,6 +90,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     memory_rate: Figure
     flops: dict[str, Figure]
     aliases: tuple[str, ...] = ()  # names that drivers report
+    shown_as: str | None = None  # the entry of one die, where drivers list each as a device of its own
     pci_ids: tuple[str, ...] = ()  # "10de:2330", where the id means this variant alone
     traps: tuple[str, ...] = ()
 
