@@ -148,9 +148,12 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
     for group in slow:
         example = "-".join(group.pairs[0])
         advice.append(f"{len(group.pairs)} of {total} GPU pairs are {group.kind} ({example}): {group.why}")
-    far = {gpu: nic for gpu, nic in nics.items() if nic[1] in SLOW}
-    for gpu, (nic, kind) in far.items():
-        advice.append(f"{gpu} reaches its nearest NIC {nic} over {kind}: {MEANING[kind]}")
+    for kind in sorted(SLOW, key=rank):
+        far = {gpu: nic for gpu, (nic, path) in nics.items() if path == kind}
+        reach = "each reach their" if len(far) > 1 else "reaches its"
+        if far:
+            shown = ", ".join(f"{gpu} {nic}" for gpu, nic in list(far.items())[:8]) + (", ..." if len(far) > 8 else "")
+            advice.append(f"{len(far)} of {len(nics)} GPUs {reach} nearest NIC over {kind} ({shown}): {MEANING[kind]}")
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
     if len(by_numa) > 1 and None not in by_numa:
         groups = ", ".join(f"{count} on node {numa}" for numa, count in sorted(by_numa.items(), key=str))

@@ -31,6 +31,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     network_bandwidth_bytes_per_s: float | None = None  # NICs only: what its ports carry, per direction
     own_links: int | None = None  # GPUs only: NVLink or xGMI links that the device was built with; None: not known
     bridged: bool = False  # GPUs only: those links are there only where somebody plugged a bridge, and never a switch
+    domain: str = ""  # GPUs only: the NVLink domain that they registered with, ClusterUUID and CliqueId
     memory_numa: int | None = None  # GPUs only: the NUMA node that their own memory is to the system
 
 

@@ -50,9 +50,17 @@ class RateRule:
     All NVLinks of one matrix are of one generation, which the largest count tells where it can.
     """
 
-    def __init__(self, catalogue: Catalogue, gpu: str | None, counts: Mapping[tuple[int, int], int], gpus: int) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        gpu: str | None,
+        counts: Mapping[tuple[int, int], int],
+        gpus: int,
+        per_link_bytes_per_s: float | None = None,
+    ) -> None:
         self.accelerator: Accelerator | None = catalogue.accelerator(gpu) if gpu else None
         self._catalogue = catalogue
+        self._told = per_link_bytes_per_s
         self._most = max(counts.values(), default=0)
         self._totals = {sum(n for pair, n in counts.items() if g in pair) for g in range(gpus)}
         self.warnings: list[str] = []
@@ -79,6 +87,8 @@ class RateRule:
 
     def _per_link(self, kind: str) -> float | None:
         """Return the rate of one NVLink where the counts tell the generation."""
+        if self._told is not None:
+            return self._told
         most, totals = self._most, self._totals
         if most == 1 and totals == {4}:
             return self._catalogue.interconnect("nvlink-1").link_bytes_per_s

@@ -71,6 +71,21 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             "--hardware FILE adds one, `topo --catalogue NAME --toml` prints an entry to start from"
         )
 
+    def driver_key(self, name: str) -> str | None:
+        """Return the key of the accelerator that a driver's name means, also one cut short by "..."; None if unknown.
+
+        A name that was cut counts where all that begin so are one accelerator.
+        """
+        plain = _plain(name)
+        cut = name.rstrip().endswith("...")
+        found = {
+            key
+            for key, accelerator in self.accelerators.items()
+            for known in (_plain(key), *map(_plain, accelerator.aliases))
+            if known == plain or (cut and len(plain) > 5 and known.startswith(plain))
+        }
+        return found.pop() if len(found) == 1 else None
+
     def shown_key(self, name: str) -> str:
         """Return the key of what drivers list of an accelerator: one die where each is a device of its own."""
         key = self.accelerator_key(name)

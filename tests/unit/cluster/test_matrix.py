@@ -190,6 +190,9 @@ def test_a_damaged_matrix_is_a_one_line_error_or_a_consistent_graph(seed):
     ids = [device.id for device in cluster.devices]
     links = {(link.a, link.b): link.kind for link in cluster.links}
     assert len(set(ids)) == len(ids)
+    if not links:  # only the names of the GPUs are left
+        assert "is not said" in cluster.warnings[-1]
+        return
     nics = {device.id for device in cluster.of_kind("nic")}
     every = set(itertools.combinations(ids, 2))
     assert set(links) <= every

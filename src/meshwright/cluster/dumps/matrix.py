@@ -8,11 +8,12 @@ short is an error, never a guess; rows of NICs may be left out, since what they 
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...errors import InputError
 from ..paths import CODE, SAME_AS
-from .names import gpu_names, is_listing, mig_parts
+from .evidence import LINK, Evidence, evidence
+from .names import is_listing, mig_parts
 from .pasted import ANSI, PlainLine, plain_lines
 
 LEGEND = re.compile(r"\s*(NIC )?Legend:?", re.I)
@@ -40,7 +41,7 @@ class Matrix:
     numa: dict[str, int] = field(default_factory=dict)
     memory_numa: dict[str, int] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
-    models: dict[int, str] = field(default_factory=dict)  # named in the same file
+    facts: Evidence = field(default_factory=Evidence)  # of single GPUs, in the same file or given with it
     mig: dict[int, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -58,16 +59,20 @@ def looks_like_matrix(text: str) -> bool:
     return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\bX\b", plain, re.M) or re.search(r"^\s*GPU0\b(?! *:)", plain, re.M))
 
 
-def parse_matrices(text: str, where: str) -> list[Matrix]:
-    """Return every matrix that `text` holds, one a node; InputError names the line and what was expected."""
+def parse_matrices(text: str, where: str, facts: Evidence | None = None) -> list[Matrix]:
+    """Return every matrix that `text` holds, one a node; InputError names the line and what was expected.
+
+    `facts` are used where the text itself says nothing of single GPUs.
+    """
     lines = plain_lines(text)
     found: list[Matrix] = []
     for host in dict.fromkeys(line.host for line in lines):
         mine = [line for line in lines if line.host == host]
         plain = [line.text for line in mine]
-        models, mig = gpu_names(plain), mig_parts(plain)
+        here, mig = evidence(plain), mig_parts(plain)
+        here = here if here.gpus or facts is None else facts
         for heading, part, nics in _parts(mine):
-            matrix = Matrix((), {}, host=host or heading, nic_names=nics, models=models, mig=mig)
+            matrix = Matrix((), {}, host=host or heading, nic_names=nics, facts=here, mig=mig)
             found.append(_parse(part, matrix, where))
     if not found:
         raise InputError(f"{where}: no header with GPU columns found, expected the output of nvidia-smi topo -m")
@@ -83,7 +88,7 @@ def _parts(lines: Sequence[PlainLine]) -> Iterator[tuple[str, list[PlainLine], d
     for start, stop in itertools.pairwise([*starts, len(lines)]):
         body = lines[start:stop]
         below = {m.group(1): m.group(2) for line in body if (m := LEGEND_NIC.match(line.text))}
-        kept = [line for line in body if not is_listing(line.text)]
+        kept = [line for line in body if not is_listing(line.text) and not LINK.match(line.text)]
         end = next((i for i, line in enumerate(kept) if LEGEND.match(line.text)), len(kept))
         yield _heading(lines[:start]), kept[:end], below or (legends if len(starts) == 1 else {})
 
@@ -103,9 +108,7 @@ def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str) -> Matrix:
     names, titles = _header(header, [row.label for row in rows], f"{where}:{lines[0].number}")
     if len(names) > MAX_DEVICES:
         raise InputError(f"{where}: {len(names)} devices in one matrix, expected {MAX_DEVICES} at most")
-    matrix = Matrix(
-        tuple(names), {}, matrix.host, nic_names=matrix.nic_names, models=matrix.models, mig=matrix.mig
-    )
+    matrix = replace(matrix, names=tuple(names))
     by_label: dict[str, _Row] = {}
     for row in rows:
         if row.label not in names:

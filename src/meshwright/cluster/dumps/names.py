@@ -12,12 +12,12 @@ MIG = re.compile(r"^\s*MIG (\S+)\s+Device\s+(\d+):")
 
 
 def gpu_names(lines: Iterable[str]) -> dict[int, str]:
-    """Return the name of each GPU by its number, as far as the lines say it; "..." of a cut name is left out."""
+    """Return the name of each GPU by its number, as far as the lines say it; a name that was cut ends in "..."."""
     found: dict[int, str] = {}
     for line in lines:
         match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line)
         if match:
-            found.setdefault(int(match.group(1)), match.group(2).rstrip(". "))
+            found.setdefault(int(match.group(1)), match.group(2))
     return found
 
 
@@ -37,3 +37,12 @@ def mig_parts(lines: Iterable[str]) -> dict[int, list[str]]:
         elif part and last is not None:
             parts.setdefault(last, []).append(part.group(1))
     return parts
+
+
+# "GPU[0] : Card series: AMD Instinct MI300X", of rocm-smi --showproductname
+CARD = re.compile(r"^\s*GPU\s*\[(\d+)\]\s*:\s*Card series:\s*(\S.*?)\s*$", re.I)
+
+
+def card_names(lines: Iterable[str]) -> dict[int, str]:
+    """Return the series of each card by its number, where rocm-smi says it in the same file."""
+    return {int(match.group(1)): match.group(2) for line in lines if (match := CARD.match(line))}

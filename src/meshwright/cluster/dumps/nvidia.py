@@ -12,15 +12,18 @@ from ...hardware import Catalogue
 from ..described import with_catalogue
 from ..graph import Cluster, Device, DeviceKind, Link
 from ..paths import RateRule, nvlink_count, rank
+from .evidence import Evidence, with_facts
 from .matrix import Matrix, parse_matrices
 
 
-def from_nvidia_matrix(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the cluster of a saved matrix; `gpu` names the device where the dump leaves a rate open.
+def from_nvidia_matrix(
+    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: Evidence | None = None
+) -> Cluster:
+    """Return the cluster of a saved matrix; `gpu` or `facts` name the device where the dump leaves a rate open.
 
     Every matrix of the text is a node.
     """
-    matrices = parse_matrices(text, where)
+    matrices = parse_matrices(text, where, facts)
     if len(matrices) == 1:
         return from_matrix(matrices[0], where, catalogue, gpu)
     names = [matrix.host for matrix in matrices]
@@ -72,7 +75,7 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
         if nvlink_count(matrix.codes[i, j])
     }
     one = shared.pop() if len(shared) == 1 and len(models) == len(gpus) else None
-    rule = RateRule(catalogue, one, counts, len(gpus))
+    rule = RateRule(catalogue, one, counts, len(gpus), matrix.facts.per_link_bytes_per_s(catalogue))
     numa = matrix.numa | _numa_of_nics(matrix, kinds)
     devices = []
     for name in matrix.names:
@@ -84,12 +87,15 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
             cpu_affinity=matrix.cpu_affinity.get(name),
             memory_numa=matrix.memory_numa.get(name),
         )
-        devices.append(with_catalogue(device, models[name], catalogue) if name in models else device)
+        if name in models:
+            device = with_catalogue(device, models[name], catalogue)
+        digits = re.fullmatch(r"GPU(\d+)", name)
+        devices.append(with_facts(device, int(digits.group(1)), matrix.facts, catalogue, gpu) if digits else device)
     links = [
         Link(a=matrix.names[i], b=matrix.names[j], kind=code, bandwidth_bytes_per_s=rule.bytes_per_s(code))
         for (i, j), code in sorted(matrix.codes.items())
     ]
-    every = (*matrix.warnings, *warnings, *rule.warnings, *_mig_warnings(matrix))
+    every = (*matrix.warnings, *matrix.facts.notes, *warnings, *rule.warnings, *_mig_warnings(matrix))
     return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=every)
 
 
@@ -126,7 +132,9 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     gpus = [name for name in matrix.names if _kind(name) == "gpu"]
     if gpu is not None:
         return dict.fromkeys(gpus, catalogue.accelerator_key(gpu)), []
-    keys: dict[str, str | None] = {name: named(name, catalogue) for name in set(matrix.models.values())}
+    keys: dict[str, str | None] = {
+        name: catalogue.driver_key(name) for name in set(matrix.facts.models.values())
+    }
     warnings = [
         f"{name} is not in the catalogue (describe it with --hardware FILE); rates that depend on the model are left open"
         for name, key in sorted(keys.items())
@@ -137,20 +145,12 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     found = {}
     for name in gpus:
         digits = re.fullmatch(r"GPU(\d+)", name)
-        model = matrix.models.get(int(digits.group(1))) if digits else None
+        model = matrix.facts.models.get(int(digits.group(1))) if digits else None
         if model is None and len(keys) == 1:  # a report names one device only, or MIG instances of one
             model = next(iter(keys))
         if model is not None and (key := keys[model]):
             found[name] = key
     return found, warnings
-
-
-def named(name: str, catalogue: Catalogue) -> str | None:
-    """Return the key of the accelerator that a driver's name means; None if the catalogue does not know it."""
-    try:
-        return catalogue.accelerator_key(name)
-    except InputError:
-        return None
 
 
 def _mig_warnings(matrix: Matrix) -> list[str]:
