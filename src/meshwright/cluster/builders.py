@@ -10,7 +10,7 @@ from .described import described
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 DEFAULT_NODES_PER_LEAF = 16
-KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE"}
+KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE", "ici": "ICI"}
 
 
 def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:

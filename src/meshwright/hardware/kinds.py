@@ -11,7 +11,7 @@ class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How the devices of one node reach each other, or the host: the links of one device."""
 
     title: str
-    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh"]
+    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh", "ici"]
     rate: Figure  # over all links of one device at once
     links: Figure  # of one device
     link_rate: Figure | None = None

@@ -11,6 +11,7 @@ from ..units import format_network_rate, format_rate
 from .catalogue import Catalogue, figures
 
 TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
+EMPTY: tuple[object, ...] = (None, False, "", [], (), {})
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def toml_entry(catalogue: Catalogue, name: str) -> str:
     if entry.table == "accelerators":
         name = catalogue.accelerator_key(name)
     item = getattr(catalogue, entry.table)[name]
-    plain = {key: value for key, value in msgspec.to_builtins(item).items() if value not in (None, [], "", {}, ())}
+    plain = {key: value for key, value in msgspec.to_builtins(item).items() if value not in EMPTY}
     used = sorted({claim.source for figure in figures(item).values() for claim in (figure, *figure.others)})
     lines = ["[sources]", *(f"{key} = {_toml(catalogue.sources[key])}" for key in used)]
     lines += ["", f"[{entry.table}.{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
@@ -79,7 +80,7 @@ def toml_entry(catalogue: Catalogue, name: str) -> str:
 def _toml(value: Any) -> str:
     """Return a value of the catalogue in TOML, tables inline."""
     if isinstance(value, dict):
-        inside = ", ".join(f"{key} = {_toml(v)}" for key, v in value.items() if v not in (None, [], "", {}))
+        inside = ", ".join(f"{key} = {_toml(v)}" for key, v in value.items() if v not in EMPTY)
         return f"{{ {inside} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(v) for v in value)}]"

@@ -119,6 +119,7 @@ def model_of(gpu: Gpu, catalogue: Catalogue, named: str | None) -> str:
         if gpu.architecture
         and a.architecture == gpu.architecture
         and a.link
+        and not (a.bridged and gpu.to_switches)
         and catalogue.interconnect(a.link).links.number == total
     ]
     return keys[0] if len(keys) == 1 else ""
