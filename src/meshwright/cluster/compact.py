@@ -143,7 +143,9 @@ def _template(gpus: Sequence[Device], catalogue: Catalogue) -> Device:
         memory_numa=None,
         memory_bytes=min(gpu.memory_bytes or 0 for gpu in named) or None,
         memory_bandwidth_bytes_per_s=min(gpu.memory_bandwidth_bytes_per_s or 0.0 for gpu in named) or None,
-        peak_flops_per_s={p: min(g.peak_flops_per_s[p] for g in named) for p in slowest.peak_flops_per_s if p in shared},
+        peak_flops_per_s={
+            p: min(g.peak_flops_per_s[p] for g in named) for p in slowest.peak_flops_per_s if p in shared
+        },
     )
 
 

@@ -18,9 +18,7 @@ def least_cut(count: int, crossing: Callable[[set[int]], float]) -> float:
     if count <= MAX_EXACT:
         # of an odd number of vertices the first may be in either part
         sizes = {(count - 1) // 2, count // 2 - 1}
-        return min(
-            crossing({0, *others}) for size in sizes for others in itertools.combinations(range(1, count), size)
-        )
+        return min(crossing({0, *others}) for size in sizes for others in itertools.combinations(range(1, count), size))
     half = set(range(count // 2))
     return _improved(count, half, crossing) if count <= MAX_IMPROVED else crossing(half)
 

@@ -55,7 +55,9 @@ def assemble(
         notes += [note] if note else []
         gpus.append(dataclasses.replace(item, device=described))
     if asleep := sleeping(gpus, root):
-        notes.append(f"{', '.join(asleep)}: the PCIe link is idle; its rate is that of its highest speed, an upper bound")
+        notes.append(
+            f"{', '.join(asleep)}: the PCIe link is idle; its rate is that of its highest speed, an upper bound"
+        )
     cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, interfaces)]
     own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]
     joined = {frozenset((link.a, link.b)) for link in own}

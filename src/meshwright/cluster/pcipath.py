@@ -22,7 +22,7 @@ class PciDevice:
     above: tuple[float | None, ...] = ()  # the rates of the links of `bridges`, None where one does not limit
 
     def rate_below(self, bridge: int) -> float | None:
-        """Return the least rate of the links from the device up to the `bridge`-th of its bridges, that one excluded."""
+        """Return the least rate of the links from the device up to its `bridge`-th bridge, that one excluded."""
         if self.rate_bytes_per_s is None:
             return None
         return min([self.rate_bytes_per_s, *(rate for rate in self.above[bridge:] if rate)])
@@ -78,8 +78,8 @@ def pci_links(devices: Sequence[PciDevice], *, whole_switches: bool = False) -> 
             kind=path_code(a, b, whole_switches=whole_switches),
             bandwidth_bytes_per_s=path_bytes_per_s(a, b),
         )
-        for a, b in itertools.combinations(devices, 2)
-        if "gpu" in {a.device.kind, b.device.kind}
+        for a, b in itertools.combinations(sorted(devices, key=lambda item: item.device.kind != "gpu"), 2)
+        if a.device.kind == "gpu"
     ]
 
 
@@ -103,7 +103,7 @@ def upper_bound_warnings(links: Sequence[Link]) -> list[str]:
 def too_fast(nics: Sequence[PciDevice]) -> list[str]:
     """Return a warning for each NIC whose port is said to carry more than twice what its PCIe slot does."""
     return [
-        f"{nic.device.id}: {rate / 1e9:,.0f} GB/s is said of its port, {slot / 1e9:.3g} is all that its PCIe slot carries: "
+        f"{nic.device.id}: {rate / 1e9:,.0f} GB/s is said of its port, its PCIe slot carries {slot / 1e9:.3g}: "
         "the figure is not used"
         for nic in nics
         if (rate := nic.device.network_bandwidth_bytes_per_s) and (slot := nic.rate_below(0)) and rate > 2 * slot

@@ -34,7 +34,9 @@ def host_of(folder: Path) -> Cluster:
         if its:
             cpus.append(_cpu(number, its, memory, folder))
         else:
-            memories.append(Device(id=f"MEM{number}", kind="memory", node=folder.name, numa=number, memory_bytes=memory))
+            memories.append(
+                Device(id=f"MEM{number}", kind="memory", node=folder.name, numa=number, memory_bytes=memory)
+            )
     if not nodes and online:
         cpus.append(_cpu(0, online, None, folder))
     if not cpus:

@@ -84,9 +84,7 @@ def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence
             continue
         inside = set(part.gpus)
         own = {
-            frozenset((k.a, k.b)): nvlink_count(k.kind) or 1
-            for k in links
-            if {k.a, k.b} <= inside and is_own(k.kind)
+            frozenset((k.a, k.b)): nvlink_count(k.kind) or 1 for k in links if {k.a, k.b} <= inside and is_own(k.kind)
         }
         pairs = len(part.gpus) * (len(part.gpus) - 1) // 2
         usual, often = Counter(own.values()).most_common(1)[0]

@@ -93,10 +93,12 @@ def _check_domain(read: Cluster, cluster: Cluster, catalogue: Catalogue, name: s
     group = cluster.groups[0]
     if read.groups or read.scale_up_nodes or group.count == 1 or group.scale_up_nodes > 1:
         return
-    trays = [n.scale_up_nodes for n in catalogue.nodes.values() if n.accelerator == group.gpu.model and n.scale_up_nodes]
+    trays = [
+        n.scale_up_nodes for n in catalogue.nodes.values() if n.accelerator == group.gpu.model and n.scale_up_nodes
+    ]
     if trays and group.switched:
         raise InputError(
-            f"{name}: {group.gpus} {group.gpu.model} are one tray of an NVLink domain, and the file does not say how many "
+            f"{name}: {group.gpus} {group.gpu.model} are one tray of an NVLink domain; the file does not say how many "
             f"trays are in it (up to {trays[0].number:.0f}); expected a file written with `topo --domain N --save FILE`"
         )
 

@@ -44,7 +44,9 @@ class Evidence:
         if len(told) != 1:
             return None
         rate = told.pop()
-        known = {k.link_bytes_per_s for k in catalogue.interconnects.values() if k.kind == "nvlink" and k.links.number > 1}
+        known = {
+            k.link_bytes_per_s for k in catalogue.interconnects.values() if k.kind == "nvlink" and k.links.number > 1
+        }
         near = min(known, key=lambda other: abs(other / rate - 1))
         return near if abs(near / rate - 1) <= SAME_LINK else rate
 
@@ -91,24 +93,26 @@ def _reader(facts: dict[tuple[str, ...], str]) -> Callable[[str], str]:
     return lambda name: next((v for k, v in facts.items() if k[-name.count(".") - 1 :] == tuple(name.split("."))), "")
 
 
+# where `nvidia-smi -q -x` says what `nvidia-smi -q` says elsewhere
+_AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("product_name",): ("Product Name",),
+    ("fb_memory_usage", "total"): ("FB Memory Usage", "Total"),
+    ("fabric", "state"): ("Fabric", "State"),
+    ("fabric", "status"): ("Fabric", "Status"),
+    ("fabric", "cliqueId"): ("Fabric", "CliqueId"),
+    ("fabric", "clusterUuid"): ("Fabric", "ClusterUUID"),
+    ("link_widths", "max_link_width"): ("Link Width", "Max"),
+    ("link_widths", "current_link_width"): ("Link Width", "Current"),
+}
+
+
 def evidence_of_xml(root: Element) -> Evidence:
     """Return what `nvidia-smi -q -x` says of single GPUs."""
     found = Evidence()
     for number, gpu in enumerate(root.named("gpu")):
         facts: dict[tuple[str, ...], str] = {}
         _leaves(gpu, (), facts)
-        names = {
-            "Product Name": "product_name",
-            "FB Memory Usage.Total": "fb_memory_usage.total",
-            "Fabric.State": "fabric.state",
-            "Fabric.Status": "fabric.status",
-            "Fabric.CliqueId": "fabric.cliqueId",
-            "Fabric.ClusterUUID": "fabric.clusterUuid",
-            "Link Width.Max": "link_widths.max_link_width",
-            "Link Width.Current": "link_widths.current_link_width",
-        }
-        read = _reader(facts)
-        _facts(number, lambda name, read=read: read(names[name]), found)  # type: ignore[misc]
+        _facts(number, _reader({_AS_TEXT.get(path[-2:], path): text for path, text in facts.items()}), found)
     return found
 
 

@@ -1,4 +1,4 @@
-"""`lstopo` XML (hwloc 1, 2 and 3) into a Cluster: NUMA nodes as CPUs, GPUs and NICs with their place in the PCI tree."""
+"""`lstopo` XML (hwloc 1, 2 and 3) into a Cluster: NUMA nodes as CPUs, GPUs and NICs in the PCI tree."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, pci_kind, vendor_name
 from ..cpumask import mask_cpus
 from ..described import with_catalogue
-from ..graph import Cluster, Device, Host, Link
+from ..graph import Cluster, Device, Host
 from ..local import format_cores
 from ..paths import rank
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
@@ -56,7 +56,7 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
     info = _infos(root) | _infos(machine)
     cpus, memories = _cpus(found)
     placed = [dataclasses.replace(item, device=_placed(item.device, found, cpus)) for item in found.devices]
-    devices = [_named(item.device, catalogue, gpu) for item in placed]
+    devices = [_named(item.device, found.objects.pci_ids[item.device.id], catalogue, gpu) for item in placed]
     models = {d.id: d.model for d in devices}
     own, notes = bandwidth_links(root, found.objects, models, cpus, catalogue, where)
     joined = {frozenset((link.a, link.b)) for link in own}
@@ -173,16 +173,12 @@ def _is_network(kind: str, found: _Found) -> bool:
     return kind in NETWORK_TYPES
 
 
-def _named(device: Device, catalogue: Catalogue, gpu: str | None) -> Device:
+def _named(device: Device, pci_id: str, catalogue: Catalogue, gpu: str | None) -> Device:
     """Return the device as the catalogue knows it: by the user's word, its driver's name, or its PCI id."""
     if device.kind != "gpu":
         return device
-    try:
-        return with_catalogue(device, gpu or device.model, catalogue)
-    except InputError:
-        if gpu:
-            raise
-        return device
+    name = gpu or catalogue.driver_key(device.model) or catalogue.by_pci_id(pci_id)
+    return with_catalogue(device, name, catalogue) if name else device
 
 
 def _placed(device: Device, found: _Found, cpus: list[Device]) -> Device:

@@ -61,7 +61,7 @@ def _matrices(root: Element, where: str) -> Iterator[tuple[str, Matrix]]:
             raise InputError(f"{here}: {len(words)} values for {len(indexes)} objects, expected {len(indexes) ** 2}")
         if not all(word.isdecimal() and len(word) < 20 for word in words):
             raise InputError(f"{here}: u64values: expected whole numbers")
-        pairs = itertools.product(indexes, repeat=2)
+        pairs = itertools.product(indexes, indexes)
         yield element.attributes.get("name", ""), {p: int(w) for p, w in zip(pairs, words, strict=True) if int(w)}
 
 
@@ -72,7 +72,7 @@ def _nvlinks(
     to_switches: dict[str, int] = {}
     for (a, b), megabytes in matrix.items():
         first, second = objects.devices.get(a), objects.devices.get(b)
-        if first is None or megabytes >= SELF_MB_PER_S and a == b:
+        if first is None or (megabytes >= SELF_MB_PER_S and a == b):
             continue
         if b in objects.switches:
             to_switches[first] = to_switches.get(first, 0) + megabytes

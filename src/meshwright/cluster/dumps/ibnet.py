@@ -12,7 +12,7 @@ BLOCK = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
 # [1]	"H-0002c903000e0b72"[1](2c903000e0b73) 		# "node01 HCA-1" lid 5 4xNDR
 PORT = re.compile(r'^\[\d+\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[\d+\]')
 # 2    1[  ] ==( 4X     100.0 Gbps Active/  LinkUp)==>       5    1[  ] "node01 HCA-1" ( )
-LINKINFO_SWITCH = re.compile(r'^Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$')
+LINKINFO_SWITCH = re.compile(r"^Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$")
 LINKINFO_CA = re.compile(r"^CA:\s+(.+?):?\s*$")
 LINKINFO = re.compile(r"==\(.*?(?:Active|LinkUp).*?\)==>\s*(?:0x[0-9a-f]+\s+)?\d+\s+\d+\[.*?\]\s+\"([^\"]+)\"")
 MAX_NODES = 100_000
@@ -83,7 +83,9 @@ def _levels(leaves: set[str], switches: set[str], near: Mapping[str, set[str]]) 
     return level
 
 
-def _chain(leaf: str, level: Mapping[str, int], near: Mapping[str, set[str]], label: Mapping[str, str]) -> tuple[str, ...]:
+def _chain(
+    leaf: str, level: Mapping[str, int], near: Mapping[str, set[str]], label: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return a leaf and the switches above it. All of a level that one leaf reaches stand for one another."""
     chain, here = [label[leaf]], {leaf}
     while higher := {s for one in here for s in near[one] if level.get(s, -1) == level[next(iter(here))] + 1}:

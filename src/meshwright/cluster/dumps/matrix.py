@@ -159,12 +159,16 @@ def _split(lines: Sequence[PlainLine], where: str) -> tuple[list[str], list[_Row
 
 def _is_header(text: str) -> bool:
     tokens = text.split()
-    return bool(tokens) and re.fullmatch(r"(GPU\d+)+", tokens[0]) is not None and not _is_row(text) and _names_more(tokens)
+    return (
+        bool(tokens) and re.fullmatch(r"(GPU\d+)+", tokens[0]) is not None and not _is_row(text) and _names_more(tokens)
+    )
 
 
 def _names_more(tokens: Sequence[str]) -> bool:
-    """Return whether what follows the first GPU of a line may be a header: nothing, a device, or the title of a column."""
-    return len(tokens) == 1 or NUMBERED.match(tokens[1]) is not None or bool(DEVICE.match(tokens[1])) or tokens[1] == "CPU"
+    """Return whether a line may go on as a header after its first GPU: a device, a column's title, or nothing."""
+    return (
+        len(tokens) == 1 or NUMBERED.match(tokens[1]) is not None or bool(DEVICE.match(tokens[1])) or tokens[1] == "CPU"
+    )
 
 
 def _is_row(text: str) -> bool:

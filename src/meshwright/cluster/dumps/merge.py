@@ -9,7 +9,16 @@ from ..graph import Cluster, Device, Link
 from ..paths import P2P, is_own, nvlink_count
 from .nvidia import joined, on_node
 
-FACTS = ("model", "numa", "cpu_affinity", "cores", "memory_bytes", "network_bandwidth_bytes_per_s", "domain", "memory_numa")
+FACTS = (
+    "model",
+    "numa",
+    "cpu_affinity",
+    "cores",
+    "memory_bytes",
+    "network_bandwidth_bytes_per_s",
+    "domain",
+    "memory_numa",
+)
 SAME_RATE = 0.15  # two tools count the same link so differently
 
 
@@ -79,7 +88,9 @@ def _same_devices(one: Cluster, other: Cluster) -> dict[str, str]:
     back = {d.model: d.id for d in other.of_kind("nic") if d.model}
     known = {d.id for d in one.devices}
     return {
-        d.id: next((k for k in (legend.get(d.id), d.model if d.model in known and d.model in back else None) if k), d.id)
+        d.id: next(
+            (k for k in (legend.get(d.id), d.model if d.model in known and d.model in back else None) if k), d.id
+        )
         for d in other.devices
     }
 

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable
 
 # "GPU 0: NVIDIA H100 80GB HBM3 (UUID: ...)", the UUID left out by environment reports
-LISTING = re.compile(r"^\s*GPU (\d+)\s*: +((?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b.*?)\s*(?:\(UUID: [^)]*\))?\s*$")
+LISTING = re.compile(
+    r"^\s*GPU (\d+)\s*: +((?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
+)
 LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
 # "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |"
 TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:")

@@ -53,7 +53,11 @@ def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
     gcn = gpu.attributes.get("gcn", "")
     architecture = f"gfx{gcn}" if gcn.isdecimal() else gcn or f"sm{whole_number(gpu, 'sm', where)}"
     links = [
-        (k.attributes.get("target", "").lower(), k.attributes.get("tclass", "").lower(), whole_number(k, "count", where))
+        (
+            k.attributes.get("target", "").lower(),
+            k.attributes.get("tclass", "").lower(),
+            whole_number(k, "count", where),
+        )
         for k in gpu.named("nvlink", "xgmi")
     ]
     c2c = sum(whole_number(c, "bw", where) * whole_number(c, "count", where) * 1e6 for c in gpu.named("c2c"))

@@ -48,15 +48,15 @@ def from_nccl_log(text: str, where: str, catalogue: Catalogue, gpu: str | None =
     gpus = sorted({d.device.id for d in items if d.device.kind == "gpu"})
     ids = {name: f"GPU{i}" for i, name in enumerate(gpus)}
     items = [
-        dataclasses.replace(d, device=_renamed(d.device, ids, catalogue, gpu)) if d.device.id in ids else d for d in items
+        dataclasses.replace(d, device=_renamed(d.device, ids, catalogue, gpu)) if d.device.id in ids else d
+        for d in items
     ]
     own = _own_links(gpus, ids, to_switch, direct)
     joined = {frozenset((k.a, k.b)) for k in own}
     pci = [k for k in pci_links(items, whole_switches=True) if frozenset((k.a, k.b)) not in joined]
     warnings = ["rates are NCCL's own, with its allowance for protocol overhead", *upper_bound_warnings(pci)]
-    for name in gpus:
-        if name in to_switch and len(gpus) == 1:
-            warnings.append(f"{ids[name]} reaches its NVLink switches at {to_switch[name] / 1e9:g} GB/s")
+    if len(gpus) == 1 and gpus[0] in to_switch:
+        warnings.append(f"GPU0 reaches its NVLink switches at {to_switch[gpus[0]] / 1e9:g} GB/s")
     if not gpus:
         warnings.append("no accelerator found: looked for lines with GPU/...")
     devices = (*cpus.values(), *sorted((d.device for d in items), key=lambda d: (d.kind != "gpu", len(d.id), d.id)))

@@ -29,9 +29,7 @@ def from_nvidia_matrix(
     names = [matrix.host for matrix in matrices]
     if len(set(names)) < len(names) or not all(names):
         names = [f"node{i}" for i in range(len(matrices))]
-    parts = [
-        on_node(name, from_matrix(m, where, catalogue, gpu)) for name, m in zip(names, matrices, strict=True)
-    ]
+    parts = [on_node(name, from_matrix(m, where, catalogue, gpu)) for name, m in zip(names, matrices, strict=True)]
     said = f"{len(parts)} matrices in one file: read as {len(parts)} nodes, {', '.join(names)}"
     return joined(where, parts, said)
 
@@ -132,11 +130,9 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
     gpus = [name for name in matrix.names if _kind(name) == "gpu"]
     if gpu is not None:
         return dict.fromkeys(gpus, catalogue.accelerator_key(gpu)), []
-    keys: dict[str, str | None] = {
-        name: catalogue.driver_key(name) for name in set(matrix.facts.models.values())
-    }
+    keys: dict[str, str | None] = {name: catalogue.driver_key(name) for name in set(matrix.facts.models.values())}
     warnings = [
-        f"{name} is not in the catalogue (describe it with --hardware FILE); rates that depend on the model are left open"
+        f"{name} is not in the catalogue (describe it with --hardware FILE): rates that depend on it are left open"
         for name, key in sorted(keys.items())
         if key is None
     ]

@@ -22,7 +22,10 @@ CELL = re.compile("|".join((*MEANING, "X")))
 
 def looks_like_p2p(text: str) -> bool:
     """Return whether a text holds rows of GPUs with the states of peer-to-peer."""
-    return re.search(r"^\s*GPU\d+\s+(?:(?:X|OK|CNS|GNS|TNS|DR|NS|U)\s+)*(?:OK|CNS|GNS|TNS|DR|NS)\b", text, re.M) is not None
+    return (
+        re.search(r"^\s*GPU\d+\s+(?:(?:X|OK|CNS|GNS|TNS|DR|NS|U)\s+)*(?:OK|CNS|GNS|TNS|DR|NS)\b", text, re.M)
+        is not None
+    )
 
 
 def from_p2p(text: str, where: str) -> Cluster:

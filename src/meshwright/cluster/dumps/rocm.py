@@ -163,7 +163,7 @@ class _Rates:
             )
         if self._far:
             found.append(
-                f"{len(self._far)} pairs are more than one xGMI hop apart ({self._far[0]}, ...), by their weight or hops: "
+                f"{len(self._far)} pairs are more than one xGMI hop apart ({self._far[0]}, ...) by weight or hops: "
                 "their rate must be measured"
             )
         for hops, names in self._pcie.items():
@@ -188,7 +188,9 @@ def _read_tables(lines: Sequence[str], where: str) -> _Tables:
             if not by_name:
                 by_name = {name: n for n, name in enumerate(names)}
             elif set(names) != set(by_name):
-                raise InputError(f"{where}: the tables are of different GPUs: {', '.join(by_name)} and {', '.join(names)}")
+                raise InputError(
+                    f"{where}: the tables are of different GPUs: {', '.join(by_name)} and {', '.join(names)}"
+                )
             tables.cells[table] = {(by_name[a], by_name[b]): cell for (a, b), cell in cells.items()}
     tables.names = list(by_name)
     for line in lines:
@@ -198,7 +200,9 @@ def _read_tables(lines: Sequence[str], where: str) -> _Tables:
     return tables
 
 
-def _table(lines: Sequence[str], start: int, where: str, title: str) -> tuple[int, list[str], dict[tuple[str, str], str]]:
+def _table(
+    lines: Sequence[str], start: int, where: str, title: str
+) -> tuple[int, list[str], dict[tuple[str, str], str]]:
     """Return the line after a table, its columns, and its cells; some of the machine's GPUs are columns enough."""
     names: list[str] = []
     cells: dict[tuple[str, str], str] = {}

@@ -129,7 +129,9 @@ def _placed(tree: _Tree, where: str) -> Cluster:
         warnings.append(f"the first place of each is used: {'; '.join(tree.doubles[:SHOWN_DOUBLES])}{more}")
     if tree.leaf and tree.block:
         blocks = len(set(tree.block.values()))
-        warnings.append(f"switches and {blocks} blocks in one file: the switches place a node, its block is noted beside")
+        warnings.append(
+            f"switches and {blocks} blocks in one file: the switches place a node, its block is noted beside"
+        )
     placements = []
     for node in dict.fromkeys((*tree.leaf, *tree.block)):
         block = tree.block.get(node, "")
@@ -149,4 +151,3 @@ def _above(switch: str, parents: Mapping[str, str], where: str) -> tuple[str, ..
             raise InputError(f"{where}: switch {above} is above itself")
         chain.append(above)
     return tuple(chain)
-

@@ -69,7 +69,9 @@ def _mapping(lines: list[_Line], start: int, where: str, depth: int) -> tuple[di
             raise InputError(f"{where}:{line.number}: {key} stands twice")
         if match.group(2):
             found[key], i = _scalar(match.group(2), f"{where}:{line.number}"), i + 1
-        elif _deeper(lines, i) or (i + 1 < len(lines) and lines[i + 1].indent == indent and lines[i + 1].text[0] == "-"):
+        elif _deeper(lines, i) or (
+            i + 1 < len(lines) and lines[i + 1].indent == indent and lines[i + 1].text[0] == "-"
+        ):
             found[key], i = _block(lines, i + 1, where, depth + 1)
         else:
             found[key], i = None, i + 1
