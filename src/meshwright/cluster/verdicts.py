@@ -23,7 +23,7 @@ def verdicts(cluster: Cluster, nics: Mapping[str, tuple[str, str]]) -> tuple[str
         parts = domains(gpus, links)
         found += [*_mixed(gpus), *_links_down(gpus, parts), *_off_the_fabric(parts), *_none_at_all(gpus, parts, links)]
         found += [*_lost_pairs(gpus, parts, links), *_hidden_tree(gpus, links), *_narrow(cluster, gpus, links)]
-        found += [*_far_nics(cluster, gpus, nics), *_shared_nics(gpus, nics)]
+        found += [*_far_nics(cluster, gpus, nics), *_shared_nics(cluster, gpus, nics)]
     return tuple(dict.fromkeys(found))
 
 
@@ -139,17 +139,19 @@ def _far_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple
         )
 
 
-def _shared_nics(gpus: Sequence[Device], nics: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _shared_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """Name NICs that serve more GPUs than the others do."""
     sharing: dict[str, list[str]] = defaultdict(list)
     for gpu in gpus:
         if gpu.id in nics and nics[gpu.id][1] != "SYS":
             sharing[nics[gpu.id][0]].append(gpu.id)
     least = min((len(served) for served in sharing.values()), default=0)
+    idle = [nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node and nic.id not in sharing]
+    idly = f" ({_names(idle)}: nearest to none)" if idle else ""
     for nic, served in sharing.items():
         if len(served) > least:
             has = "one each" if least == 1 else f"one for every {least}"
-            yield f"{' and '.join(served)} share {nic}, the other GPUs have {has}: a bottleneck between nodes"
+            yield f"{' and '.join(served)} share {nic}, the other GPUs have {has}: a bottleneck between nodes{idly}"
 
 
 def _names(ids: Sequence[str]) -> str:

@@ -111,9 +111,8 @@ def _cpu(element: Element, found: _Found, host: str, by_class: dict[str, bool], 
         cores=len(affinity) or None,
         cpu_affinity=format_cores(affinity) or None,
     )
-    if any(known.id == cpu.id for known in found.cpus):
-        raise InputError(f"{where}:{element.line}: a second cpu of NUMA node {numa}")
-    found.cpus.append(cpu)
+    if all(known.id != cpu.id for known in found.cpus):
+        found.cpus.append(cpu)
     walk = _Walk(found, cpu, host, by_class, where)
     for child in element.named("pci", "nic"):
         walk.down(child, PciDevice(cpu, (cpu.id,), None, above=(None,)))

@@ -66,14 +66,14 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
     if not gpus:
         raise InputError(f"{where}: no GPU among the devices of the matrix")
     models, warnings = _models(matrix, catalogue, gpu)
-    shared = set(models.values())
     counts = {
         (gpus.index(i), gpus.index(j)): nvlink_count(matrix.codes[i, j])
         for i, j in itertools.combinations(gpus, 2)
         if nvlink_count(matrix.codes[i, j])
     }
-    one = shared.pop() if len(shared) == 1 and len(models) == len(gpus) else None
-    rule = RateRule(catalogue, one, counts, len(gpus), matrix.facts.per_link_bytes_per_s(catalogue))
+    told = matrix.facts.per_link_bytes_per_s(catalogue)
+    every = set(models.values()) if len(models) == len(gpus) else set[str]()
+    rules = {key: RateRule(catalogue, key, counts, len(gpus), told) for key in sorted(every) or [None]}
     numa = matrix.numa | _numa_of_nics(matrix, kinds)
     devices = []
     for name in matrix.names:
@@ -90,11 +90,26 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
         digits = re.fullmatch(r"GPU(\d+)", name)
         devices.append(with_facts(device, int(digits.group(1)), matrix.facts, catalogue, gpu) if digits else device)
     links = [
-        Link(a=matrix.names[i], b=matrix.names[j], kind=code, bandwidth_bytes_per_s=rule.bytes_per_s(code))
+        Link(
+            a=matrix.names[i],
+            b=matrix.names[j],
+            kind=code,
+            bandwidth_bytes_per_s=_slower(rules, matrix, (i, j), code, models),
+        )
         for (i, j), code in sorted(matrix.codes.items())
     ]
-    every = (*matrix.warnings, *matrix.facts.notes, *warnings, *rule.warnings, *_mig_warnings(matrix))
-    return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=every)
+    open_rates = dict.fromkeys(warning for rule in rules.values() for warning in rule.warnings)
+    said = (*matrix.warnings, *matrix.facts.notes, *warnings, *open_rates, *_mig_warnings(matrix))
+    return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=said)
+
+
+def _slower(
+    rules: Mapping[str | None, RateRule], matrix: Matrix, pair: tuple[int, int], code: str, models: Mapping[str, str]
+) -> float | None:
+    """Return the rate of a pair by the models of its ends, the lesser where they differ; None if one is open."""
+    keys = {models.get(matrix.names[end]) for end in pair} & set(rules)
+    rates = [rules[key].bytes_per_s(code) for key in sorted(keys or set(rules), key=str)]
+    return None if None in rates else min(rate for rate in rates if rate is not None)
 
 
 def _kind(name: str) -> DeviceKind:
@@ -137,7 +152,8 @@ def _models(matrix: Matrix, catalogue: Catalogue, gpu: str | None) -> tuple[dict
         if key is None
     ]
     if len(keys) > 1:
-        warnings.append(f"several GPU models: {', '.join(sorted(keys))}; rates that depend on the model are left open")
+        slower = "a pair is as fast as the slower" if all(keys.values()) else "rates that depend on it are left open"
+        warnings.append(f"several GPU models: {', '.join(sorted(keys))}: {slower}")
     found = {}
     for name in gpus:
         digits = re.fullmatch(r"GPU(\d+)", name)
