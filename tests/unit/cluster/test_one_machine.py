@@ -129,7 +129,7 @@ SICK = {
         H100,
         replace(H100, nic_socket=(0, 0, 0, 0, 0, 1, 1, 1)),
         "hwloc",
-        "GPU4 and GPU5 share mlx5_5, the other GPUs have one each: a bottleneck between nodes (mlx5_4: nearest to none)",
+        "GPU4 and GPU5 share mlx5_5, the other GPUs have one each",
     ),
     "all NICs on one socket": (H100, replace(H100, nic_socket=(0,) * 8), "nccl", "over the link between the sockets"),
     "a slot of eight lanes": (

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from .pasted import plain_lines
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
 from .unread import known_but_unread
-from .xml import Element, parse_xml
+from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20
 MAX_LINES = 200_000
@@ -43,13 +43,38 @@ KNOWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Dump:
-    """One dump as it was given: a parsed XML or the text, and where it is from."""
+Read = Callable[[str, str, Catalogue, str | None, Evidence | None], Cluster]  # text, where, catalogue, --gpu, facts
 
-    where: str
-    text: str
-    root: Element | None = None
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One kind of text: the command that writes it, how it is told from others, and what reads it."""
+
+    command: str
+    looks: Callable[[str], bool]
+    read: Read
+
+
+def _from_single_gpus(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+    return from_evidence(evidence([line.text for line in plain_lines(text)]), where, catalogue, gpu)
+
+
+def _names_single_gpus(text: str) -> bool:
+    return bool(evidence([line.text for line in plain_lines(text)]).gpus)
+
+
+# in the order in which they are asked; the table of docs/topology.md has the same commands
+READERS = (
+    Reader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
+    Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
+    Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
+    Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
+    Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w)),
+    Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
+    Reader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
+    Reader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
+    Reader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
+)
 
 
 def load_dump(path: str | os.PathLike[str], catalogue: Catalogue, gpu: str | None = None) -> Cluster:
@@ -147,27 +172,14 @@ def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> C
 
 
 def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
-    if looks_like_slurm(text):
-        return from_slurm_topology(text, where)
-    if looks_like_slurm_yaml(text):
-        return from_slurm_yaml(text, where)
-    if looks_like_nccl_log(text):
-        return from_nccl_log(text, where, catalogue, gpu)
-    if looks_like_rocm(text):
-        return from_rocm_topology(text, where, catalogue, gpu)
-    if looks_like_p2p(text):
-        return from_p2p(text, where)
-    if looks_like_matrix(text):
-        return from_nvidia_matrix(text, where, catalogue, gpu, facts)
-    if looks_like_ibnet(text):
-        return from_ibnet(text, where)
-    if looks_like_numactl(text):
-        return from_numactl(text, where)
+    *first, last = READERS
+    for reader in first:
+        if reader.looks(text):
+            return reader.read(text, where, catalogue, gpu, facts)
     if inside := _markup_inside(text):
         return _from_xml(inside, where, catalogue, gpu)
-    found = evidence([line.text for line in plain_lines(text)])
-    if found.gpus:
-        return from_evidence(found, where, catalogue, gpu)
+    if last.looks(text):
+        return last.read(text, where, catalogue, gpu, facts)
     if said := known_but_unread(text):
         raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):

@@ -10,7 +10,7 @@ from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT, pci_kind, vendor_name
 from ..cpumask import mask_cpus
 from ..described import with_catalogue
-from ..graph import Cluster, Device, Host
+from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..paths import rank
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
@@ -60,7 +60,7 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
     models = {d.id: d.model for d in devices}
     own, notes = bandwidth_links(root, found.objects, models, cpus, catalogue, where)
     joined = {frozenset((link.a, link.b)) for link in own}
-    pci = [link for link in pci_links(placed) if frozenset((link.a, link.b)) not in joined]
+    pci = _rest(pci_links(placed), joined)
     host = Host(
         name=info.get("HostName", "host"),
         cpu_model=info.get("CPUModel", ""),
@@ -77,9 +77,14 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         name=host.name,
         hosts=(host,),
         devices=(*cpus, *memories, *sorted(devices, key=lambda d: (d.kind != "gpu", len(d.id), d.id))),
-        links=(*own, *host_links(placed, cpus), *sorted(pci, key=lambda link: rank(link.kind))),
+        links=(*own, *_rest(host_links(placed, cpus), joined), *sorted(pci, key=lambda link: rank(link.kind))),
         warnings=tuple(warnings),
     )
+
+
+def _rest(links: list[Link], joined: set[frozenset[str]]) -> list[Link]:
+    """Return the links of pairs that nothing better joins."""
+    return [link for link in links if frozenset((link.a, link.b)) not in joined]
 
 
 def _version(root: Element) -> int:

@@ -50,7 +50,9 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
     pci, to_host = list[Link](), list[Link]()
     for host in hosts:
         pci += [k for k in pci_links(host.devices, whole_switches=True) if frozenset((k.a, k.b)) not in joined]
-        to_host += [*c2c_links(host.gpus, host.at_cpu, rates), *host_links(host.devices, host.cpus)]
+        better = c2c_links(host.gpus, host.at_cpu, rates)
+        near = {link.a for link in better}
+        to_host += [*better, *(link for link in host_links(host.devices, host.cpus) if link.a not in near)]
         warnings += too_fast([d for d in host.devices if d.device.kind == "nic"])
     devices = [d for name, host in zip(names, hosts, strict=True) for d in _devices(host, keys, catalogue)]
     if not gpus:
