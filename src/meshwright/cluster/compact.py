@@ -32,9 +32,9 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
 
     What the devices do not say of their model (peaks, memory) is the catalogue's. Where a node's own GPU links do not
     join all of its GPUs, its collectives cross PCIe, and that is their link. NICs that serve GPUs count, at the rate of
-    the fastest. GPUs of one node that differ all count as the slowest. Nodes that their GPUs' own links join are one
-    domain. InputError for what is missing: GPUs, their model or peaks, the rate of a link, nodes that are alike;
-    `where` (a file) opens its message.
+    the fastest. GPUs of one node, and nodes, that differ all count as the slowest. Nodes that their GPUs' own links
+    join are one domain. InputError for what is missing: GPUs, their model or peaks, the rate of a link, GPUs as many on
+    each node; `where` (a file) opens its message.
     """
     if cluster.groups:
         return cluster
@@ -47,12 +47,29 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
         found = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no devices"
         raise InputError(f"{where}: has no GPUs to plan for (it lists {found}); expected a machine with GPUs")
     groups = [_group(where, cluster, gpus, catalogue) for gpus in by_node.values()]
-    different = [group for group in groups if group != groups[0]]
+    different = [group for group in groups if group.gpus != groups[0].gpus]
     if different:
         names = f"{next(iter(by_node))} and {list(by_node)[groups.index(different[0])]}"
-        raise InputError(f"{where}: {names} differ; plan needs nodes that are all alike")
-    group = replace(groups[0], count=len(groups))
+        raise InputError(f"{where}: {names} differ in their number of GPUs; plan needs nodes that are all alike")
+    group = replace(_slowest(groups), count=len(groups))
     return replace(cluster, devices=(), links=(), groups=(group,), fabric=cluster.fabric or Fabric())
+
+
+def _slowest(groups: Sequence[NodeGroup]) -> NodeGroup:
+    """Return a node with the least that any of these has: a job over all of them runs at the pace of the slowest."""
+    inside = min(groups, key=lambda group: group.gpu_bandwidth_bytes_per_s)
+    outside = min(groups, key=lambda group: group.node_bandwidth_bytes_per_s)
+    gpu = min((group.gpu for group in groups), key=lambda gpu: max(gpu.peak_flops_per_s.values(), default=0.0))
+    return replace(
+        inside,
+        gpu=replace(gpu, memory_bytes=min(group.gpu.memory_bytes or 0 for group in groups) or None),
+        host_bandwidth_bytes_per_s=min(group.host_bandwidth_bytes_per_s or 0.0 for group in groups) or None,
+        nics=outside.nics,
+        nic_kind=outside.nic_kind,
+        nic_bandwidth_bytes_per_s=outside.nic_bandwidth_bytes_per_s,
+        nic_latency_s=outside.nic_latency_s,
+        scale_up_nodes=min(group.scale_up_nodes for group in groups),
+    )
 
 
 def _group(where: str, cluster: Cluster, gpus: Sequence[Device], catalogue: Catalogue) -> NodeGroup:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from ..errors import InputError
+from .cpumask import mask_cpus
 from .graph import Cluster, Device, Host
 from .local import format_cores, parse_cores
 from .sysfs import read
@@ -27,7 +28,8 @@ def host_of(folder: Path) -> Cluster:
     online = _cores(folder / "devices/system/cpu/online") or _listed(folder / "devices/system/cpu")
     cpus, memories, total = list[Device](), list[Device](), 0
     for number, path in sorted(nodes.items()):
-        its, memory = _cores(path / "cpulist") or _listed(path), _memory_bytes(path)
+        its = _cores(path / "cpulist") or mask_cpus(read(path / "cpumap")) or _listed(path)
+        memory = _memory_bytes(path)
         if online:
             its = [core for core in its if core in set(online)]
         total += memory or 0

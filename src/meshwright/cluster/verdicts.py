@@ -24,7 +24,26 @@ def verdicts(cluster: Cluster, nics: Mapping[str, tuple[str, str]]) -> tuple[str
         found += [*_mixed(gpus), *_links_down(gpus, parts), *_off_the_fabric(parts), *_none_at_all(gpus, parts, links)]
         found += [*_lost_pairs(gpus, parts, links), *_hidden_tree(gpus, links), *_narrow(cluster, gpus, links)]
         found += [*_far_nics(cluster, gpus, nics), *_shared_nics(cluster, gpus, nics)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((*_nodes_differ(cluster, by_node), *found)))
+
+
+def _nodes_differ(cluster: Cluster, by_node: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+    """Name the nodes whose GPUs are linked or named unlike those of most nodes."""
+    shapes: dict[str, tuple[tuple[str, int], ...]] = {}
+    for node, gpus in by_node.items():
+        ids = {gpu.id for gpu in gpus}
+        kinds = Counter(k.kind for k in cluster.links if {k.a, k.b} <= ids and is_own(k.kind))
+        models = Counter(gpu.model for gpu in gpus)
+        shapes[node] = (*sorted(kinds.items()), *sorted(models.items()))
+    usual = max(shapes.values(), key=[*shapes.values()].count, default=())
+    odd = [node for node, shape in shapes.items() if shape != usual]
+    if odd:
+        one, other = (_shape(shape) for shape in (shapes[odd[0]], usual))
+        yield f"{_names(odd)} differ{'s' if len(odd) == 1 else ''} from the other nodes: {one} there, {other} elsewhere"
+
+
+def _shape(shape: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{count} x {what}" for what, count in shape if what) or "no links between GPUs"
 
 
 def _mixed(gpus: Sequence[Device]) -> Iterator[str]:

@@ -124,7 +124,8 @@ def test_links_that_are_inactive_are_counted_as_down():
 
 def hwloc(distances: str) -> str:
     gpus = "".join(
-        f'<object type="PCIDev" gp_index="{20 + n}" pci_busid="000{n}:01:00.0" pci_type="0302 [10de:{device}] [0:0] a1">'
+        f'<object type="PCIDev" gp_index="{20 + n}" pci_busid="000{n}:01:00.0" '
+        f'pci_type="0302 [10de:{device}] [0:0] a1">'
         f'<object type="OSDev" gp_index="{10 + n}" name="nvml{n}" osdev_type="5"/></object>'
         for n, device in enumerate(["15f9", "15f9", "15f9"])
     )
@@ -314,3 +315,28 @@ def test_what_a_command_of_the_page_writes_is_read(command):
     assert cluster.devices or cluster.placements
     told = next((reader.command for reader in READERS if reader.looks(text)), None)
     assert told in {command, "rocm-smi --showtopo", None}
+
+
+@pytest.mark.parametrize(
+    ("gcn", "device", "rate", "model"),
+    [
+        ("906", "66a1", 46, "mi50"),
+        ("908", "738c", 46, "mi100"),
+        ("910", "7408", 50, "mi250x-gcd"),
+        ("940", "74a0", 128, "mi300a"),
+        ("gfx942", "74a1", 64, "mi300x"),
+        ("gfx950", "75a3", 76.8, "mi355x"),
+    ],
+)
+def test_rccl_names_architectures_by_number_or_by_name(gcn, device, rate, model):
+    gpus = "".join(
+        f'<pci busid="0000:0{i}:00.0" class="0x038000" vendor="0x1002" device="0x{device}" link_speed="16 GT/s" '
+        f'link_width="16"><gpu dev="{i}" sm="90" gcn="{gcn}" rank="{i}" gdr="1">'
+        f'<xgmi target="0000:0{1 - i}:00.0" count="1" tclass="0x038000"/></gpu></pci>'
+        for i in range(2)
+    )
+    text = f'<!-- of RCCL --><system version="2"><cpu numaid="0" affinity="ff" arch="x86_64">{gpus}</cpu></system>'
+    cluster = parse_dump(text, "x", CATALOGUE)
+
+    assert {d.model for d in cluster.of_kind("gpu")} == {model}
+    assert [k.bandwidth_bytes_per_s for k in cluster.links if k.kind == "xGMI"] == [rate * 1e9]

@@ -106,8 +106,6 @@ def _heading(above: Sequence[PlainLine]) -> str:
 def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str) -> Matrix:
     header, rows = _split(lines, where)
     names, titles = _header(header, [row.label for row in rows], f"{where}:{lines[0].number}")
-    if len(names) > MAX_DEVICES:
-        raise InputError(f"{where}: {len(names)} devices in one matrix, expected {MAX_DEVICES} at most")
     matrix = replace(matrix, names=tuple(names))
     by_label: dict[str, _Row] = {}
     for row in rows:
@@ -181,7 +179,10 @@ def _header(pieces: Sequence[str], labels: Sequence[str], where: str) -> tuple[l
     plain = re.sub(r"\s+", " ", " ".join(pieces))
     found = [title for title in TITLES if title.lower() in plain.lower()]
     first = min((plain.lower().index(title.lower()) for title in found), default=len(plain))
-    names = [name for token in plain[:first].split() for name in _unglued(token, set(labels))]
+    tokens = plain[:first].split()
+    if len(tokens) > MAX_DEVICES:
+        raise InputError(f"{where}: {len(tokens)} devices in one matrix, expected {MAX_DEVICES} at most")
+    names = [name for token in tokens for name in _unglued(token, set(labels))]
     for name in names:
         if not DEVICE.match(name):
             raise InputError(f"{where}: {name!r}: expected a device such as GPU0, NIC0 or mlx5_0 in the header")

@@ -45,7 +45,7 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
     gpus = [gpu_found for host in hosts for gpu_found in host.gpus]
     keys = {g.id: model_of(g, catalogue, gpu) for g in gpus}
     rates, warnings = link_rate(gpus, keys, catalogue)
-    own = own_links(gpus, rates)
+    own = own_links(gpus, rates, keys, catalogue)
     joined = {frozenset((link.a, link.b)) for link in own}
     pci, to_host = list[Link](), list[Link]()
     for host in hosts:

@@ -10,6 +10,12 @@ from .xml import Element, whole_number
 
 # classes of what a link ends at (nccl src/graph/xml.h: kvDictPciClass)
 SWITCH, CPU, GPU = "0x068000", "0x068001", ("0x03", "0x12")
+# how RCCL writes architectures, now and before names had letters; gfx940 and gfx941 are early gfx942
+SAME_ARCHITECTURE = {
+    "910": "gfx90a",
+    **dict.fromkeys(("940", "941", "942", "gfx940", "gfx941"), "gfx942"),
+    "950": "gfx950",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,8 @@ def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
     if gpu is None:
         return Gpu(name, host, bus, pci_id, "", [], "NV", 0.0)
     gcn = gpu.attributes.get("gcn", "")
-    architecture = f"gfx{gcn}" if gcn.isdecimal() else gcn or f"sm{whole_number(gpu, 'sm', where)}"
+    architecture = SAME_ARCHITECTURE.get(gcn) or (f"gfx{gcn}" if gcn.isdecimal() else gcn)
+    architecture = architecture or f"sm{whole_number(gpu, 'sm', where)}"
     links = [
         (
             k.attributes.get("target", "").lower(),
@@ -64,15 +71,25 @@ def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
     return Gpu(name, host, bus, pci_id, architecture, links, "xGMI" if gpu.named("xgmi") else "NV", c2c)
 
 
-def own_links(gpus: Sequence[Gpu], rates: Mapping[str, float | None]) -> list[Link]:
-    """Return the links between GPUs over NVLink or xGMI: through switches, on all hosts of the file, or direct ones."""
+def own_links(
+    gpus: Sequence[Gpu], rates: Mapping[str, float | None], keys: Mapping[str, str], catalogue: Catalogue
+) -> list[Link]:
+    """Return the links between GPUs over NVLink or xGMI: through switches, on all hosts of the file, or direct ones.
+
+    One xGMI link may stand for all that a pair has: there the model says what a peer gets.
+    """
     links = []
     for a, b in itertools.combinations(gpus, 2):
         count = a.to(b) or b.to(a) or min(a.to_switches, b.to_switches)
         if count:
             kind = f"NV{count}" if a.link_kind == "NV" else "xGMI"
-            rate = rates[a.id]
-            links.append(Link(a=a.id, b=b.id, kind=kind, bandwidth_bytes_per_s=count * rate if rate else None))
+            one = rates[a.id]
+            rate = count * one if one else None
+            model = catalogue.accelerators.get(keys[a.id])
+            own = catalogue.interconnect(model.link) if model and model.link else None
+            if count == 1 and own and own.kind == "xgmi" and own.peer_rate:
+                rate = own.peer_rate.number
+            links.append(Link(a=a.id, b=b.id, kind=kind, bandwidth_bytes_per_s=rate))
     return links
 
 
