@@ -121,16 +121,20 @@ def _domain_nodes(cluster: Cluster, gpus: set[str]) -> int:
 def _host_rate(cluster: Cluster, gpus: set[str], accelerator: Accelerator, catalogue: Catalogue) -> float:
     """Return the rate of a GPU to its CPU: NVLink to the CPU where there is one, else PCIe as it is trained."""
     cpus = {cpu.id for cpu in cluster.of_kind("cpu")}
-    best: dict[str, float] = {}
+    own: dict[str, float] = {}
+    pcie: dict[str, float] = {}
     for link in cluster.links:
         ends = {link.a, link.b}
         if ends & gpus and ends & cpus and link.bandwidth_bytes_per_s:
             gpu = link.a if link.a in gpus else link.b
-            best[gpu] = max(best.get(gpu, 0.0), link.bandwidth_bytes_per_s)
-    if len(best) == len(gpus):
-        return min(best.values())
-    host = accelerator.cpu_link or accelerator.host_link
-    return min([*best.values(), catalogue.interconnect(host).rate_bytes_per_s])
+            (own if is_own(link.kind) else pcie)[gpu] = link.bandwidth_bytes_per_s
+    if len(own) == len(gpus):
+        return min(own.values())
+    if accelerator.cpu_link:  # it is always there, whether a dump shows it or not
+        return catalogue.interconnect(accelerator.cpu_link).rate_bytes_per_s
+    if len(pcie) == len(gpus):
+        return min(pcie.values())
+    return min([*pcie.values(), catalogue.interconnect(accelerator.host_link).rate_bytes_per_s])
 
 
 def _accelerator(where: str, gpus: Sequence[Device], catalogue: Catalogue) -> Accelerator:

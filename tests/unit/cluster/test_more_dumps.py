@@ -273,6 +273,50 @@ def test_whether_four_gpus_with_six_links_a_pair_are_behind_a_switch_is_open_unt
     assert totals == [None, 2 * 150e9, 4 * 150e9, 4 * 150e9]
 
 
+LSPCI = """00:01.0 PCI bridge [0604]: Intel Corporation Device [8086:352a] (rev 30) (prog-if 00 [Normal decode])
+\tNUMA node: 0
+\tBus: primary=00, secondary=10, subordinate=15, sec-latency=0
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x8 (downgraded)
+10:00.0 PCI bridge [0604]: Broadcom / LSI PEX880xx PCIe Gen 4 Switch [1000:c010] (rev b0)
+\tBus: primary=10, secondary=11, subordinate=15, sec-latency=0
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1
+\t\tLnkSta:\tSpeed 16GT/s, Width x8
+11:00.0 PCI bridge [0604]: Broadcom / LSI PEX880xx PCIe Gen 4 Switch [1000:c010] (rev b0)
+\tBus: primary=11, secondary=12, subordinate=12, sec-latency=0
+\t\tLnkCap:\tPort #1, Speed 16GT/s, Width x16, ASPM L1
+\t\tLnkSta:\tSpeed 16GT/s, Width x16
+11:01.0 PCI bridge [0604]: Broadcom / LSI PEX880xx PCIe Gen 4 Switch [1000:c010] (rev b0)
+\tBus: primary=11, secondary=13, subordinate=13, sec-latency=0
+12:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 PCIe 80GB] [10de:20b5] (rev a1)
+\tNUMA node: 0
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16 (ok)
+13:00.0 Infiniband controller [0207]: Mellanox Technologies MT28908 Family [ConnectX-6] [15b3:101b]
+\tNUMA node: 0
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)
+80:00.0 3D controller [0302]: NVIDIA Corporation GA100 [A100 PCIe 80GB] [10de:20b5] (rev a1)
+\tNUMA node: 1
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 16GT/s (ok), Width x16 (ok)
+"""
+
+
+def test_lspci_gives_the_tree_by_its_buses_and_the_lanes_that_are_trained():
+    cluster = parse_dump(LSPCI, "l", CATALOGUE)
+    found = {(k.a, k.b): (k.kind, round((k.bandwidth_bytes_per_s or 0) / 1e9, 2)) for k in cluster.links}
+
+    assert [(d.id, d.model, d.numa) for d in cluster.of_kind("gpu")] == [
+        ("GPU0", "a100-80g-pcie", 0),
+        ("GPU1", "a100-80g-pcie", 1),
+    ]
+    assert found["GPU0", "NIC0"] == ("PIX", 31.51)
+    assert found["GPU0", "GPU1"] == ("SYS", 15.75)
+    assert "GPU0: the PCIe link runs below its highest speed" in cluster.warnings[0]
+    assert "GPU0 reaches its CPU at 15.8 GB/s" in analyse(cluster).verdicts[0]
+
+
 PAGE = Path(__file__).parents[3] / "docs" / "topology.md"
 DATA = Path(__file__).parent / "data" / "topologies"
 # what each command of the page's table writes, and is read as
@@ -287,6 +331,7 @@ WRITTEN = {
     "NCCL_TOPO_DUMP_FILE=FILE": (DATA / "nccl_two_switches.xml").read_text(),
     "NCCL_TOPO_FILE": (DATA / "nccl_topo_file_cloud_a.xml").read_text(),
     "NCCL_DEBUG=INFO": (DATA / "nccl_system_dump.txt").read_text(),
+    "lspci -vvnn": LSPCI,
     "numactl -H": "node 0 cpus: 0 1\nnode 0 size: 10 MB\n",
     "scontrol show topology": (DATA / "slurm_mixed.conf").read_text(),
     "topology.yaml": (DATA / "slurm_tree.yaml").read_text(),
@@ -340,3 +385,12 @@ def test_rccl_names_architectures_by_number_or_by_name(gcn, device, rate, model)
 
     assert {d.model for d in cluster.of_kind("gpu")} == {model}
     assert [k.bandwidth_bytes_per_s for k in cluster.links if k.kind == "xGMI"] == [rate * 1e9]
+
+
+def test_the_speed_of_a_link_that_sleeps_is_no_rate():
+    text = (DATA / "hwloc_igpu.xml").read_text().replace("3.938462", "4.000000")
+    cluster = parse_dump(text, "h", CATALOGUE)
+
+    assert {k.bandwidth_bytes_per_s for k in cluster.links} == {None}
+    assert any("GPU0: the PCIe link was asleep" in warning for warning in cluster.warnings)
+    assert compact(cluster, CATALOGUE).groups[0].host_bandwidth_bytes_per_s == 31e9

@@ -19,6 +19,7 @@ from ..wire import read_cluster
 from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
+from .lspci import from_lspci, looks_like_lspci
 from .matrix import looks_like_matrix
 from .merge import merged, sources
 from .nccl import from_nccl
@@ -69,8 +70,9 @@ READERS = (
     Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
-    Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w)),
+    Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
+    Reader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
     Reader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
     Reader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
     Reader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),

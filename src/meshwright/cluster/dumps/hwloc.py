@@ -37,6 +37,7 @@ class _Found:
     devices: list[PciDevice] = field(default_factory=list)
     near: dict[str, tuple[int, ...]] = field(default_factory=dict)  # device to the NUMA nodes that it is near
     caches: dict[str, int] = field(default_factory=dict)
+    asleep: list[str] = field(default_factory=list)  # GPUs whose PCIe link was
     objects: Objects = field(default_factory=Objects)
 
     def count(self, kind: str) -> int:
@@ -70,7 +71,7 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         numa_nodes=len(cpus),
         software={"kernel": info["OSRelease"]} if "OSRelease" in info else {},
     )
-    warnings = [*notes, *_speed_warnings(placed), *upper_bound_warnings(pci)]
+    warnings = [*notes, *_speed_warnings(placed, found), *upper_bound_warnings(pci)]
     if not any(device.kind == "gpu" for device in devices):
         warnings.append(f"no accelerator found: looked for {WHAT_IS_SOUGHT}")
     return Cluster(
@@ -114,6 +115,7 @@ def _walk(element: Element, found: _Found, numa: tuple[int, ...], place: PciDevi
     elif kind == "Bridge":
         name = element.attributes.get("gp_index") or f"{element.line}"
         rate = _rate(element, here)
+        rate = None if _is_asleep(rate) else rate
         place = dataclasses.replace(place, bridges=(*place.bridges, name), above=(*place.above, rate))
     elif kind in {"L2Cache", "L3Cache"} or (kind == "Cache" and element.attributes.get("depth") in {"2", "3"}):
         name = kind[:2] if kind != "Cache" else f"L{element.attributes['depth']}"
@@ -153,7 +155,11 @@ def _pci(element: Element, found: _Found, numa: tuple[int, ...], place: PciDevic
     found.near[name] = numa
     found.objects.devices.update(dict.fromkeys(indexes, name))
     found.objects.pci_ids[name] = f"{words[1]}:{words[2]}".lower()
-    found.devices.append(dataclasses.replace(place, device=device, rate_bytes_per_s=_rate(element, where)))
+    rate = _rate(element, where)
+    if kind == "gpu" and _is_asleep(rate):
+        found.asleep.append(name)
+        rate = None
+    found.devices.append(dataclasses.replace(place, device=device, rate_bytes_per_s=rate))
 
 
 def _rate(element: Element, where: str) -> float | None:
@@ -163,6 +169,12 @@ def _rate(element: Element, where: str) -> float | None:
     except ValueError:
         raise InputError(f"{where}: pci_link_speed {speed!r}, expected a number of GB/s") from None
     return rate if 0 < rate < 1e13 else None
+
+
+def _is_asleep(bytes_per_s: float | None) -> bool:
+    """Return whether a rate is one of 2.5 or 5 GT/s: no accelerator trains its link so low, but all idle links do."""
+    quarters = (bytes_per_s or 0.0) / 0.25e9
+    return quarters > 0.5 and abs(quarters - round(quarters)) < 1e-3
 
 
 def _nic_name(inside: list[Element], found: _Found) -> str:
@@ -219,10 +231,13 @@ def _cpus(found: _Found) -> tuple[list[Device], list[Device]]:
     return cpus, memories
 
 
-def _speed_warnings(devices: list[PciDevice]) -> list[str]:
+def _speed_warnings(devices: list[PciDevice], found: _Found) -> list[str]:
+    said = []
+    if found.asleep:
+        said.append(f"{', '.join(found.asleep)}: the PCIe link was asleep when lstopo looked, its rate is not known")
     if any(item.rate_bytes_per_s for item in devices if item.device.kind == "gpu"):
-        return ["PCIe rates are those at which the links ran when lstopo looked: a lower bound for idle devices"]
-    return []
+        said.append("PCIe rates are those at which the links ran when lstopo looked: a lower bound for idle devices")
+    return said
 
 
 def _nodes(element: Element, where: str) -> tuple[int, ...]:

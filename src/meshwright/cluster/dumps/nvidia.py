@@ -73,7 +73,8 @@ def from_matrix(matrix: Matrix, where: str, catalogue: Catalogue, gpu: str | Non
     }
     told = matrix.facts.per_link_bytes_per_s(catalogue)
     every = set(models.values()) if len(models) == len(gpus) else set[str]()
-    rules = {key: RateRule(catalogue, key, counts, len(gpus), told) for key in sorted(every) or [None]}
+    named: list[str | None] = [*sorted(every)]
+    rules = {key: RateRule(catalogue, key, counts, len(gpus), told) for key in named or [None]}
     numa = matrix.numa | _numa_of_nics(matrix, kinds)
     devices = []
     for name in matrix.names:

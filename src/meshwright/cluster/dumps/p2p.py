@@ -4,6 +4,8 @@ import itertools
 import re
 
 from ...errors import InputError
+from ...hardware import Catalogue
+from ..described import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..paths import P2P
 from .pasted import plain_lines
@@ -28,7 +30,7 @@ def looks_like_p2p(text: str) -> bool:
     )
 
 
-def from_p2p(text: str, where: str) -> Cluster:
+def from_p2p(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Return the GPUs, a link without a rate for every pair that can copy, and a warning for those that cannot."""
     rows: dict[str, list[str]] = {}
     for line in plain_lines(text):
@@ -54,5 +56,7 @@ def from_p2p(text: str, where: str) -> Cluster:
         for state, pairs in refused.items()
     ]
     warnings.append("peer-to-peer says not over what: give the output of nvidia-smi topo -m as well")
-    devices = tuple(Device(id=name, kind="gpu") for name in names)
-    return Cluster(name=where, devices=devices, links=tuple(links), warnings=tuple(warnings))
+    devices = [Device(id=name, kind="gpu") for name in names]
+    if gpu is not None:
+        devices = [with_catalogue(device, gpu, catalogue) for device in devices]
+    return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
