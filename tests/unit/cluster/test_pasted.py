@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps.detect import load_dumps, parse_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load
-from tests.unit.cluster.machines import as_amd_smi, as_hwloc, as_matrix, as_nccl, as_rocm, machine
+from tests.unit.cluster.machines import as_amd_smi, as_hwloc, as_matrix, as_nccl, as_rocm, as_sysfs, machine
 from tests.unit.cluster.test_matrix import damaged, outcome
 
 CATALOGUE = load()
@@ -203,3 +204,20 @@ def test_ibnetdiscover_places_nodes_under_their_switches():
         "node02": ("leaf0", "spine0"),
         "node03": ("leaf1", "spine0"),
     }
+
+
+def test_a_matrix_that_was_asked_to_leave_nvlink_out_says_so():
+    text = "$ nvidia-smi topo -mp\n\tGPU0\tGPU1\nGPU0\t X \tNODE\nGPU1\tNODE\t X \n"
+
+    assert "leaves NVLink out" in parse_dump(text, "d", CATALOGUE).warnings[0]
+
+
+def test_a_copy_of_sysfs_completes_a_matrix_and_all_of_it_is_one_node(tmp_path):
+    m = machine("dgx-h100")
+    (tmp_path / "m.txt").write_text(as_matrix(m))
+    cluster = load_dumps([tmp_path / "m.txt", as_sysfs(m, tmp_path / "sys")], CATALOGUE)
+
+    assert cluster.num_nodes == 1
+    assert len(cluster.of_kind("cpu")) == 2
+    assert {(d.model, d.network_bandwidth_bytes_per_s) for d in cluster.of_kind("nic")} == {("infiniband", 50e9)}
+    assert compact(cluster, CATALOGUE).groups[0].nics == 8

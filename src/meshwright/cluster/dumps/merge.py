@@ -19,6 +19,7 @@ FACTS = (
     "domain",
     "memory_numa",
 )
+PORTS = frozenset({"infiniband", "roce", "ethernet", "virtual"})  # what sysfs says of a NIC, and plans want to know
 SAME_RATE = 0.15  # two tools count the same link so differently
 
 
@@ -63,9 +64,10 @@ def _has_nodes(cluster: Cluster) -> bool:
 def _two(one: Cluster, other: Cluster, source: str, notes: list[str]) -> Cluster:
     devices = {device.id: device for device in one.devices}
     names = _same_devices(one, other)
+    node = next((device.node for device in one.devices), "")  # of one machine all devices sit in one
     for device in other.devices:
         known = devices.get(names[device.id])
-        same = replace(device, id=names[device.id], node=known.node if known else device.node)
+        same = replace(device, id=names[device.id], node=node)
         devices[same.id] = _facts(known, same, source, notes) if known else same
     links = {frozenset((link.a, link.b)): link for link in one.links}
     for link in other.links:
@@ -102,7 +104,8 @@ def _facts(known: Device, more: Device, source: str, notes: list[str]) -> Device
         first, second = getattr(known, name), getattr(more, name)
         if second in (None, "") or first == second:
             continue
-        if first in (None, "") or (name == "model" and not known.peak_flops_per_s):
+        better = second in PORTS if known.kind == "nic" else not known.peak_flops_per_s
+        if first in (None, "") or (name == "model" and better):
             changes[name] = second
         elif name in {"numa", "model"} and (name == "numa" or more.peak_flops_per_s):
             notes.append(f"{known.id}: {name} is {first} in the first dump and {second} in {source}: the first is used")

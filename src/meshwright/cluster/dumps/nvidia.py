@@ -15,6 +15,8 @@ from ..paths import RateRule, nvlink_count, rank
 from .evidence import Evidence, with_facts
 from .matrix import Matrix, parse_matrices
 
+WITHOUT_NVLINK = re.compile(r"topo\s+(?:-mp|-p\s+-m|-m\s+-p)\b")
+
 
 def from_nvidia_matrix(
     text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: Evidence | None = None
@@ -24,6 +26,8 @@ def from_nvidia_matrix(
     Every matrix of the text is a node.
     """
     matrices = parse_matrices(text, where, facts)
+    if WITHOUT_NVLINK.search(text):
+        matrices[0].warnings.append("printed with -mp, which leaves NVLink out: give the output of nvidia-smi topo -m")
     if len(matrices) == 1:
         return from_matrix(matrices[0], where, catalogue, gpu)
     names = [matrix.host for matrix in matrices]
