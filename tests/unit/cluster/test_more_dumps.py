@@ -394,3 +394,39 @@ def test_the_speed_of_a_link_that_sleeps_is_no_rate():
     assert {k.bandwidth_bytes_per_s for k in cluster.links} == {None}
     assert any("GPU0: the PCIe link was asleep" in warning for warning in cluster.warnings)
     assert compact(cluster, CATALOGUE).groups[0].host_bandwidth_bytes_per_s == 31e9
+
+
+def test_a_log_of_nccl_with_several_gpus_joins_them_directly_or_through_a_switch():
+    start, end = "n:1:2 [0] NCCL INFO === System : maxBw 48.0 totalBw 96.0 ===", "n:1:2 [0] NCCL INFO ====="
+    prefix = "n:1:2 [0] NCCL INFO "
+
+    def log(lines: list[str]) -> str:
+        return "\n".join([start, *(prefix + line for line in lines), end, "n:9:9 [1] NCCL INFO other"])
+
+    direct = log([
+        "CPU/0-0 (1/1/2)",
+        "+ PCI[24.0] - GPU/0-1000 (0)",
+        "              + NVL[40.0] - GPU/0-2000",
+        "+ PCI[24.0] - GPU/0-2000 (1)",
+        "              + NVL[40.0] - GPU/0-1000",
+    ])  # fmt: skip
+    switched = log([
+        "CPU/0 (1/1/2)",
+        "+ PCI[24.0] - GPU/1000 (0)",
+        "              + NVL[240.0] - NVS/0",
+        "+ PCI[24.0] - GPU/2000 (1)",
+        "              + NVL[200.0] - NVS/0",
+    ])  # fmt: skip
+    amd = direct.replace("NVL[", "XGMI[")
+    found = [
+        [(k.kind, k.bandwidth_bytes_per_s) for k in parse_dump(text, "l", CATALOGUE).links if "GPU" in k.b]
+        for text in (direct, switched, amd)
+    ]
+
+    assert found == [[("NVLink", 40e9)], [("NVLink", 200e9)], [("xGMI", 40e9)]]
+
+
+def test_pcie_6_is_no_link_that_sleeps():
+    text = (DATA / "hwloc_igpu.xml").read_text().replace("3.938462", "121.000000")
+
+    assert 121e9 in {k.bandwidth_bytes_per_s for k in parse_dump(text, "h", CATALOGUE).links}

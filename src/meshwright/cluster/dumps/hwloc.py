@@ -174,7 +174,7 @@ def _rate(element: Element, where: str) -> float | None:
 def _is_asleep(bytes_per_s: float | None) -> bool:
     """Return whether a rate is one of 2.5 or 5 GT/s: no accelerator trains its link so low, but all idle links do."""
     quarters = (bytes_per_s or 0.0) / 0.25e9
-    return quarters > 0.5 and abs(quarters - round(quarters)) < 1e-3
+    return 0.5 < quarters <= 32 and abs(quarters - round(quarters)) < 1e-3
 
 
 def _nic_name(inside: list[Element], found: _Found) -> str:

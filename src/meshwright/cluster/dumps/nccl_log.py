@@ -18,6 +18,7 @@ from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 START = re.compile(r"=== System : maxBw ([\d.]+) totalBw ([\d.]+) ===")
 PREFIX = re.compile(r"^(.*?) NCCL INFO ?")
 NODE = re.compile(r"(CPU|PCI|GPU|NIC|NET|NVS|PPI|GIN)/([0-9A-Fa-f]+)(?:-([0-9A-Fa-f]+))?")
+OWN = {"NVL": "NVLink", "XGMI": "xGMI"}
 BRANCH = re.compile(r"^(\s*)\+ (\w+)\[([\d.]+)\] - (.*)$")
 
 
@@ -93,11 +94,11 @@ def _cpu(name: str) -> Device:
 
 def _devices(
     edges: Sequence[_Edge], cpus: dict[str, Device], where: str
-) -> tuple[list[PciDevice], dict[str, float], dict[tuple[str, str], float]]:
+) -> tuple[list[PciDevice], dict[str, float], dict[tuple[str, str], tuple[str, float]]]:
     """Return the GPUs and NICs in their tree, the GPUs' rates to switches, and the rates of direct links."""
     items: dict[str, PciDevice] = {}
     to_switch: dict[str, float] = {}
-    direct: dict[tuple[str, str], float] = {}
+    direct: dict[tuple[str, str], tuple[str, float]] = {}
     stack: list[_Edge] = []
     for edge in edges:
         stack = [above for above in stack if above.depth < edge.depth]
@@ -111,12 +112,12 @@ def _devices(
                 name = f"NIC{sum(1 for i in items.values() if i.device.kind == 'nic' and '/' not in i.device.id)}"
             device = Device(id=name, kind="nic", numa=nic.device.numa, network_bandwidth_bytes_per_s=rate)
             items[stack[-1].name] = dataclasses.replace(nic, device=device)
-        elif edge.kind in {"NVL", "XGMI"} and stack and stack[-1].end == "GPU":
+        elif edge.kind in OWN and stack and stack[-1].end == "GPU":
             if edge.end == "NVS":
                 to_switch[stack[-1].name] = edge.rate
             elif edge.end == "GPU":
                 low, high = sorted((stack[-1].name, edge.name))
-                direct[low, high] = edge.rate
+                direct[low, high] = (OWN[edge.kind], edge.rate)
         stack.append(edge)
     return [item for item in items.values() if not item.device.id.startswith("NIC/")], to_switch, direct
 
@@ -137,13 +138,16 @@ def _renamed(device: Device, ids: dict[str, str], catalogue: Catalogue, gpu: str
 
 
 def _own_links(
-    gpus: Sequence[str], ids: dict[str, str], to_switch: dict[str, float], direct: dict[tuple[str, str], float]
+    gpus: Sequence[str],
+    ids: dict[str, str],
+    to_switch: dict[str, float],
+    direct: dict[tuple[str, str], tuple[str, float]],
 ) -> list[Link]:
     links = []
     for a, b in itertools.combinations(gpus, 2):
-        rate = direct.get((a, b))
-        if rate is None and a in to_switch and b in to_switch:
-            rate = min(to_switch[a], to_switch[b])
-        if rate is not None:
-            links.append(Link(a=ids[a], b=ids[b], kind="NVLink", bandwidth_bytes_per_s=rate))
+        found = direct.get((a, b))
+        if found is None and a in to_switch and b in to_switch:
+            found = ("NVLink", min(to_switch[a], to_switch[b]))
+        if found is not None:
+            links.append(Link(a=ids[a], b=ids[b], kind=found[0], bandwidth_bytes_per_s=found[1]))
     return links
