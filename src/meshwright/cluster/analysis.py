@@ -90,7 +90,9 @@ def gpu_links(cluster: Cluster) -> list[Link]:
 
 
 def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
-    """Return the rate per direction between two halves of the GPUs at the worst cut; None if a rate is unknown.
+    """Return the rate per direction between two halves of the GPUs at the worst cut.
+
+    None if a rate is unknown, or where GPUs of several hosts are joined by the network between them only.
 
     Behind a switch each GPU brings its own rate once, in a mesh each pair its link. GPUs that no link of their own
     joins meet over PCIe: each brings its best rate to a peer across the cut, which is an upper bound.
@@ -99,6 +101,9 @@ def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
     if len(gpus) < 2 or not links:
         return None
     number = {gpu.id: i for i, gpu in enumerate(gpus)}
+    nodes = {gpu.id: gpu.node for gpu in gpus}
+    if len(set(nodes.values())) > 1 and all(nodes[link.a] == nodes[link.b] for link in links):
+        return None
     parts = domains(gpus, links)
     joined = own_links(links)
     apart = {g: i for i, part in enumerate(parts) for g in part.gpus}

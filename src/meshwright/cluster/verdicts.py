@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from .domains import Domain, domains
+from .domains import Domain, domains, own_links
 from .graph import Cluster, Device, Link
 from .paths import is_own, nvlink_count, rank
 
@@ -102,9 +102,7 @@ def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence
         if part.switched is not False or len(part.gpus) < 4:
             continue
         inside = set(part.gpus)
-        own = {
-            frozenset((k.a, k.b)): nvlink_count(k.kind) or 1 for k in links if {k.a, k.b} <= inside and is_own(k.kind)
-        }
+        own = {frozenset((k.a, k.b)): nvlink_count(k.kind) or 1 for k in own_links(links) if {k.a, k.b} <= inside}
         pairs = len(part.gpus) * (len(part.gpus) - 1) // 2
         usual, often = Counter(own.values()).most_common(1)[0]
         if pairs > often >= 0.8 * pairs:  # a mesh with a fault, and no mesh of another shape such as a cube

@@ -139,6 +139,7 @@ def test_two_matrices_in_a_file_are_two_nodes():
     assert pairs(cluster)["node01/GPU0", "node01/GPU1"][0] == "NV4"
     assert pairs(cluster)["node02/GPU0", "node02/GPU1"][0] == "SYS"
     assert "node01, node02" in cluster.warnings[0]
+    assert bisection(read("smi_two_hosts.txt", "a100-40g")) is None  # the network between them is in no matrix
 
 
 def test_nics_are_on_the_node_of_the_gpus_that_they_are_near_and_a_shared_one_is_named():

@@ -13,7 +13,7 @@ from meshwright.cluster.dumps.detect import READERS, parse_dump
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.hardware.pci import pci_kind
-from tests.unit.cluster.machines import as_matrix, machine
+from tests.unit.cluster.machines import as_matrix, as_rocm, machine
 
 CATALOGUE = load()
 
@@ -430,3 +430,19 @@ def test_pcie_6_is_no_link_that_sleeps():
     text = (DATA / "hwloc_igpu.xml").read_text().replace("3.938462", "121.000000")
 
     assert 121e9 in {k.bandwidth_bytes_per_s for k in parse_dump(text, "h", CATALOGUE).links}
+
+
+def test_a_pair_that_rocm_smi_routes_in_a_mesh_is_named():
+    text = (
+        as_rocm(machine("mi300x-8"))
+        .replace(
+            "GPU2   15           15           0            15           15           15           15           15",
+            "GPU2   15           15           0            15           15           15           30           15",
+        )
+        .replace(
+            "GPU6   15           15           15           15           15           15           0            15",
+            "GPU6   15           15           30           15           15           15           0            15",
+        )
+    )
+
+    assert analyse(parse_dump(text, "r", CATALOGUE)).verdicts == ("GPU2-GPU6 has no own links, other pairs 1",)
