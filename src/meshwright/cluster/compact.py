@@ -11,7 +11,7 @@ from ..hardware import Accelerator, Catalogue
 from .analysis import gpu_links, numbered_pair
 from .builders import KNOWN_LINK_NAMES
 from .described import with_catalogue
-from .domains import domains, own_links
+from .domains import domains, links_by_node, own_links
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
 from .paths import is_own, rank
 
@@ -46,7 +46,10 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
         kinds = Counter(device.kind for device in cluster.devices)
         found = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no devices"
         raise InputError(f"{where}: has no GPUs to plan for (it lists {found}); expected a machine with GPUs")
-    groups = [_group(where, cluster, gpus, catalogue) for gpus in by_node.values()]
+    links = links_by_node(cluster)
+    groups = [
+        _group(where, replace(cluster, links=links.get(node, ())), gpus, catalogue) for node, gpus in by_node.items()
+    ]
     different = [group for group in groups if group.gpus != groups[0].gpus]
     if different:
         names = f"{next(iter(by_node))} and {list(by_node)[groups.index(different[0])]}"

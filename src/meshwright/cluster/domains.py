@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .graph import Device, Link
+from .graph import Cluster, Device, Link
 from .paths import is_own, nvlink_count
 
 # NVLinks of the devices that exist: P100 and workstation cards, V100, A800 and H800, A100, H100 and later
@@ -29,6 +29,16 @@ def own_links(links: Iterable[Link]) -> list[Link]:
     own = [link for link in links if is_own(link.kind)]
     measured = any(link.kind == ROUTED and link.bandwidth_bytes_per_s for link in own)
     return [k for k in own if k.kind != ROUTED or k.bandwidth_bytes_per_s or not measured]
+
+
+def links_by_node(cluster: Cluster) -> dict[str, tuple[Link, ...]]:
+    """Return the links that end in a device of each node; one between two nodes is both nodes'."""
+    nodes = {device.id: device.node for device in cluster.devices}
+    found: dict[str, list[Link]] = {}
+    for link in cluster.links:
+        for node in {nodes.get(link.a, ""), nodes.get(link.b, "")}:
+            found.setdefault(node, []).append(link)
+    return {node: tuple(links) for node, links in found.items()}
 
 
 def domains(gpus: Sequence[Device], links: Iterable[Link]) -> tuple[Domain, ...]:
@@ -58,14 +68,19 @@ def _reached(start: str, near: Mapping[str, set[str]]) -> set[str]:
 
 
 def _domain(gpus: Sequence[Device], links: Sequence[Link]) -> Domain:
-    counts = {(link.a, link.b): nvlink_count(link.kind) for link in links}
-    switched = _is_switched(gpus, counts) if links and all(counts.values()) else False
+    of: dict[str, list[Link]] = {gpu.id: [] for gpu in gpus}
+    for link in links:
+        of[link.a].append(link)
+        of[link.b].append(link)
+    counts = {gpu: [nvlink_count(link.kind) for link in its] for gpu, its in of.items()}
+    counted = bool(links) and all(nvlink_count(link.kind) for link in links)
+    switched = _is_switched(gpus, links, counts) if counted else False
     through = max if switched else sum
     return Domain(
-        gpus=tuple(gpu.id for gpu in gpus),
+        gpus=tuple(of),
         switched=switched,
-        links={gpu.id: through([n for pair, n in counts.items() if gpu.id in pair] or [0]) for gpu in gpus},
-        rates={gpu.id: _rate([k for k in links if gpu.id in (k.a, k.b)], switched) for gpu in gpus},
+        links={gpu: through(its or [0]) for gpu, its in counts.items()},
+        rates={gpu: _rate(its, switched) for gpu, its in of.items()},
     )
 
 
@@ -76,21 +91,21 @@ def _rate(links: Sequence[Link], switched: bool | None) -> float | None:
     return max(known, default=0.0) if switched else sum(known)
 
 
-def _is_switched(gpus: Sequence[Device], counts: Mapping[tuple[str, str], int]) -> bool | None:
+def _is_switched(gpus: Sequence[Device], links: Sequence[Link], counts: Mapping[str, Sequence[int]]) -> bool | None:
     """Return whether the NVLinks of a domain end in a switch; None where a mesh would look the same.
 
     They do where a GPU's add up to more than its device has, or any device. Otherwise every pair must have as many as
-    the lesser of the two GPUs, and the counts must divide no device's links into a mesh.
+    the lesser of the two GPUs, and the counts must divide no device's links into a mesh. `counts` are each GPU's.
     """
     if len(gpus) < 3 or any(gpu.bridged for gpu in gpus):
         return False
     built = {gpu.own_links for gpu in gpus}
     totals = frozenset(total for total in built if total) if None not in built else TOTALS
-    most = {gpu.id: max(n for pair, n in counts.items() if gpu.id in pair) for gpu in gpus}
-    if max(sum(n for pair, n in counts.items() if gpu.id in pair) for gpu in gpus) > max(totals):
+    most = {gpu: max(its) for gpu, its in counts.items()}
+    if max(map(sum, counts.values())) > max(totals):
         return True
     pairs = len(gpus) * (len(gpus) - 1) // 2
-    if len(counts) < pairs or any(n != min(most[a], most[b]) for (a, b), n in counts.items()):
+    if len(links) < pairs or any(nvlink_count(k.kind) != min(most[k.a], most[k.b]) for k in links):
         return False
     full = max(most.values())
     meshed = any(total % full == 0 and total // full >= len(gpus) - 1 for total in totals)

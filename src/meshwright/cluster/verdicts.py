@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from .domains import Domain, domains, own_links
+from .domains import Domain, domains, links_by_node, own_links
 from .graph import Cluster, Device, Link
 from .paths import is_own, nvlink_count, rank
 
@@ -16,23 +16,23 @@ def verdicts(cluster: Cluster, nics: Mapping[str, tuple[str, str]]) -> tuple[str
     by_node: dict[str, list[Device]] = defaultdict(list)
     for gpu in cluster.of_kind("gpu"):
         by_node[gpu.node].append(gpu)
+    of_node = links_by_node(cluster)
     found: list[str] = []
-    for gpus in by_node.values():
-        ids = {gpu.id for gpu in gpus}
-        links = [link for link in cluster.links if link.a in ids or link.b in ids]
+    for node, gpus in by_node.items():
+        links = of_node.get(node, ())
         parts = domains(gpus, links)
         found += [*_mixed(gpus), *_links_down(gpus, parts), *_off_the_fabric(parts), *_none_at_all(gpus, parts, links)]
         found += [*_lost_pairs(gpus, parts, links), *_hidden_tree(gpus, links), *_narrow(cluster, gpus, links)]
         found += [*_far_nics(cluster, gpus, nics), *_shared_nics(cluster, gpus, nics)]
-    return tuple(dict.fromkeys((*_nodes_differ(cluster, by_node), *found)))
+    return tuple(dict.fromkeys((*_nodes_differ(by_node, of_node), *found)))
 
 
-def _nodes_differ(cluster: Cluster, by_node: Mapping[str, Sequence[Device]]) -> Iterator[str]:
+def _nodes_differ(by_node: Mapping[str, Sequence[Device]], links: Mapping[str, Sequence[Link]]) -> Iterator[str]:
     """Name the nodes whose GPUs are linked or named unlike those of most nodes."""
     shapes: dict[str, tuple[tuple[str, int], ...]] = {}
     for node, gpus in by_node.items():
         ids = {gpu.id for gpu in gpus}
-        kinds = Counter(k.kind for k in cluster.links if {k.a, k.b} <= ids and is_own(k.kind))
+        kinds = Counter(k.kind for k in links.get(node, ()) if {k.a, k.b} <= ids and is_own(k.kind))
         models = Counter(gpu.model for gpu in gpus)
         shapes[node] = (*sorted(kinds.items()), *sorted(models.items()))
     usual = max(shapes.values(), key=[*shapes.values()].count, default=())
