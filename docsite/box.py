@@ -140,6 +140,13 @@ def samples(folder: Path) -> None:
     (folder / "rocm-smi.txt").write_text(rocm())
     (folder / "nccl.xml").write_text(nccl())
     (folder / "slurm.txt").write_text(SLURM)
+    (folder / "matrix.txt").write_text(found["8_h100"])
+    links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
+    (folder / "links.txt").write_text(
+        "".join(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n{links}" for gpu in range(8))
+    )
+    for tray in ("tray", "tray1", "tray2"):
+        (folder / f"{tray}.txt").write_text(found["no_legend"])
     leaves = "".join(f"SwitchName=leaf{i} Nodes=node[{6 * i}-{6 * i + 5}]\n" for i in range(2))
     (folder / "topology.txt").write_text(leaves + "SwitchName=spine Switches=leaf[0-1]\n")
     (folder / "saved.txt").write_text(A100_TABLE)

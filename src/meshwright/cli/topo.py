@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 import click
+from msgspec.structs import replace
 from rich.table import Table
 
 from ..cluster.analysis import analyse
 from ..cluster.discover import discover
 from ..cluster.draw import draw
-from ..cluster.dumps import load_dump
+from ..cluster.dumps import load_dumps
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster
 from ..cluster.plugins import net_plugins
@@ -19,7 +20,7 @@ from ..files import to_json, write_atomic, write_struct
 from ..hardware import Catalogue, load
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
-from ..hardware.listing import TABLES, Entry, compared, entries, find
+from ..hardware.listing import TABLES, Entry, compared, entries, find, toml_entry
 from ..report.terminal import console
 
 
@@ -27,23 +28,33 @@ from ..report.terminal import console
 @click.argument("words", nargs=-1)
 @click.option(
     "--from",
-    "dump",
+    "dumps",
+    multiple=True,
     metavar="FILE",
-    help="Read a saved dump: nvidia-smi, rocm-smi, lstopo, NCCL, SLURM; a copy of /sys.",
+    help="Read a saved dump: nvidia-smi, rocm-smi, amd-smi, lstopo, NCCL, SLURM, ...; a copy of /sys. Several complete "
+    "each other.",
+)
+@click.option("--hosts", is_flag=True, help="Each --from is another host, which its file names.")
+@click.option(
+    "--domain", type=click.IntRange(min=1), metavar="N", help="N nodes such as this one share a domain of GPU links."
 )
 @click.option("--gpu", metavar="NAME", help="Which accelerator it is, where a dump leaves a rate open.")
 @click.option("--catalogue", "from_catalogue", is_flag=True, help="List the catalogue; WORDS filter it.")
 @click.option("--compare", is_flag=True, help="With --catalogue: put the entries named by WORDS side by side.")
+@click.option("--toml", "as_toml", is_flag=True, help="With --catalogue NAME: print the entry as a file to start from.")
 @click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends or overrides the catalogue.")
 @click.option("--svg", "svg_file", metavar="FILE", help="Draw the graph into an SVG file.")
 @click.option("--save", metavar="FILE", help="Write the cluster to a file that plan and simulate read.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     words: tuple[str, ...],
-    dump: str | None,
+    dumps: tuple[str, ...],
+    hosts: bool,
+    domain: int | None,
     gpu: str | None,
     from_catalogue: bool,
     compare: bool,
+    as_toml: bool,
     hardware: tuple[str, ...],
     svg_file: str | None,
     save: str | None,
@@ -53,15 +64,28 @@ def command(
     catalogue = load(*hardware)
     for suspicion in suspicions(catalogue, shipped()):
         click.echo(f"warning: {suspicion}", err=True)
+    if as_toml:
+        if not from_catalogue or len(words) != 1:
+            raise InputError("--toml: expected together with --catalogue and the name of one entry")
+        click.echo(toml_entry(catalogue, words[0]))
+        return 0
     if from_catalogue:
         return _compare(catalogue, words, as_json) if compare else _list(catalogue, words, as_json)
     if words or compare:
         raise InputError(f"{' '.join(words) or '--compare'}: expected together with --catalogue")
     if gpu is not None:
         catalogue.accelerator(gpu)
-    if dump is not None:
-        return _show(load_dump(dump, catalogue, gpu), svg_file, save, as_json)
-    code = _show(surrounding_cluster() or discover(catalogue, gpu), svg_file, save, as_json)
+    if hosts and len(dumps) < 2:
+        raise InputError("--hosts: expected two or more --from, one a host")
+    if dumps:
+        cluster = load_dumps(dumps, catalogue, gpu, one_machine=not hosts)
+    else:
+        cluster = surrounding_cluster() or discover(catalogue, gpu)
+    if domain is not None:
+        cluster = replace(cluster, scale_up_nodes=domain)
+    code = _show(cluster, svg_file, save, as_json)
+    if dumps:
+        return code
     if not as_json:
         for plugin in net_plugins():
             click.echo(f"NCCL net plugin: {plugin.path} ({plugin.what})")
@@ -76,10 +100,11 @@ def _show(cluster: Cluster, svg_file: str | None, save: str | None, as_json: boo
             write_struct(save, cluster)
     except OSError as error:
         raise InputError(f"{svg_file or save}: {error.strerror}") from None
+    found = analyse(cluster)
     if as_json:
-        click.echo(to_json(wire_form(cluster)))
+        click.echo(to_json(wire_form(replace(cluster, warnings=(*found.verdicts, *cluster.warnings)))))
         return 0
-    click.echo(draw(cluster, analyse(cluster)))
+    click.echo(draw(cluster, found))
     return 0
 
 

@@ -1,15 +1,18 @@
 """What a cluster's graph means for a job: slow pairs and why, the NIC of each GPU, affinity, bisection bandwidth."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from .builders import bisection_bytes_per_s
-from .cuts import balanced_cut
+from .cuts import least_cut
+from .domains import Domain, domains, own_links
 from .graph import Cluster, Link
-from .paths import MEANING, SLOW, is_switched, nvlink_count, rank
+from .paths import MEANING, PCIE_ORDER, SLOW, is_own, nvlink_count, rank
 from .proximity import advice as closer
+from .verdicts import verdicts
 
 
 class SlowPairs(msgspec.Struct, frozen=True):
@@ -28,6 +31,7 @@ class Analysis(msgspec.Struct, frozen=True):
     bisection_bytes_per_s: float | None  # between the GPUs of one host, per direction; None where a rate is unknown
     bind: dict[str, str]  # GPU: CPUs that its process belongs on
     advice: tuple[str, ...]
+    verdicts: tuple[str, ...] = ()  # what is broken or badly built, by name; nothing on a healthy machine
 
 
 def analyse(cluster: Cluster) -> Analysis:
@@ -37,12 +41,14 @@ def analyse(cluster: Cluster) -> Analysis:
     nics = nic_of_gpu(cluster)
     bind = {gpu.id: gpu.cpu_affinity for gpu in gpus if gpu.cpu_affinity}
     bisection = gpu_bisection_bytes_per_s(cluster) if gpus else bisection_bytes_per_s(cluster)
-    return Analysis(slow, nics, bisection, bind, tuple(_advice(cluster, slow, nics)))
+    return Analysis(slow, nics, bisection, bind, tuple(_advice(cluster, slow, nics)), verdicts(cluster, nics))
 
 
 def slow_pairs(cluster: Cluster) -> tuple[SlowPairs, ...]:
     """Return the GPU pairs that a job should not put tensor parallelism on: PCIe through a CPU, or fewer NVLinks."""
     links = gpu_links(cluster)
+    numa = {gpu.id: gpu.numa for gpu in cluster.of_kind("gpu")}
+    own = sorted({re.sub(r"NV\d+", "NVLink", link.kind) for link in links if is_own(link.kind)})
     best = max((nvlink_count(link.kind) for link in links), default=0)
     found = []
     for kind in sorted({link.kind for link in links}, key=lambda k: (rank(k), -nvlink_count(k))):
@@ -52,8 +58,10 @@ def slow_pairs(cluster: Cluster) -> tuple[SlowPairs, ...]:
             found.append(SlowPairs(kind, pairs, MEANING[kind]))
         elif count and count < best:
             found.append(SlowPairs(kind, pairs, f"{count} of the {best} NVLinks that other pairs have"))
-        elif best and not count and rank(kind):
-            found.append(SlowPairs(kind, pairs, f"PCIe, while other pairs have NVLink: {MEANING[kind]}"))
+        elif kind in PCIE_ORDER and (own or kind == "PCIe"):
+            why = f"PCIe, while other pairs have {' and '.join(own)}: {MEANING[kind]}" if own else MEANING[kind]
+            across = all(None not in (numa[a], numa[b]) and numa[a] != numa[b] for a, b in pairs)
+            found.append(SlowPairs(kind, pairs, why + (", between the sockets" if across else "")))
     return tuple(found)
 
 
@@ -82,24 +90,61 @@ def gpu_links(cluster: Cluster) -> list[Link]:
 
 
 def gpu_bisection_bytes_per_s(cluster: Cluster) -> float | None:
-    """Return the rate per direction between two halves of the GPUs at the worst cut; None if a rate is unknown.
+    """Return the rate per direction between two halves of the GPUs at the worst cut.
 
-    Behind a switch each GPU brings its own rate once. PCIe pairs count by the link of each GPU, since all its pairs
-    share it, and are an upper bound where the path crosses a CPU.
+    None if a rate is unknown, or where GPUs of several hosts are joined by the network between them only.
+
+    Behind a switch each GPU brings its own rate once, in a mesh each pair its link. GPUs that no link of their own
+    joins meet over PCIe: each brings its best rate to a peer across the cut, which is an upper bound.
     """
     gpus, links = cluster.of_kind("gpu"), gpu_links(cluster)
     if len(gpus) < 2 or not links:
         return None
     number = {gpu.id: i for i, gpu in enumerate(gpus)}
-    own = [link for link in links if not rank(link.kind)]
-    counts = {numbered_pair(number, link): nvlink_count(link.kind) for link in own if nvlink_count(link.kind)}
-    joined = own if own else links
-    if any(link.bandwidth_bytes_per_s is None for link in joined):
+    nodes = {gpu.id: gpu.node for gpu in gpus}
+    if len(set(nodes.values())) > 1 and all(nodes[link.a] == nodes[link.b] for link in links):
         return None
-    rates = {numbered_pair(number, link): link.bandwidth_bytes_per_s or 0.0 for link in joined}
-    if is_switched(counts, len(gpus)) or not own:
-        return len(gpus) // 2 * min(rates.values())
-    return balanced_cut(len(gpus), rates)
+    parts = domains(gpus, links)
+    joined = own_links(links)
+    apart = {g: i for i, part in enumerate(parts) for g in part.gpus}
+    pcie = [link for link in links if not is_own(link.kind) and apart[link.a] != apart[link.b]]
+    if any(link.bandwidth_bytes_per_s is None for link in (*joined, *pcie)):
+        return None
+    if any(part.switched is None for part in parts):
+        return None
+    if len(parts) == 1 and parts[0].switched:  # the weaker half decides
+        return sum(sorted(rate or 0.0 for rate in parts[0].rates.values())[: len(gpus) // 2])
+    return least_cut(len(gpus), _Crossing(number, parts, joined, pcie))
+
+
+class _Crossing:
+    """What crosses a cut, given one half of the GPUs by their numbers."""
+
+    def __init__(
+        self, number: Mapping[str, int], parts: Sequence[Domain], own: Sequence[Link], pcie: Sequence[Link]
+    ) -> None:
+        self._switched = [
+            {number[gpu]: rate or 0.0 for gpu, rate in part.rates.items()} for part in parts if part.switched
+        ]
+        behind = {gpu for part in parts if part.switched for gpu in part.gpus}
+        self._mesh = [_numbered(number, link) for link in own if link.a not in behind]
+        self._pcie = [_numbered(number, link) for link in pcie]
+
+    def __call__(self, half: set[int]) -> float:
+        total = sum(rate for a, b, rate in self._mesh if (a in half) != (b in half))
+        for part in self._switched:
+            inside = sum(rate for gpu, rate in part.items() if gpu in half)
+            total += min(inside, sum(part.values()) - inside)
+        best: dict[int, float] = {}  # over PCIe, of each GPU to a peer across the cut
+        for a, b, rate in self._pcie:
+            if (a in half) != (b in half):
+                best[a], best[b] = max(best.get(a, 0.0), rate), max(best.get(b, 0.0), rate)
+        inside = sum(rate for gpu, rate in best.items() if gpu in half)
+        return total + min(inside, sum(best.values()) - inside)
+
+
+def _numbered(number: Mapping[str, int], link: Link) -> tuple[int, int, float]:
+    return number[link.a], number[link.b], link.bandwidth_bytes_per_s or 0.0
 
 
 def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[str, str]]) -> list[str]:
@@ -108,9 +153,12 @@ def _advice(cluster: Cluster, slow: Sequence[SlowPairs], nics: dict[str, tuple[s
     for group in slow:
         example = "-".join(group.pairs[0])
         advice.append(f"{len(group.pairs)} of {total} GPU pairs are {group.kind} ({example}): {group.why}")
-    far = {gpu: nic for gpu, nic in nics.items() if nic[1] in SLOW}
-    for gpu, (nic, kind) in far.items():
-        advice.append(f"{gpu} reaches its nearest NIC {nic} over {kind}: {MEANING[kind]}")
+    for kind in sorted(SLOW, key=rank):
+        far = {gpu: nic for gpu, (nic, path) in nics.items() if path == kind}
+        reach = "each reach their" if len(far) > 1 else "reaches its"
+        if far:
+            shown = ", ".join(f"{gpu} {nic}" for gpu, nic in list(far.items())[:8]) + (", ..." if len(far) > 8 else "")
+            advice.append(f"{len(far)} of {len(nics)} GPUs {reach} nearest NIC over {kind} ({shown}): {MEANING[kind]}")
     by_numa = Counter(gpu.numa for gpu in cluster.of_kind("gpu"))
     if len(by_numa) > 1 and None not in by_numa:
         groups = ", ".join(f"{count} on node {numa}" for numa, count in sorted(by_numa.items(), key=str))

@@ -3,25 +3,14 @@
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..hardware import Accelerator, Catalogue, FabricType, NodeType
+from ..hardware import Catalogue, FabricType, NodeType
 from ..hardware.arithmetic import gpu_link
 from .cuts import balanced_cut
+from .described import described
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 DEFAULT_NODES_PER_LEAF = 16
-KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE"}
-
-
-def gpu_template(key: str, accelerator: Accelerator) -> Device:
-    """Return a device as the catalogue describes it, with the id "GPU"."""
-    return Device(
-        id="GPU",
-        kind="gpu",
-        model=key,
-        memory_bytes=accelerator.memory_bytes,
-        memory_bandwidth_bytes_per_s=accelerator.memory_rate.number,
-        peak_flops_per_s=accelerator.peak_flops_per_s,
-    )
+KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE", "ici": "ICI"}
 
 
 def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
@@ -38,14 +27,16 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         type=name,
         count=count,
         gpus=gpus,
-        gpu=gpu_template(node.accelerator, accelerator),
+        gpu=described(Device(id="GPU", kind="gpu"), node.accelerator, accelerator, catalogue),
         gpu_link=f"{prefix}{link.links.number:.0f}" if prefix == "NV" else prefix,
         gpu_bandwidth_bytes_per_s=link.rate_bytes_per_s,
         peer_bandwidth_bytes_per_s=_peer_bytes_per_s(catalogue, node),
         gpu_latency_s=link.latency.number if link.latency else None,
         switched=switch is not None,
         reduction_bandwidth_bytes_per_s=share.number * link.rate_bytes_per_s if share else None,
-        host_bandwidth_bytes_per_s=catalogue.interconnect(accelerator.host_link).rate_bytes_per_s,
+        host_bandwidth_bytes_per_s=catalogue.interconnect(
+            accelerator.cpu_link or accelerator.host_link
+        ).rate_bytes_per_s,
         nics=round(node.nics.number),
         nic_kind=network.family,
         nic_bandwidth_bytes_per_s=network.rate_bytes_per_s,

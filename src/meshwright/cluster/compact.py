@@ -1,7 +1,7 @@
 """The groups of a cluster that lists its devices and links: a discovered machine as nodes that are all alike."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..hardware import Accelerator, Catalogue
 from .analysis import gpu_links, numbered_pair
-from .builders import KNOWN_LINK_NAMES, gpu_template
+from .builders import KNOWN_LINK_NAMES
+from .described import with_catalogue
+from .domains import domains, links_by_node, own_links
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
-from .paths import is_switched, nvlink_count, rank
+from .paths import is_own, rank
 
 
 class _Joined(NamedTuple):
@@ -30,8 +32,9 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
 
     What the devices do not say of their model (peaks, memory) is the catalogue's. Where a node's own GPU links do not
     join all of its GPUs, its collectives cross PCIe, and that is their link. NICs that serve GPUs count, at the rate of
-    the fastest. InputError for what is missing: GPUs, their model or peaks, the rate of a link, nodes that are alike;
-    `where` (a file) opens its message.
+    the fastest. GPUs of one node, and nodes, that differ all count as the slowest. Nodes that their GPUs' own links
+    join are one domain. InputError for what is missing: GPUs, their model or peaks, the rate of a link, GPUs as many on
+    each node; `where` (a file) opens its message.
     """
     if cluster.groups:
         return cluster
@@ -43,21 +46,42 @@ def compact(cluster: Cluster, catalogue: Catalogue, *, where: str | None = None)
         kinds = Counter(device.kind for device in cluster.devices)
         found = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no devices"
         raise InputError(f"{where}: has no GPUs to plan for (it lists {found}); expected a machine with GPUs")
-    groups = [_group(where, cluster, gpus, catalogue) for gpus in by_node.values()]
-    different = [group for group in groups if group != groups[0]]
+    links = links_by_node(cluster)
+    groups = [
+        _group(where, replace(cluster, links=links.get(node, ())), gpus, catalogue) for node, gpus in by_node.items()
+    ]
+    different = [group for group in groups if group.gpus != groups[0].gpus]
     if different:
         names = f"{next(iter(by_node))} and {list(by_node)[groups.index(different[0])]}"
-        raise InputError(f"{where}: {names} differ; plan needs nodes that are all alike")
-    group = replace(groups[0], count=len(groups))
+        raise InputError(f"{where}: {names} differ in their number of GPUs; plan needs nodes that are all alike")
+    group = replace(_slowest(groups), count=len(groups))
     return replace(cluster, devices=(), links=(), groups=(group,), fabric=cluster.fabric or Fabric())
+
+
+def _slowest(groups: Sequence[NodeGroup]) -> NodeGroup:
+    """Return a node with the least that any of these has: a job over all of them runs at the pace of the slowest."""
+    inside = min(groups, key=lambda group: group.gpu_bandwidth_bytes_per_s)
+    outside = min(groups, key=lambda group: group.node_bandwidth_bytes_per_s)
+    gpu = min((group.gpu for group in groups), key=lambda gpu: max(gpu.peak_flops_per_s.values(), default=0.0))
+    return replace(
+        inside,
+        gpu=replace(gpu, memory_bytes=min(group.gpu.memory_bytes or 0 for group in groups) or None),
+        host_bandwidth_bytes_per_s=min(group.host_bandwidth_bytes_per_s or 0.0 for group in groups) or None,
+        nics=outside.nics,
+        nic_kind=outside.nic_kind,
+        nic_bandwidth_bytes_per_s=outside.nic_bandwidth_bytes_per_s,
+        nic_latency_s=outside.nic_latency_s,
+        scale_up_nodes=min(group.scale_up_nodes for group in groups),
+    )
 
 
 def _group(where: str, cluster: Cluster, gpus: Sequence[Device], catalogue: Catalogue) -> NodeGroup:
     """Return one node: `gpus` and the NICs that serve them."""
     accelerator = _accelerator(where, gpus, catalogue)
+    gpus = [with_catalogue(gpu, gpu.model, catalogue) for gpu in gpus]
     own = {gpu.id for gpu in gpus}
     links = [link for link in gpu_links(cluster) if link.a in own and link.b in own]
-    joined = _behind_switch(cluster, own) or _joined(where, [gpu.id for gpu in gpus], links, accelerator, catalogue)
+    joined = _behind_switch(cluster, own) or _joined(where, gpus, links, accelerator, catalogue)
     share = _reduction_share(gpus[0].model, catalogue) if joined.switched else None
     rates = _nic_rates(cluster, own)
     fastest = max(rates.values(), default=0.0)
@@ -68,42 +92,84 @@ def _group(where: str, cluster: Cluster, gpus: Sequence[Device], catalogue: Cata
         type="",
         count=1,
         gpus=len(gpus),
-        gpu=_template(gpus[0], accelerator),
+        gpu=_template(gpus, catalogue),
         gpu_link=joined.kind,
         gpu_bandwidth_bytes_per_s=joined.rate,
         peer_bandwidth_bytes_per_s=joined.peer_rate,
         gpu_latency_s=joined.latency_s,
         switched=joined.switched,
         reduction_bandwidth_bytes_per_s=None if share is None else share * joined.rate,
-        host_bandwidth_bytes_per_s=catalogue.interconnect(accelerator.host_link).rate_bytes_per_s,
+        host_bandwidth_bytes_per_s=_host_rate(cluster, own, accelerator, catalogue),
         nics=len(used),
         nic_kind=models[used[0]] if used else "",
         nic_bandwidth_bytes_per_s=fastest,
         nic_latency_s=max((latency for latency in latencies if latency is not None), default=None),
         numa_nodes=max(1, len({gpu.numa for gpu in gpus} - {None})),
         mesh=joined.mesh,
+        scale_up_nodes=cluster.scale_up_nodes or _domain_nodes(cluster, own),
     )
 
 
+def _domain_nodes(cluster: Cluster, gpus: set[str]) -> int:
+    """Return how many nodes are joined by their GPUs' own links to all of `gpus`, these included."""
+    of_gpu = {gpu.id: gpu.node for gpu in cluster.of_kind("gpu")}
+    reached: dict[str, set[str]] = {}
+    for link in gpu_links(cluster):
+        for near, far in ((link.a, link.b), (link.b, link.a)):
+            if near in gpus and far not in gpus and is_own(link.kind):
+                reached.setdefault(of_gpu[far], set()).add(near)
+    return 1 + sum(1 for ends in reached.values() if ends == gpus)
+
+
+def _host_rate(cluster: Cluster, gpus: set[str], accelerator: Accelerator, catalogue: Catalogue) -> float:
+    """Return the rate of a GPU to its CPU: NVLink to the CPU where there is one, else PCIe as it is trained."""
+    cpus = {cpu.id for cpu in cluster.of_kind("cpu")}
+    own: dict[str, float] = {}
+    pcie: dict[str, float] = {}
+    for link in cluster.links:
+        ends = {link.a, link.b}
+        if ends & gpus and ends & cpus and link.bandwidth_bytes_per_s:
+            gpu = link.a if link.a in gpus else link.b
+            (own if is_own(link.kind) else pcie)[gpu] = link.bandwidth_bytes_per_s
+    if len(own) == len(gpus):
+        return min(own.values())
+    if accelerator.cpu_link:  # it is always there, whether a dump shows it or not
+        return catalogue.interconnect(accelerator.cpu_link).rate_bytes_per_s
+    if len(pcie) == len(gpus):
+        return min(pcie.values())
+    return min([*pcie.values(), catalogue.interconnect(accelerator.host_link).rate_bytes_per_s])
+
+
 def _accelerator(where: str, gpus: Sequence[Device], catalogue: Catalogue) -> Accelerator:
-    """Return what the GPUs of a node are; InputError where they differ or the catalogue does not know them."""
+    """Return what the GPUs of a node are, the slowest of them where they differ; InputError if one is not known."""
     models = sorted({gpu.model for gpu in gpus})
-    if len(models) > 1:
-        raise InputError(f"{where}: {' and '.join(models)} in one node; plan needs GPUs that are all alike")
-    if models[0] not in catalogue.accelerators:
-        known = f"{models[0]} is not in the catalogue" if models[0] else "does not say which GPUs it has"
-        raise InputError(f"{where}: {known}; expected a file written with `topo --gpu NAME --save FILE`")
-    return catalogue.accelerators[models[0]]
+    for model in models:
+        if model not in catalogue.accelerators:
+            known = f"{model} is not in the catalogue" if model else "does not say which GPUs it has"
+            raise InputError(
+                f"{where}: {known}; expected a file written with `topo --gpu NAME --save FILE`, "
+                "or the device described in a TOML file given with --hardware FILE"
+            )
+    return min((catalogue.accelerators[m] for m in models), key=lambda a: max(a.peak_flops_per_s.values(), default=0))
 
 
-def _template(gpu: Device, accelerator: Accelerator) -> Device:
-    """Return the GPU with the id "GPU" and no place, what it does not say of itself taken from the catalogue."""
-    known = gpu_template(gpu.model, accelerator)
+def _template(gpus: Sequence[Device], catalogue: Catalogue) -> Device:
+    """Return the GPU with the id "GPU" and no place; of GPUs that differ the least of each figure."""
+    named = [with_catalogue(gpu, gpu.model, catalogue) for gpu in gpus]
+    slowest = min(named, key=lambda gpu: max(gpu.peak_flops_per_s.values(), default=0.0))
+    shared = set.intersection(*(set(gpu.peak_flops_per_s) for gpu in named))
     return replace(
-        known,
-        memory_bytes=gpu.memory_bytes or known.memory_bytes,
-        memory_bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s or known.memory_bandwidth_bytes_per_s,
-        peak_flops_per_s=gpu.peak_flops_per_s or known.peak_flops_per_s,
+        slowest,
+        id="GPU",
+        node="",
+        numa=None,
+        cpu_affinity=None,
+        memory_numa=None,
+        memory_bytes=min(gpu.memory_bytes or 0 for gpu in named) or None,
+        memory_bandwidth_bytes_per_s=min(gpu.memory_bandwidth_bytes_per_s or 0.0 for gpu in named) or None,
+        peak_flops_per_s={
+            p: min(g.peak_flops_per_s[p] for g in named) for p in slowest.peak_flops_per_s if p in shared
+        },
     )
 
 
@@ -121,11 +187,12 @@ def _behind_switch(cluster: Cluster, gpus: set[str]) -> _Joined | None:
 
 
 def _joined(
-    where: str, names: Sequence[str], links: Sequence[Link], accelerator: Accelerator, catalogue: Catalogue
+    where: str, gpus: Sequence[Device], links: Sequence[Link], accelerator: Accelerator, catalogue: Catalogue
 ) -> _Joined:
-    number = {name: i for i, name in enumerate(names)}
-    own = {numbered_pair(number, link): link for link in links if not rank(link.kind) and link.kind != "PCIe"}
-    if not own or not _is_connected(own, len(names)):
+    number = {gpu.id: i for i, gpu in enumerate(gpus)}
+    own = {numbered_pair(number, link): link for link in own_links(links)}
+    parts = domains(gpus, links)
+    if not own or len(parts) > 1:
         return _over_pcie(links, accelerator, catalogue)
     unknown = next((link for link in own.values() if link.bandwidth_bytes_per_s is None), None)
     if unknown is not None:
@@ -138,13 +205,13 @@ def _joined(
     interconnect = catalogue.interconnect(accelerator.link) if accelerator.link else None
     known_latency_s = interconnect.latency.number if interconnect and interconnect.latency else None
     latency_s = max(latencies) if latencies else known_latency_s
-    counts = {pair: nvlink_count(link.kind) for pair, link in own.items() if nvlink_count(link.kind)}
-    kind = next(iter(own.values())).kind
-    if is_switched(counts, len(names)):
-        slowest = min(rates.values())
+    count = min(parts[0].links.values())
+    kind = f"NV{count}" if count else next(iter(own.values())).kind
+    if parts[0].switched:
+        slowest = min(rate or 0.0 for rate in parts[0].rates.values())
         return _Joined(kind, slowest, slowest, switched=True, latency_s=latency_s)
-    of_gpu = [sum(rate for pair, rate in rates.items() if i in pair) for i in range(len(names))]
-    is_full = len(rates) == len(names) * (len(names) - 1) // 2 and len(set(rates.values())) == 1
+    of_gpu = [sum(rate for pair, rate in rates.items() if i in pair) for i in range(len(gpus))]
+    is_full = len(rates) == len(gpus) * (len(gpus) - 1) // 2 and len(set(rates.values())) == 1
     mesh = () if is_full else tuple((a, b, rate) for (a, b), rate in sorted(rates.items()))
     return _Joined(kind, min(of_gpu), max(rates.values()), mesh=mesh, latency_s=latency_s)
 
@@ -157,17 +224,6 @@ def _over_pcie(links: Sequence[Link], accelerator: Accelerator, catalogue: Catal
     return _Joined(KNOWN_LINK_NAMES["pcie"], slowest, slowest, latency_s=host.latency.number if host.latency else None)
 
 
-def _is_connected(pairs: Mapping[tuple[int, int], Link], count: int) -> bool:
-    """Return whether these links join all of the GPUs 0 to `count` - 1."""
-    reached, todo = {0}, [0]
-    while todo:
-        here = todo.pop()
-        near = {end for pair in pairs if here in pair for end in pair} - reached
-        reached |= near
-        todo += near
-    return len(reached) == count
-
-
 def _reduction_share(model: str, catalogue: Catalogue) -> float | None:
     """Return the share of its rate that an all-reduce in the switch between such GPUs reaches, if it reduces."""
     for node in catalogue.nodes.values():
@@ -178,14 +234,21 @@ def _reduction_share(model: str, catalogue: Catalogue) -> float | None:
 
 
 def _nic_rates(cluster: Cluster, gpus: set[str]) -> dict[str, float]:
-    """Return the rates of the NICs that no other is nearer to a GPU than, where they or their cables say one."""
+    """Return the rates of the NICs that no other is nearer to a GPU than, where they or their cables say one.
+
+    A NIC behind the link between the sockets serves only where all of them are; none is faster than its PCIe slot.
+    """
     ends = {nic.id for nic in cluster.of_kind("nic")}
-    ways = [(link.a if link.a in gpus else link.b, link.b if link.a in gpus else link.a, rank(link.kind))
+    ways = [(link.a if link.a in gpus else link.b, link.b if link.a in gpus else link.a, link)
             for link in cluster.links if {link.a, link.b} & gpus and {link.a, link.b} & ends]  # fmt: skip
-    nearest = {gpu: min(far for near, _, far in ways if near == gpu) for gpu, _, _ in ways}
-    serving = {nic for gpu, nic, far in ways if far == nearest[gpu]}
+    nearest = {gpu: min(rank(link.kind) for near, _, link in ways if near == gpu) for gpu, _, _ in ways}
+    if min(nearest.values(), default=0) < rank("SYS"):
+        nearest = {gpu: far for gpu, far in nearest.items() if far < rank("SYS")}
+    serving = {nic for gpu, nic, link in ways if rank(link.kind) == nearest.get(gpu)}
     switches = {device.id for device in cluster.of_kind("switch")}
     cables = {end: link.bandwidth_bytes_per_s for link in cluster.links for end in (link.a, link.b)
               if end in serving and {link.a, link.b} & switches}  # fmt: skip
     known = {nic.id: nic.network_bandwidth_bytes_per_s or cables.get(nic.id) for nic in cluster.of_kind("nic")}
-    return {nic: rate for nic, rate in known.items() if nic in serving and rate}
+    slots = {nic: max(paths) for nic in serving if (paths := [
+        link.bandwidth_bytes_per_s for _, end, link in ways if end == nic and link.bandwidth_bytes_per_s])}  # fmt: skip
+    return {nic: min(rate, slots.get(nic, rate)) for nic, rate in known.items() if nic in serving and rate}

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..hardware import Catalogue
+from .described import with_catalogue
 from .graph import Cluster, Device, Link
 from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
-from .sysfs import SYS, Interface, network_interfaces, nics, pci_gpus
+from .sysfs import SYS, Interface, network_interfaces, nics, pci_gpus, pci_id, sleeping
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
@@ -49,8 +50,14 @@ def assemble(
     gpus = []
     for number, item in enumerate(found):
         device = replace(item.device, id=f"GPU{number}", node=node)
-        described = _described(device, by_bus.get(item.bus_id), catalogue, gpu, notes)
+        bus_name = catalogue.by_pci_id(pci_id(item.bus_id, root))
+        described, note = _described(device, by_bus.get(item.bus_id), bus_name, catalogue, gpu)
+        notes += [note] if note else []
         gpus.append(dataclasses.replace(item, device=described))
+    if asleep := sleeping(gpus, root):
+        notes.append(
+            f"{', '.join(asleep)}: the PCIe link is idle; its rate is that of its highest speed, an upper bound"
+        )
     cards = [dataclasses.replace(item, device=replace(item.device, node=node)) for item in nics(root, interfaces)]
     own = [*_nvlinks(gpus, by_bus, catalogue), *_xgmi_links(gpus, root)]
     joined = {frozenset((link.a, link.b)) for link in own}
@@ -66,26 +73,23 @@ def assemble(
 
 
 def _described(
-    device: Device, driver: NvidiaGpu | None, catalogue: Catalogue, named: str | None, notes: list[str]
-) -> Device:
-    """Return the device with what the driver and the catalogue know of it."""
-    name = named or (driver.name if driver else "")
-    memory = driver.memory_bytes if driver else None
+    device: Device, driver: NvidiaGpu | None, bus_name: str | None, catalogue: Catalogue, named: str | None
+) -> tuple[Device, str | None]:
+    """Return the device with what the driver and the catalogue know of it, and a warning where its name is unknown.
+
+    `bus_name` is the key of the catalogue that its PCI id means, for where no driver names it.
+    """
+    name = named or (driver.name if driver else "") or bus_name or ""
+    device = replace(device, memory_bytes=driver.memory_bytes if driver else None)
+    if not name:
+        return device, None
     try:
-        key = catalogue.accelerator_key(name) if name else None
+        return with_catalogue(device, name, catalogue), None
     except InputError:
-        key = None
-        notes.append(f"{name} is not in the catalogue: no peaks are known (add it in a file: --hardware FILE)")
-    if key is None:
-        return replace(device, model=name or device.model, memory_bytes=memory)
-    accelerator = catalogue.accelerators[key]
-    return replace(
-        device,
-        model=key,
-        memory_bytes=memory or accelerator.memory_bytes,
-        memory_bandwidth_bytes_per_s=accelerator.memory_rate.number,
-        peak_flops_per_s=accelerator.peak_flops_per_s,
-    )
+        if named:
+            raise
+        said = f"{name} is not in the catalogue: no peaks are known (add it in a file: --hardware FILE)"
+        return replace(device, model=name), said
 
 
 def _nvlinks(gpus: Sequence[PciDevice], by_bus: dict[str, NvidiaGpu], catalogue: Catalogue) -> list[Link]:

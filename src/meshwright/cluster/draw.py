@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..units import format_bytes, format_network_rate, format_rate
 from .analysis import Analysis
 from .graph import Cluster, Device
-from .paths import rank
+from .paths import is_own, rank
 
 MAX_MATRIX = 32
 
@@ -16,7 +16,7 @@ def draw(cluster: Cluster, analysis: Analysis) -> str:
     if analysis.bisection_bytes_per_s is not None:
         parts += ["", f"bisection bandwidth: {format_rate(analysis.bisection_bytes_per_s)} per direction"]
     findings = [f"- {line}" for line in analysis.advice]
-    warnings = [f"! {line}" for line in cluster.warnings]
+    warnings = [f"! {line}" for line in (*analysis.verdicts, *cluster.warnings)]
     return "\n".join([*parts, *([""] if findings or warnings else []), *findings, *warnings]).strip("\n")
 
 
@@ -55,8 +55,17 @@ def _places(cluster: Cluster) -> list[str]:
     by_leaf: dict[tuple[str, ...], list[str]] = {}
     for placement in cluster.placements:
         by_leaf.setdefault(tuple(reversed(placement.switches)), []).append(placement.node)
+    if not by_leaf:
+        return []
     lines = [f"{' > '.join(path)}: {_shortened(names)}" for path, names in sorted(by_leaf.items())]
-    return [f"{len(cluster.placements)} nodes below {len(by_leaf)} leaf switches", *lines[:40]] if lines else []
+    blocks: dict[str, list[str]] = {}
+    for placement in cluster.placements:
+        blocks.setdefault(placement.block, []).append(placement.node)
+    only_blocks = all(placement.switches[:1] == (placement.block,) for placement in cluster.placements)
+    where = f"in {len(by_leaf)} blocks" if only_blocks else f"below {len(by_leaf)} leaf switches"
+    if not only_blocks:
+        lines += [f"block {name}: {_shortened(names)}" for name, names in sorted(blocks.items()) if name]
+    return [f"{len(cluster.placements)} nodes {where}", *lines[:40]]
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -64,15 +73,31 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def _tree(cluster: Cluster, analysis: Analysis) -> list[str]:
-    numas = sorted({device.numa for device in cluster.devices}, key=lambda n: (n is None, n or 0))
+    several = len({device.node for device in cluster.devices}) > 1
+    places = sorted({(d.node, d.numa) for d in cluster.devices}, key=lambda p: (p[0], p[1] is None, p[1] or 0))
+    to_cpu = _links_to_cpus(cluster)
     lines = []
-    for numa in numas:
-        members = [device for device in cluster.devices if device.numa == numa]
-        lines.append("NUMA node not known" if numa is None else f"NUMA node {numa}")
+    for node, numa in places:
+        members = [device for device in cluster.devices if (device.node, device.numa) == (node, numa)]
+        where = "NUMA node not known" if numa is None else f"NUMA node {numa}"
+        lines.append(f"{node}: {where}" if several and node else where)
         for i, device in enumerate(members):
             branch = "`-" if i == len(members) - 1 else "|-"
-            lines.append(f" {branch} {_describe(device, analysis)}")
+            lines.append(f" {branch} {_describe(device, analysis)}{to_cpu.get(device.id, '')}")
     return lines[:200]
+
+
+def _links_to_cpus(cluster: Cluster) -> dict[str, str]:
+    """Return what to say of the GPUs that reach their CPU by something better than PCIe."""
+    cpus = {cpu.id for cpu in cluster.of_kind("cpu")}
+    said = {}
+    for link in cluster.links:
+        ends = {link.a, link.b}
+        if ends & cpus and not ends <= cpus and is_own(link.kind) and link.bandwidth_bytes_per_s:
+            (gpu,) = ends - cpus
+            (cpu,) = ends & cpus
+            said[gpu] = f"  {link.kind} to {cpu} {format_rate(link.bandwidth_bytes_per_s)}"
+    return said
 
 
 def _describe(device: Device, analysis: Analysis) -> str:
@@ -80,13 +105,16 @@ def _describe(device: Device, analysis: Analysis) -> str:
     if device.model and device.model != device.id:
         parts.append(device.model)
     if device.cores:
-        parts.append(f"{device.cores} cores")
+        threads = f" ({device.threads} threads)" if device.threads and device.threads != device.cores else ""
+        parts.append(f"{device.cores} cores{threads}")
     if device.memory_bytes:
         parts.append(format_bytes(device.memory_bytes))
     if device.network_bandwidth_bytes_per_s:
         parts.append(format_network_rate(device.network_bandwidth_bytes_per_s))
     if device.cpu_affinity:
         parts.append(f"CPUs {device.cpu_affinity}")
+    if device.memory_numa is not None:
+        parts.append(f"memory is NUMA node {device.memory_numa}")
     if device.id in analysis.nic_of_gpu:
         nic, kind = analysis.nic_of_gpu[device.id]
         parts.append(f"NIC {nic} ({kind})")
@@ -99,7 +127,8 @@ def _matrix(cluster: Cluster) -> list[str]:
     known = {(link.a, link.b): link for link in cluster.links} | {(link.b, link.a): link for link in cluster.links}
     if len(devices) < 2 or len(devices) > MAX_MATRIX or not cluster.links:
         return []
-    width = max(max(len(device.id) for device in devices), 4) + 1
+    kinds = {link.kind for link in cluster.links}
+    width = max(len(text) for text in (*kinds, *(device.id for device in devices), "SYS")) + 1
     lines = ["", " " * width + "".join(f"{device.id:>{width}}" for device in devices)]
     for a in devices:
         cells = ["X" if a is b else known[a.id, b.id].kind if (a.id, b.id) in known else "-" for b in devices]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from .graph import Cluster, Device, Fabric, Link, NodeGroup
+from .paths import nvlink_count
 
 MAX_NODES = 20_000
 
@@ -55,11 +56,13 @@ def one_node(name: str, group: NodeGroup) -> tuple[list[Device], list[Link]]:
             _link(gpu, switch, group.gpu_link, group.gpu_bandwidth_bytes_per_s, group.gpu_latency_s) for gpu in gpus
         ]
     elif group.mesh:
-        links += [_link(gpus[a], gpus[b], group.gpu_link, rate, group.gpu_latency_s) for a, b, rate in group.mesh]
-    else:
         links += [
-            _link(a, b, group.gpu_link, group.peer_bandwidth_bytes_per_s, group.gpu_latency_s)
-            for a, b in itertools.combinations(gpus, 2)
+            _link(gpus[a], gpus[b], _pair_kind(group, rate), rate, group.gpu_latency_s) for a, b, rate in group.mesh
+        ]
+    else:
+        rate = group.peer_bandwidth_bytes_per_s
+        links += [
+            _link(a, b, _pair_kind(group, rate), rate, group.gpu_latency_s) for a, b in itertools.combinations(gpus, 2)
         ]
     for i in range(group.nics):
         nic = f"{name}/NIC{i}"
@@ -69,6 +72,13 @@ def one_node(name: str, group: NodeGroup) -> tuple[list[Device], list[Link]]:
         devices.append(Device(id=nic, kind="nic", model=group.nic_kind, node=name, numa=numa[served[0]]))
         links += [_link(gpus[g], nic, "PIX", group.host_bandwidth_bytes_per_s, None) for g in served]
     return devices, links
+
+
+def _pair_kind(group: NodeGroup, rate: float) -> str:
+    """Return the code of a direct link: of a GPU's NVLinks as many as make up its rate."""
+    share = rate / group.gpu_bandwidth_bytes_per_s
+    total = nvlink_count(group.gpu_link)
+    return f"NV{max(1, round(total * share))}" if total else group.gpu_link
 
 
 def _fabric(named: list[tuple[str, NodeGroup]], fabric: Fabric) -> tuple[list[Device], list[Link]]:

@@ -11,11 +11,11 @@ import msgspec
 
 from .curve import Curve
 
-DeviceKind = Literal["gpu", "cpu", "nic", "switch"]
+DeviceKind = Literal["gpu", "cpu", "nic", "switch", "memory"]
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One vertex: an accelerator, a CPU socket (one a NUMA node), a NIC or a switch."""
+    """One vertex: an accelerator, a CPU socket (one a NUMA node), a NIC, a switch, or a NUMA node of memory alone."""
 
     id: str  # "GPU0", "CPU0", "NIC0"; in a cluster of several hosts "node1/GPU0"
     kind: DeviceKind
@@ -24,10 +24,15 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     numa: int | None = None
     cpu_affinity: str | None = None  # "0-7,16-23": the cores next to it
     cores: int | None = None  # CPUs only: usable cores
+    threads: int | None = None  # CPUs only: the hardware threads of those cores, where the source tells them apart
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     peak_flops_per_s: dict[str, float] = {}  # dense, by precision: {"bf16": 989e12}
     network_bandwidth_bytes_per_s: float | None = None  # NICs only: what its ports carry, per direction
+    own_links: int | None = None  # GPUs only: NVLink or xGMI links that the device was built with; None: not known
+    bridged: bool = False  # GPUs only: those links are there only where somebody plugged a bridge, and never a switch
+    domain: str = ""  # GPUs only: the NVLink domain that they registered with, ClusterUUID and CliqueId
+    memory_numa: int | None = None  # GPUs only: the NUMA node that their own memory is to the system
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,6 +117,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     node: str
     switches: tuple[str, ...]
+    block: str = ""  # the rack or NVLink domain that the scheduler counts it to
 
 
 def blocking(collective: str) -> str:
@@ -204,6 +210,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: tuple[NodeGroup, ...] = ()  # beside or in place of devices and links
     fabric: Fabric | None = None  # between the nodes of the groups
     placements: tuple[Placement, ...] = ()
+    scale_up_nodes: int | None = None  # nodes of one domain of GPU links, where somebody said; None: what links show
     measured: Measurements | None = None
     warnings: tuple[str, ...] = ()
     schema: Literal["meshwright.cluster/1"] = "meshwright.cluster/1"

@@ -16,53 +16,79 @@ class PciDevice:
     """One GPU or NIC: its place below the host bridges and the rate of its own PCIe link."""
 
     device: Device
-    bridges: tuple[str, ...]  # from the host bridge down to the port above the device
+    bridges: tuple[str, ...]  # from the host bridge down: ports, or whole switches as NCCL counts them
     rate_bytes_per_s: float | None
     bus_id: str = ""
+    above: tuple[float | None, ...] = ()  # the rates of the links of `bridges`, None where one does not limit
+
+    def rate_below(self, bridge: int) -> float | None:
+        """Return the least rate of the links from the device up to its `bridge`-th bridge, that one excluded."""
+        if self.rate_bytes_per_s is None:
+            return None
+        return min([self.rate_bytes_per_s, *(rate for rate in self.above[bridge:] if rate)])
 
 
 def pcie_bytes_per_s(transfers: str, width: str) -> float | None:
     """Return the rate of "16.0 GT/s PCIe" with "16" lanes per direction, after line coding; None if not known."""
     speed = re.match(r"\s*([\d.]+)\s*GT/s", transfers)
     lanes = re.match(r"\s*x?(\d+)", width)
-    if speed is None or lanes is None:
+    if speed is None or lanes is None or speed.group(1).count(".") > 1:
         return None
     giga, count = float(speed.group(1)), int(lanes.group(1))
     share = GENERATION.get(giga)
     return giga * 1e9 * share * count / 8 if share and 0 < count <= 32 else None
 
 
-def path_code(a: PciDevice, b: PciDevice) -> str:
-    """Return PIX, PXB, PHB, NODE or SYS: what lies between two devices."""
-    common = len([1 for x, y in zip(a.bridges, b.bridges, strict=False) if x == y])
-    if common and a.bridges[0] == b.bridges[0]:
-        if common == 1:
-            return "PHB"
-        # each switch is an upstream and a downstream port; one switch lies between two ports of the same upstream
-        below = (len(a.bridges) - common, len(b.bridges) - common)
-        return "PIX" if max(below) <= 1 else "PXB"
-    if a.device.numa is not None and a.device.numa == b.device.numa:
-        return "NODE"
-    return "SYS"
+def path_code(a: PciDevice, b: PciDevice, *, whole_switches: bool = False) -> str:
+    """Return PIX, PXB, PHB, NODE or SYS: what lies between two devices.
+
+    `whole_switches`: each bridge but the first is a switch with all its ports, and the first is a CPU.
+    """
+    common = _common(a, b)
+    if common == 0:
+        return "NODE" if a.device.numa is not None and a.device.numa == b.device.numa else "SYS"
+    if common == 1:
+        return "PHB"
+    below = (len(a.bridges) - common, len(b.bridges) - common)
+    if whole_switches:
+        return "PIX" if max(below) == 0 else "PXB"
+    # each switch is an upstream and a downstream port; one switch lies between two ports of the same upstream
+    return "PIX" if max(below) <= 1 else "PXB"
 
 
-def pci_links(devices: Sequence[PciDevice]) -> list[Link]:
+def _common(a: PciDevice, b: PciDevice) -> int:
+    """Return how many bridges two devices share, from the top."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a.bridges, b.bridges, strict=False))
+    return sum(1 for _ in pairs)
+
+
+def path_bytes_per_s(a: PciDevice, b: PciDevice) -> float | None:
+    """Return the least rate of the links between two devices; None if one's own is not known."""
+    common = _common(a, b)
+    rates = (a.rate_below(common), b.rate_below(common))
+    return None if None in rates else min(rate for rate in rates if rate is not None)
+
+
+def pci_links(devices: Sequence[PciDevice], *, whole_switches: bool = False) -> list[Link]:
     """Return one link for every pair of GPUs and every GPU with every NIC."""
-    links = []
-    for a, b in itertools.combinations(devices, 2):
-        if "gpu" in {a.device.kind, b.device.kind}:
-            rates = [rate for rate in (a.rate_bytes_per_s, b.rate_bytes_per_s) if rate]
-            rate = min(rates) if len(rates) == 2 else None
-            links.append(Link(a=a.device.id, b=b.device.id, kind=path_code(a, b), bandwidth_bytes_per_s=rate))
-    return links
+    return [
+        Link(
+            a=a.device.id,
+            b=b.device.id,
+            kind=path_code(a, b, whole_switches=whole_switches),
+            bandwidth_bytes_per_s=path_bytes_per_s(a, b),
+        )
+        for a, b in itertools.combinations(sorted(devices, key=lambda item: item.device.kind != "gpu"), 2)
+        if a.device.kind == "gpu"
+    ]
 
 
 def host_links(devices: Sequence[PciDevice], cpus: Sequence[Device]) -> list[Link]:
-    """Return the PCIe link of each device to the CPU of its NUMA node."""
+    """Return the PCIe path of each device to the CPU of its NUMA node."""
     by_numa = {cpu.numa: cpu.id for cpu in cpus}
     default = cpus[0].id if len(cpus) == 1 else None
     return [
-        Link(a=d.device.id, b=cpu, kind="PCIe", bandwidth_bytes_per_s=d.rate_bytes_per_s)
+        Link(a=d.device.id, b=cpu, kind="PCIe", bandwidth_bytes_per_s=d.rate_below(0))
         for d in devices
         if (cpu := by_numa.get(d.device.numa, default)) is not None
     ]
@@ -72,3 +98,13 @@ def upper_bound_warnings(links: Sequence[Link]) -> list[str]:
     """Return a warning where a rate is only the PCIe link's although the path crosses a CPU or the sockets."""
     kinds = sorted({link.kind for link in links if link.kind in SLOW and link.bandwidth_bytes_per_s})
     return [f"{', '.join(kinds)}: the rate is the PCIe link's, an upper bound; measure with bench p2p"] if kinds else []
+
+
+def too_fast(nics: Sequence[PciDevice]) -> list[str]:
+    """Return a warning for each NIC whose port is said to carry more than twice what its PCIe slot does."""
+    return [
+        f"{nic.device.id}: {rate / 1e9:,.0f} GB/s is said of its port, its PCIe slot carries {slot / 1e9:.3g}: "
+        "the figure is not used"
+        for nic in nics
+        if (rate := nic.device.network_bandwidth_bytes_per_s) and (slot := nic.rate_below(0)) and rate > 2 * slot
+    ]

@@ -6,10 +6,10 @@ from html import escape
 
 from ..units import format_rate
 from .graph import Cluster, Device, Link
-from .paths import SLOW, rank
+from .paths import SLOW, is_own, rank
 
 BOX_WIDTH, BOX_HEIGHT, GAP = 92, 40, 26
-COLOURS = {"gpu": "#d8f0d0", "nic": "#d6e6f8", "cpu": "#f4ead0", "switch": "#e6dcf2"}
+COLOURS = {"gpu": "#d8f0d0", "nic": "#d6e6f8", "cpu": "#f4ead0", "memory": "#f0e4e4", "switch": "#e6dcf2"}
 MAX_DEVICES = 400
 
 
@@ -49,7 +49,7 @@ def _places(devices: Sequence[Device]) -> dict[str, tuple[int, int]]:
         )
     y = max((y for _, y in places.values()), default=0) + BOX_HEIGHT + 2 * GAP
     columns = max(4, min(16, 2 * radius // (BOX_WIDTH + GAP) + 1))
-    for kind in ("switch", "nic", "cpu"):
+    for kind in ("switch", "nic", "cpu", "memory"):
         row = [device for device in devices if device.kind == kind]
         for i, device in enumerate(row):
             places[device.id] = (GAP + i % columns * (BOX_WIDTH + GAP), y + i // columns * (BOX_HEIGHT + GAP))
@@ -60,7 +60,7 @@ def _places(devices: Sequence[Device]) -> dict[str, tuple[int, int]]:
 
 def _line(link: Link, places: dict[str, tuple[int, int]]) -> str:
     (ax, ay), (bx, by) = ((x + BOX_WIDTH // 2, y + BOX_HEIGHT // 2) for x, y in (places[link.a], places[link.b]))
-    slow, own = link.kind in SLOW, not rank(link.kind)
+    slow, own = link.kind in SLOW, is_own(link.kind)
     colour = "#c0392b" if slow else "#2e8b57" if own else "#7f8c9a"
     dash = ' stroke-dasharray="4 3"' if slow else ""
     rate = f" {format_rate(link.bandwidth_bytes_per_s)}" if link.bandwidth_bytes_per_s else ""

@@ -1,19 +1,18 @@
 """GPUs and NICs of this machine from sysfs: their place in the PCI tree, NUMA node, link rate and port rate."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ..hardware.arithmetic import INFINIBAND_LANE_GBPS
+from ..hardware.pci import pci_kind, vendor_name
 from .graph import Device
 from .pcipath import PciDevice, pcie_bytes_per_s
 
 SYS = Path("/sys")
-DISPLAY_CLASSES, NETWORK_CLASSES = ("0x03", "0x12"), ("0x02",)  # 0x12: processing accelerators
-GPU_VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x1da3": "habana"}
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 NOT_A_NIC = ("lo", "ifb", "docker", "br-", "virbr", "dummy", "bond", "sit", "tunl", "gre", "erspan", "ip6")
 RATE = re.compile(r"([\d.]+)\s*Gb/sec(?:\s*\((\d+)X\s*(\w+)\))?")
@@ -47,10 +46,27 @@ def pci_gpus(root: Path = SYS) -> list[PciDevice]:
     """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says."""
     found: list[PciDevice] = []
     for bus_id, folder in pci_functions(root).items():
-        vendor = GPU_VENDORS.get(read(folder / "vendor"))
-        if vendor and read(folder / "class").startswith(DISPLAY_CLASSES):
-            device = _placed(Device(id=f"GPU{len(found)}", kind="gpu", model=vendor), folder)
-            found.append(PciDevice(device, bridges(folder), link_bytes_per_s(folder), bus_id))
+        vendor = read(folder / "vendor")
+        if pci_kind(read(folder / "class"), vendor, read(folder / "device")) == "gpu":
+            device = _placed(Device(id=f"GPU{len(found)}", kind="gpu", model=vendor_name(vendor)), folder)
+            found.append(_below(device, folder, bus_id))
+    return found
+
+
+def pci_id(bus_id: str, root: Path = SYS) -> str:
+    """Return vendor and device of a function, such as "10de:2330"."""
+    folder = root / "bus/pci/devices" / bus_id
+    return ":".join(read(folder / name).removeprefix("0x").lower() for name in ("vendor", "device"))
+
+
+def sleeping(gpus: Sequence[PciDevice], root: Path = SYS) -> list[str]:
+    """Return the GPUs whose link runs below the speed that their rate counts, as links do that are idle."""
+    found = []
+    for gpu in gpus:
+        folder = root / "bus/pci/devices" / gpu.bus_id
+        now = pcie_bytes_per_s(read(folder / "current_link_speed"), read(folder / "current_link_width"))
+        if now and gpu.rate_bytes_per_s and now < 0.99 * gpu.rate_bytes_per_s:
+            found.append(gpu.device.id)
     return found
 
 
@@ -70,7 +86,7 @@ def nics(root: Path = SYS, interfaces: Mapping[str, Interface] | None = None) ->
         rates = [port.bytes_per_s for port in mine if port.bytes_per_s]
         rate = max(rates, default=None)
         device = Device(id=first.name, kind="nic", model=first.kind, network_bandwidth_bytes_per_s=rate)
-        found.append(PciDevice(_placed(device, folder), bridges(folder), link_bytes_per_s(folder), bus_id))
+        found.append(_below(_placed(device, folder), folder, bus_id))
     for port in alone:
         device = Device(id=port.name, kind="nic", model=port.kind, network_bandwidth_bytes_per_s=port.bytes_per_s)
         found.append(PciDevice(device, (), None))
@@ -156,9 +172,22 @@ def network_bytes_per_s(root: Path = SYS) -> float | None:
 
 
 def link_bytes_per_s(folder: Path) -> float | None:
-    """Return the PCIe rate of a function at its widest: links sleep at a lower speed when idle."""
-    best = pcie_bytes_per_s(read(folder / "max_link_speed"), read(folder / "max_link_width"))
-    return best or pcie_bytes_per_s(read(folder / "current_link_speed"), read(folder / "current_link_width"))
+    """Return the PCIe rate of a function: the lanes that are trained, at the highest speed of the link.
+
+    Links sleep at a lower speed when idle, so that this is an upper bound; lanes that are not trained stay away.
+    """
+    speeds = [read(folder / name) for name in ("max_link_speed", "current_link_speed")]
+    widths = [read(folder / name) for name in ("current_link_width", "max_link_width")]
+    width = next((w for w in widths if w.isdecimal() and int(w)), "")
+    return next((rate for speed in speeds if (rate := pcie_bytes_per_s(speed, width))), None)
+
+
+def _below(device: Device, folder: Path, bus_id: str) -> PciDevice:
+    """Return a device with the ports above it and the rates of their links."""
+    ports = [parent for parent in folder.parents if BUS_ID.fullmatch(parent.name)]
+    above = (None, *(link_bytes_per_s(port) for port in reversed(ports)))
+    names = bridges(folder)
+    return PciDevice(device, names, link_bytes_per_s(folder), bus_id, above[: len(names)])
 
 
 def bridges(folder: Path) -> tuple[str, ...]:

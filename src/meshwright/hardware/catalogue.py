@@ -66,7 +66,38 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         for key, accelerator in self.accelerators.items():
             if plain in {_plain(key), *map(_plain, accelerator.aliases)}:
                 return key
-        raise InputError(f"no accelerator {name!r} in the catalogue ({nearest(name, self.accelerators)})")
+        raise InputError(
+            f"no accelerator {name!r} in the catalogue ({nearest(name, self.accelerators)}); "
+            "--hardware FILE adds one, `topo --catalogue NAME --toml` prints an entry to start from"
+        )
+
+    def driver_key(self, name: str) -> str | None:
+        """Return the key of the accelerator that a driver's name means, also one cut short by "..."; None if unknown.
+
+        A name that was cut counts where all that begin so are one accelerator.
+        """
+        plain = _plain(name)
+        cut = name.rstrip().endswith("...")
+        found = {
+            key
+            for key, accelerator in self.accelerators.items()
+            for known in (_plain(key), *map(_plain, accelerator.aliases))
+            if known == plain or (cut and len(plain) > 5 and known.startswith(plain))
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def shown_key(self, name: str) -> str:
+        """Return the key of what drivers list of an accelerator: one die where each is a device of its own."""
+        key = self.accelerator_key(name)
+        return self.accelerators[key].shown_as or key
+
+    def by_pci_id(self, pci_id: str) -> str | None:
+        """Return the key of the accelerator with a PCI id such as "10de:2330"; None if it is not known."""
+        return next((key for key, a in self.accelerators.items() if pci_id in a.pci_ids), None)
+
+    def of_architecture(self, architecture: str) -> list[Accelerator]:
+        """Return the accelerators of an architecture such as "sm90" or "gfx942"."""
+        return [a for a in self.accelerators.values() if a.architecture and a.architecture == architecture]
 
 
 def load(*user_files: str | os.PathLike[str]) -> Catalogue:
@@ -159,8 +190,11 @@ def _check(catalogue: Catalogue, where: str) -> None:
                     _known(claim.source, catalogue.sources, f"{where}: {table}.{key}.{name}.source")
     for key, accelerator in catalogue.accelerators.items():
         _known(accelerator.host_link, catalogue.interconnects, f"{where}: accelerators.{key}.host_link")
-        if accelerator.link:
-            _known(accelerator.link, catalogue.interconnects, f"{where}: accelerators.{key}.link")
+        if accelerator.shown_as:
+            _known(accelerator.shown_as, catalogue.accelerators, f"{where}: accelerators.{key}.shown_as")
+        for name in ("link", "cpu_link"):
+            if link := getattr(accelerator, name):
+                _known(link, catalogue.interconnects, f"{where}: accelerators.{key}.{name}")
     for key, node in catalogue.nodes.items():
         _known(node.accelerator, catalogue.accelerators, f"{where}: nodes.{key}.accelerator")
         _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")

@@ -11,7 +11,7 @@ class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How the devices of one node reach each other, or the host: the links of one device."""
 
     title: str
-    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh"]
+    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh", "ici"]
     rate: Figure  # over all links of one device at once
     links: Figure  # of one device
     link_rate: Figure | None = None
@@ -83,11 +83,15 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     vendor: str
     architecture: str = ""  # what NCCL's and ROCm's dumps call it: "sm80", "gfx90a"
     link: str | None = None  # an interconnect, to its peers
-    host_link: str  # an interconnect, to the host
+    bridged: bool = False  # `link` is there only where a bridge was plugged, and never behind a switch
+    host_link: str  # an interconnect: PCIe, to the host and to NICs
+    cpu_link: str | None = None  # an interconnect, to the CPU where that is not PCIe (NVLink-C2C)
     memory: Figure
     memory_rate: Figure
     flops: dict[str, Figure]
     aliases: tuple[str, ...] = ()  # names that drivers report
+    shown_as: str | None = None  # the entry of one die, where drivers list each as a device of its own
+    pci_ids: tuple[str, ...] = ()  # "10de:2330", where the id means this variant alone
     traps: tuple[str, ...] = ()
 
     @property

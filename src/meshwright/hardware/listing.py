@@ -1,5 +1,6 @@
 """The catalogue as rows: listed, filtered by words, and compared column by column."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..units import format_network_rate, format_rate
 from .catalogue import Catalogue, figures
 
 TABLES = ("accelerators", "interconnects", "switches", "networks", "nodes", "fabrics", "traps")
+EMPTY: tuple[object, ...] = (None, False, "", [], (), {})
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ def entries(catalogue: Catalogue, words: Sequence[str] = ()) -> list[Entry]:
 def find(catalogue: Catalogue, name: str) -> Entry:
     """Return the entry of exactly this name; InputError with the nearest name if there is none."""
     every = {entry.name: entry for entry in entries(catalogue)}
+    if name not in every and (key := catalogue.driver_key(name)):
+        name = key
     if name not in every:
         raise InputError(f"no entry {name!r} in the catalogue ({nearest(name, every)})")
     return every[name]
@@ -56,6 +60,33 @@ def compared(chosen: Sequence[Entry]) -> list[tuple[str, list[str]]]:
             cells.append(text + ratio)
         rows.append((key, cells))
     return rows
+
+
+def toml_entry(catalogue: Catalogue, name: str) -> str:
+    """Return an entry as TOML that a file for --hardware may start from, with the sources that it names."""
+    entry = find(catalogue, name)
+    if entry.table == "traps":
+        raise InputError(f"{name}: a trap is no entry to start from")
+    if entry.table == "accelerators":
+        name = catalogue.accelerator_key(name)
+    item = getattr(catalogue, entry.table)[name]
+    plain = {key: value for key, value in msgspec.to_builtins(item).items() if value not in EMPTY}
+    used = sorted({claim.source for figure in figures(item).values() for claim in (figure, *figure.others)})
+    lines = ["[sources]", *(f"{key} = {_toml(catalogue.sources[key])}" for key in used)]
+    lines += ["", f"[{entry.table}.{name}]", *(f"{key} = {_toml(value)}" for key, value in plain.items())]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    """Return a value of the catalogue in TOML, tables inline."""
+    if isinstance(value, dict):
+        inside = ", ".join(f"{key} = {_toml(v)}" for key, v in value.items() if v not in EMPTY)
+        return f"{{ {inside} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _entry(catalogue: Catalogue, table: str, name: str, item: Any) -> Entry:

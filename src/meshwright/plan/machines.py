@@ -32,7 +32,9 @@ def machines(
     of a node together, `latency_s` the latency of a NIC; all per direction. InputError for what is not known.
     """
     if Path(name).suffix in {".json", ".toml"}:
-        cluster = _resized(compact(read_cluster(name), catalogue, where=name), gpus)
+        read = read_cluster(name)
+        cluster = _resized(compact(read, catalogue, where=name), gpus)
+        _check_domain(read, cluster, catalogue, name)
     else:
         cluster = catalogue_cluster(catalogue, name, gpus=gpus, fabric=fabric)
     cluster = overridden(
@@ -84,6 +86,21 @@ def _resized(cluster: Cluster, gpus: int | None) -> Cluster:
     if rest or not count:
         raise InputError(f"{cluster.name}: {gpus} GPUs are not a multiple of the {group.gpus} of a node")
     return replace(cluster, groups=(replace(group, count=count),))
+
+
+def _check_domain(read: Cluster, cluster: Cluster, catalogue: Catalogue, name: str) -> None:
+    """Raise InputError where trays of a rack are asked for and nothing says how many of them share its NVLink."""
+    group = cluster.groups[0]
+    if read.groups or read.scale_up_nodes or group.count == 1 or group.scale_up_nodes > 1:
+        return
+    trays = [
+        n.scale_up_nodes for n in catalogue.nodes.values() if n.accelerator == group.gpu.model and n.scale_up_nodes
+    ]
+    if trays and group.switched:
+        raise InputError(
+            f"{name}: {group.gpus} {group.gpu.model} are one tray of an NVLink domain; the file does not say how many "
+            f"trays are in it (up to {trays[0].number:.0f}); expected a file written with `topo --domain N --save FILE`"
+        )
 
 
 def _group(group: NodeGroup, intra: float | None, inter: float | None, latency_s: float | None) -> NodeGroup:

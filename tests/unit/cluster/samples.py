@@ -152,11 +152,16 @@ def layouts() -> list[Sample]:
         for pair in every_pair(8, "")
     }
     h100_nic = sample(
-        "h100_nic_numbers", numbered, numbered_codes, [*h100_cpus, *pad], [*h100_numa, *pad],
+        "h100_nic_numbers", numbered, numbered_codes, [*h100_cpus, *pad], [*h100_numa, *h100_numa],
         {"NV18": None, "PIX": None}, gpu_numa_column=True, legend=legend,
     )  # fmt: skip
     a100_nic = sample(
-        "a100_nic_names", named, named_codes, [*a100_cpus, *pad[:4]], [*a100_numa, *pad[:4]], {"NV12": 300, "SYS": None}
+        "a100_nic_names",
+        named,
+        named_codes,
+        [*a100_cpus, *pad[:4]],
+        [*a100_numa, 0, 0, 1, 1],
+        {"NV12": 300, "SYS": None},
     )
     v100 = sample(
         "dgx1_v100", gpu_names(8), cube_mesh({1: "NV1", 2: "NV2"}), v100_cpus, v100_numa,

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from meshwright.cluster.analysis import analyse
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.cluster.compact import compact
 from meshwright.cluster.dumps import load_dump
@@ -90,9 +91,20 @@ def test_what_is_missing_is_said_in_one_line(tmp_path):
             compact(cluster, CATALOGUE)
 
 
-def test_nodes_that_differ_are_refused():
+def test_nodes_with_unlike_numbers_of_gpus_are_refused():
     whole = expanded(catalogue_cluster(CATALOGUE, "dgx-a100-80g", nodes=2))
     lacking = replace(whole, devices=tuple(d for d in whole.devices if d.id != "node1/GPU7"))
 
     with pytest.raises(InputError, match="node0 and node1 differ"):
         compact(lacking, CATALOGUE)
+
+
+def test_a_job_over_nodes_that_differ_runs_at_the_pace_of_the_slowest(tmp_path):
+    path = tmp_path / "two.txt"
+    good, bad = SAMPLES["8_h100"].text, SAMPLES["8_h100"].text.replace("NV18", "NV16")
+    path.write_text(f"node1\n{good}\n\nnode2\n{bad}\n")
+    cluster = load_dump(path, CATALOGUE, "h100")
+    group = compact(cluster, CATALOGUE).groups[0]
+
+    assert (group.count, group.gpus, group.gpu_bandwidth_bytes_per_s) == (2, 8, 400e9)
+    assert any(v.startswith("node2 differs from the other nodes: 28 x NV16") for v in analyse(cluster).verdicts)

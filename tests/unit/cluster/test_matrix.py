@@ -190,7 +190,13 @@ def test_a_damaged_matrix_is_a_one_line_error_or_a_consistent_graph(seed):
     ids = [device.id for device in cluster.devices]
     links = {(link.a, link.b): link.kind for link in cluster.links}
     assert len(set(ids)) == len(ids)
-    assert set(links) == set(itertools.combinations(ids, 2))
+    if not links:  # only the names of the GPUs are left
+        assert "is not said" in cluster.warnings[-1]
+        return
+    nics = {device.id for device in cluster.of_kind("nic")}
+    every = set(itertools.combinations(ids, 2))
+    assert set(links) <= every
+    assert all(set(pair) <= nics for pair in every - set(links))  # a row of a NIC may be left out
     # what still reads as a row of the original says what it said there
-    if tuple(ids) == sample.names:
+    if tuple(ids) == sample.names and set(links) == every:
         assert links == right_links(sample) or sorted(links.values()) != sorted(right_links(sample).values())

@@ -1,65 +1,198 @@
-"""Find out what kind of dump a file is, and read it."""
+"""Find out what kind of dump a file is, and read it; several dumps of one machine are read together."""
 
 import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...files import read_text
+from ...files import parse_json, read_text
 from ...hardware import Catalogue
+from ...hardware.pci import WHAT_IS_SOUGHT
 from ..discover import assemble
 from ..graph import Cluster
+from ..sysfs_host import host_of, is_sysfs
 from ..wire import read_cluster
+from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
+from .ibnet import from_ibnet, looks_like_ibnet
+from .lspci import from_lspci, looks_like_lspci
 from .matrix import looks_like_matrix
+from .merge import merged, sources
 from .nccl import from_nccl
+from .nccl_log import from_nccl_log, looks_like_nccl_log
+from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
-from .rocm import from_rocm_topology, looks_like_rocm
-from .slurm import from_slurm_topology, looks_like_slurm
+from .p2p import from_p2p, looks_like_p2p
+from .pasted import plain_lines
+from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
+from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
+from .unread import known_but_unread
 from .xml import parse_xml
 
 MAX_BYTES = 32 * 2**20
 MAX_LINES = 200_000
+ROOTS = ("topology", "system", "nvidia_smi_log")
+MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
-    "nvidia-smi topo -m, rocm-smi --showtopo, lstopo XML, NCCL topology XML, scontrol show topology, "
-    "a folder like /sys, or cluster.json"
+    "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo XML, NCCL topology "
+    "XML or log, scontrol show topology, topology.yaml, ibnetdiscover, iblinkinfo, numactl -H, a folder like /sys, or "
+    "cluster.json"
+)
+
+
+Read = Callable[[str, str, Catalogue, str | None, Evidence | None], Cluster]  # text, where, catalogue, --gpu, facts
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One kind of text: the command that writes it, how it is told from others, and what reads it."""
+
+    command: str
+    looks: Callable[[str], bool]
+    read: Read
+
+
+def _from_single_gpus(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+    return from_evidence(evidence([line.text for line in plain_lines(text)]), where, catalogue, gpu)
+
+
+def _names_single_gpus(text: str) -> bool:
+    return bool(evidence([line.text for line in plain_lines(text)]).gpus)
+
+
+# in the order in which they are asked; the table of docs/topology.md has the same commands
+READERS = (
+    Reader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
+    Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
+    Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
+    Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
+    Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
+    Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
+    Reader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
+    Reader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
+    Reader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
+    Reader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),
 )
 
 
 def load_dump(path: str | os.PathLike[str], catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Read a saved dump, a copy of /sys, or a cluster file; InputError in one line for anything else."""
-    if Path(path).is_dir():
-        return _saved_sysfs(Path(path), catalogue, gpu)
-    if Path(path).suffix in {".json", ".toml"}:
+    return load_dumps([path], catalogue, gpu)
+
+
+def load_dumps(
+    paths: Sequence[str | os.PathLike[str]], catalogue: Catalogue, gpu: str | None = None, *, one_machine: bool = True
+) -> Cluster:
+    """Read several dumps: of one machine, which complete each other, or of a host each, named by their files."""
+    if one_machine:
+        facts = _shared_facts([path for path in paths if len(paths) > 1])
+        parts = [(str(path), _load(Path(path), catalogue, gpu, facts)) for path in paths]
+    else:
+        parts = [(Path(path).stem, _load(Path(path), catalogue, gpu, None)) for path in paths]
+        twice = next((name for name, _ in parts if [n for n, _ in parts].count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{twice}: two dumps of one host; expected a file each with the host's name")
+    name = parts[0][1].name if len(parts) == 1 else sources(parts)
+    return merged(name, parts, one_machine=one_machine)
+
+
+def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> Evidence | None:
+    """Return what the text dumps together say of single GPUs, where several are given."""
+    texts = [read_text(p, max_bytes=MAX_BYTES) for p in paths if not Path(p).is_dir() and Path(p).suffix != ".toml"]
+    xml = [text for text in texts if "<nvidia_smi_log" in text[:2000]]
+    if xml:
+        return evidence_of_xml(parse_xml(xml[0].lstrip("\ufeff \n"), "nvidia-smi -q -x"))
+    lines = [line.text for text in texts if not MARKUP.match(text.lstrip()) for line in plain_lines(text)]
+    found = evidence(lines)
+    return found if found.gpus else None
+
+
+def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+    if path.is_dir():
+        return _saved_sysfs(path, catalogue, gpu)
+    if path.suffix == ".toml":
         return read_cluster(path)
     text = read_text(path, max_bytes=MAX_BYTES)
-    cluster = parse_dump(text, str(path), catalogue, gpu)
-    return replace(cluster, name=Path(path).stem) if cluster.name == str(path) else cluster
+    if path.suffix == ".json":
+        data = parse_json(text, where=str(path))
+        return from_rocm_json(data, str(path), catalogue, gpu) if looks_like_rocm_json(data) else read_cluster(path)
+    cluster = parse_dump(text, str(path), catalogue, gpu, facts)
+    return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster
 
 
 def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster:
-    if not (folder / "bus/pci/devices").is_dir():
+    roots = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    copies = [root.resolve() for root in roots if is_sysfs(root)]
+    if not copies:
         raise InputError(f"{folder}: no bus/pci/devices in this folder; expected a copy of /sys, or a file of {KNOWN}")
-    return assemble(Cluster(name=folder.name), catalogue, [], gpu, folder, None)
+    if len(copies) > 1 and copies[0] != folder.resolve():
+        raise InputError(f"{folder}: {len(copies)} copies of /sys, expected one ({copies[0].name}, {copies[1].name})")
+    cluster = assemble(host_of(copies[0]), catalogue, [], gpu, copies[0], None)
+    if cluster.of_kind("gpu"):
+        return cluster
+    return replace(cluster, warnings=(*cluster.warnings, f"no accelerator found: looked for {WHAT_IS_SOUGHT}"))
 
 
-def parse_dump(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the cluster that a dump's text describes; `where` opens the message of an error."""
+def parse_dump(
+    text: str, where: str, catalogue: Catalogue, gpu: str | None = None, facts: Evidence | None = None
+) -> Cluster:
+    """Return the cluster that a dump's text describes; `where` opens the message of an error.
+
+    `facts` say of single GPUs what other dumps of the machine say.
+    """
     text = text.removeprefix("\ufeff")  # a byte order mark
     if text.count("\n") > MAX_LINES:
         raise InputError(f"{where}: more than {MAX_LINES} lines, refused")
+    if MARKUP.match(text.lstrip()):
+        cluster = _from_xml(text.lstrip(), where, catalogue, gpu)
+    else:
+        cluster = _from_text(text, where, catalogue, gpu, facts)
+    if facts is None or gpu is not None:
+        return cluster
+    devices = [
+        with_facts(d, int(d.id[3:]), facts, catalogue) if d.kind == "gpu" and d.id[3:].isdecimal() else d
+        for d in cluster.devices
+    ]
+    return replace(cluster, devices=tuple(devices))
+
+
+def _from_xml(text: str, where: str, catalogue: Catalogue, gpu: str | None) -> Cluster:
+    root = parse_xml(text, where)
+    if root.name == "topology":
+        return from_hwloc(root, where, catalogue, gpu)
+    if root.name == "system":
+        return from_nccl(root, where, catalogue, gpu)
+    if root.name == "nvidia_smi_log":
+        return from_evidence(evidence_of_xml(root), where, catalogue, gpu)
+    raise InputError(
+        f"{where}: XML element {root.name[:40]!r}, expected topology (lstopo), system (NCCL) or nvidia_smi_log"
+    )
+
+
+def _from_text(text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None) -> Cluster:
+    *first, last = READERS
+    for reader in first:
+        if reader.looks(text):
+            return reader.read(text, where, catalogue, gpu, facts)
+    if inside := _markup_inside(text):
+        return _from_xml(inside, where, catalogue, gpu)
+    if last.looks(text):
+        return last.read(text, where, catalogue, gpu, facts)
+    if said := known_but_unread(text):
+        raise InputError(f"{where}: {said}")
     if text.lstrip().startswith("<"):
-        root = parse_xml(text.lstrip(), where)
-        if root.name == "topology":
-            return from_hwloc(root, where, catalogue, gpu)
-        if root.name == "system":
-            return from_nccl(root, where, catalogue, gpu)
-        raise InputError(f"{where}: XML element {root.name[:40]!r}, expected topology (lstopo) or system (NCCL)")
-    if looks_like_slurm(text):
-        return from_slurm_topology(text, where)
-    if looks_like_rocm(text):
-        return from_rocm_topology(text, where, catalogue, gpu)
-    if looks_like_matrix(text):
-        return from_nvidia_matrix(text, where, catalogue, gpu)
+        return _from_xml(text.lstrip(), where, catalogue, gpu)
     raise InputError(f"{where}: not a known dump; expected {KNOWN}")
+
+
+def _markup_inside(text: str) -> str | None:
+    """Return the XML that stands between prose, from its root's first tag to its last."""
+    for root in ROOTS:
+        start, end = re.search(rf"<{root}[\s>]", text), text.rfind(f"</{root}>")
+        if start and end > start.start():
+            return text[start.start() : end + len(root) + 3]
+    return None

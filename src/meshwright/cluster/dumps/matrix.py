@@ -1,22 +1,31 @@
 """Text of `nvidia-smi topo -m`, old and new layouts, as names, codes and affinities.
 
 The header names the devices; every device has a row of codes, one a column. Terminals add colours, wrap long rows and
-turn tabs into blanks; all of that is undone here. A row that is missing or short is an error, never a guess.
+turn tabs into blanks, people paste it between prose; all of that is undone here. A row of a GPU that is missing or
+short is an error, never a guess; rows of NICs may be left out, since what they say of the GPUs the GPU rows say too.
 """
 
+import itertools
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...errors import InputError
 from ..paths import CODE, SAME_AS
+from .evidence import LINK, Evidence, evidence
+from .names import is_listing, mig_parts
+from .pasted import ANSI, PlainLine, plain_lines
 
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f\ufeff]")
-LISTING = re.compile(r"\s*GPU (\d+): (.*?)\s*\(UUID: [^)]*\)\s*$")
-MIG = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d+):")
+LEGEND = re.compile(r"\s*(NIC )?Legend:?", re.I)
 LEGEND_NIC = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
 DEVICE = re.compile(r"(GPU\d+|NIC\d+|MIG[\w./-]*|[A-Za-z][\w.-]*[_-]?\d+)$")
+NUMBERED = re.compile(r"GPU\d+|NIC\d+")
+GLUED_LABEL = re.compile(r"^(\s*(?:GPU|NIC)\d+)(?=(?:X|NV\d|PIX|PSB|PXB|PHB|NODE|SYS|SOC))")
+GLUED_CODES = re.compile(rf"(?:{CODE.pattern})+")
+PIECE = re.compile(r"[A-Z/]{1,4}\d{0,2}|[\d,-]+")  # what a wrapped row continues with: no prose looks so
 CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*$")
+HEADING = re.compile(r"^\W*([A-Za-z][\w.-]*)\W*$")
+PROMPT = re.compile(r"^\[?[\w.-]+@([\w.-]+)[:\s].*[$#]")
 TITLES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 MAX_DEVICES = 256
 
@@ -27,114 +36,153 @@ class Matrix:
 
     names: tuple[str, ...]
     codes: dict[tuple[int, int], str]
+    host: str = ""  # named before the matrix
     cpu_affinity: dict[str, str] = field(default_factory=dict)
     numa: dict[str, int] = field(default_factory=dict)
+    memory_numa: dict[str, int] = field(default_factory=dict)
     nic_names: dict[str, str] = field(default_factory=dict)
-    models: dict[int, str] = field(default_factory=dict)  # from `nvidia-smi -L` in the same file
+    facts: Evidence = field(default_factory=Evidence)  # of single GPUs, in the same file or given with it
     mig: dict[int, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Line:
+class _Row:
+    label: str
     number: int
-    text: str
+    pieces: list[str]
 
 
 def looks_like_matrix(text: str) -> bool:
     """Return whether a text holds a header of GPU columns and a row with an X."""
-    plain = ANSI.sub("", text[:200_000])
-    return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\bX\b", plain, re.M) or re.search(r"^\s*GPU0\b(?!:)", plain, re.M))
+    plain = "\n".join(line.text for line in plain_lines(ANSI.sub("", text[:200_000])))
+    return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\bX\b", plain, re.M) or re.search(r"^\s*GPU0\b(?! *:)", plain, re.M))
 
 
-def parse_matrix(text: str, where: str) -> Matrix:
-    """Return the matrix that `text` holds; InputError names the line and what was expected."""
-    lines = [_Line(i, ANSI.sub("", line).rstrip()) for i, line in enumerate(text.splitlines(), start=1)]
-    models, mig, nic_names, rest = _side_information(lines)
-    names, titles, rows = _split(rest, where)
-    if len(names) > MAX_DEVICES:
-        raise InputError(f"{where}: {len(names)} devices in one matrix, expected {MAX_DEVICES} at most")
-    matrix = Matrix(tuple(names), {}, nic_names=nic_names, models=models, mig=mig)
-    cells = {label: _cells(names, titles, number, parts, where) for label, number, parts in rows}
-    missing = [name for name in names if name not in cells]
+def parse_matrices(text: str, where: str, facts: Evidence | None = None) -> list[Matrix]:
+    """Return every matrix that `text` holds, one a node; InputError names the line and what was expected.
+
+    `facts` are used where the text itself says nothing of single GPUs.
+    """
+    lines = plain_lines(text)
+    found: list[Matrix] = []
+    for host in dict.fromkeys(line.host for line in lines):
+        mine = [line for line in lines if line.host == host]
+        plain = [line.text for line in mine]
+        here, mig = evidence(plain), mig_parts(plain)
+        here = here if here.gpus or facts is None else facts
+        for heading, part, nics in _parts(mine):
+            matrix = Matrix((), {}, host=host or heading, nic_names=nics, facts=here, mig=mig)
+            found.append(_parse(part, matrix, where))
+    if not found:
+        raise InputError(f"{where}: no header with GPU columns found, expected the output of nvidia-smi topo -m")
+    return found
+
+
+def _parts(lines: Sequence[PlainLine]) -> Iterator[tuple[str, list[PlainLine], dict[str, str]]]:
+    """Yield the host's name, the lines and the legend of NICs of every matrix: from a header to the next."""
+    starts = [i for i, line in enumerate(lines) if _is_header(line.text)]
+    # a header that a terminal wrapped begins with GPUs again; rows lie between two matrices
+    starts = [s for n, s in enumerate(starts) if not n or any(_is_row(k.text) for k in lines[starts[n - 1] : s])]
+    legends = {m.group(1): m.group(2) for line in lines if (m := LEGEND_NIC.match(line.text))}
+    for start, stop in itertools.pairwise([*starts, len(lines)]):
+        body = lines[start:stop]
+        below = {m.group(1): m.group(2) for line in body if (m := LEGEND_NIC.match(line.text))}
+        kept = [line for line in body if not is_listing(line.text) and not LINK.match(line.text)]
+        end = next((i for i, line in enumerate(kept) if LEGEND.match(line.text)), len(kept))
+        yield _heading(lines[:start]), kept[:end], below or (legends if len(starts) == 1 else {})
+
+
+def _heading(above: Sequence[PlainLine]) -> str:
+    """Return the host that the last written line above a matrix names: alone on the line, or in a prompt."""
+    last = [line.text for line in above if line.text.strip()][-1:]
+    for line in last:
+        match = PROMPT.match(line) or HEADING.match(line)
+        if match and any(c.isdigit() for c in match.group(1)):
+            return match.group(1)
+    return ""
+
+
+def _parse(lines: Sequence[PlainLine], matrix: Matrix, where: str) -> Matrix:
+    header, rows = _split(lines, where)
+    names, titles = _header(header, [row.label for row in rows], f"{where}:{lines[0].number}")
+    matrix = replace(matrix, names=tuple(names))
+    by_label: dict[str, _Row] = {}
+    for row in rows:
+        if row.label not in names:
+            raise InputError(f"{where}:{row.number}: {row.label!r}: expected a row of one of {', '.join(names)}")
+        if row.label in by_label:
+            raise InputError(f"{where}:{row.number}: a second row for {row.label}")
+        by_label[row.label] = row
+    cells = {label: _cells(names, titles, row, where) for label, row in by_label.items()}
+    missing = [name for name in names if name not in by_label]
+    lacking = [name for name in missing if name.startswith(("GPU", "MIG"))]
+    if lacking:
+        shown = ", ".join(by_label) or "none"
+        raise InputError(f"{where}: no row for {lacking[0]}: the matrix is truncated (rows: {shown})")
     if missing:
-        raise InputError(f"{where}: no row for {missing[0]}: the matrix is truncated (rows: {', '.join(cells)})")
+        matrix.warnings.append(f"no row for {', '.join(missing)}: what lies between these NICs is not known")
     for i, name in enumerate(names):
-        codes, extra, number = cells[name]
-        for j, code in enumerate(codes):
-            _store(matrix, (i, j), code, f"{where}:{number}")
-        _store_extra(matrix, name, extra, f"{where}:{number}")
+        if name in cells:
+            codes, extra = cells[name]
+            for j, code in enumerate(codes):
+                _store(matrix, (i, j), code, f"{where}:{by_label[name].number}")
+            _store_extra(matrix, name, extra, f"{where}:{by_label[name].number}")
     return matrix
 
 
-def _side_information(
-    lines: Sequence[_Line],
-) -> tuple[dict[int, str], dict[int, list[str]], dict[str, str], list[_Line]]:
-    """Take out the lines of `nvidia-smi -L` and the NIC legend; everything after "Legend" is prose."""
-    models: dict[int, str] = {}
-    mig: dict[int, list[str]] = {}
-    nics: dict[str, str] = {}
-    rest, in_legend = [], False
-    for line in lines:
-        listed, part, nic = LISTING.match(line.text), MIG.match(line.text), LEGEND_NIC.match(line.text)
-        if listed:
-            models[int(listed.group(1))] = listed.group(2)
-        elif part and models:
-            mig.setdefault(max(models), []).append(part.group(1))
-        elif re.match(r"\s*(NIC )?Legend:?", line.text, re.I):
-            in_legend = True
-        elif in_legend and nic:
-            nics[nic.group(1)] = nic.group(2)
-        elif not in_legend:
-            rest.append(line)
-    return models, mig, nics, rest
-
-
-def _split(lines: Sequence[_Line], where: str) -> tuple[list[str], list[str], list[tuple[str, int, list[str]]]]:
-    """Return the names and the titles of the header, and (label, line, pieces) of every row, wrapped lines joined."""
-    start = next((i for i, line in enumerate(lines) if _is_header(line.text)), None)
-    if start is None:
-        raise InputError(f"{where}: no header with GPU columns found, expected the output of nvidia-smi topo -m")
-    rows: list[tuple[str, int, list[str]]] = []
-    header, i = [lines[start].text], start + 1
-    while i < len(lines) and not _is_row(lines[i].text):
-        if lines[i].text.strip():
-            header.append(lines[i].text)
-        i += 1
-    names, titles = _header(header, f"{where}:{lines[start].number}")
-    for line in lines[i:]:
-        if not line.text.strip():
-            if len(rows) >= len(names):
-                break
+def _split(lines: Sequence[PlainLine], where: str) -> tuple[list[str], list[_Row]]:
+    """Return the lines of the header, and the rows with the pieces of wrapped ones; prose below ends the matrix."""
+    header, rows = [lines[0].text], list[_Row]()
+    for line in lines[1:]:
+        text = GLUED_LABEL.sub(r"\1 ", line.text)
+        tokens = text.split()
+        if _is_row(text):
+            rows.append(_Row(tokens[0], line.number, [text]))
+        elif not rows:
+            if tokens:
+                header.append(text)
+        elif not tokens:
             continue
-        label = line.text.split()[0]
-        if label in names and (_is_row(line.text) or all(known != label for known, _, _ in rows)):
-            if any(known == label for known, _, _ in rows):
-                raise InputError(f"{where}:{line.number}: a second row for {label}")
-            rows.append((label, line.number, [line.text]))
-        elif rows and not DEVICE.match(label):
-            rows[-1][2].append(line.text)
+        elif all(PIECE.fullmatch(token) for token in tokens) and not DEVICE.match(tokens[0]):
+            rows[-1].pieces.append(text)
+        elif DEVICE.match(tokens[0]) and tokens[0].startswith(("GPU", "NIC")) and len(tokens) < 3:
+            rows.append(_Row(tokens[0], line.number, [text]))  # broken off, or continued on the next line
+        elif len(tokens) > 2 and all(map(CODE.fullmatch, tokens[1:3])):
+            rows.append(_Row(tokens[0], line.number, [text]))  # refused by its name
         else:
-            raise InputError(f"{where}:{line.number}: {label!r}: expected a row of one of {', '.join(names)}")
-    return names, titles, rows
+            break
+    return header, rows
 
 
 def _is_header(text: str) -> bool:
     tokens = text.split()
-    return bool(tokens) and re.fullmatch(r"GPU\d+", tokens[0]) is not None and not _is_row(text)
+    return (
+        bool(tokens) and re.fullmatch(r"(GPU\d+)+", tokens[0]) is not None and not _is_row(text) and _names_more(tokens)
+    )
+
+
+def _names_more(tokens: Sequence[str]) -> bool:
+    """Return whether a line may go on as a header after its first GPU: a device, a column's title, or nothing."""
+    return (
+        len(tokens) == 1 or NUMBERED.match(tokens[1]) is not None or bool(DEVICE.match(tokens[1])) or tokens[1] == "CPU"
+    )
 
 
 def _is_row(text: str) -> bool:
-    tokens = text.split()
-    return len(tokens) > 1 and DEVICE.match(tokens[0]) is not None and CODE.fullmatch(tokens[1]) is not None
+    tokens = GLUED_LABEL.sub(r"\1 ", text).split()
+    return len(tokens) > 1 and DEVICE.match(tokens[0]) is not None and GLUED_CODES.fullmatch(tokens[1]) is not None
 
 
-def _header(pieces: Sequence[str], where: str) -> tuple[list[str], list[str]]:
-    """Return device names and column titles; names that a terminal cut in two are joined again."""
-    text = " ".join(pieces)
-    plain = re.sub(r"\s+", " ", text)
+def _header(pieces: Sequence[str], labels: Sequence[str], where: str) -> tuple[list[str], list[str]]:
+    """Return device names and column titles; names that a terminal cut in two or ran together are set right."""
+    plain = re.sub(r"\s+", " ", " ".join(pieces))
     found = [title for title in TITLES if title.lower() in plain.lower()]
     first = min((plain.lower().index(title.lower()) for title in found), default=len(plain))
-    names = plain[:first].split()
+    tokens = plain[:first].split()
+    if len(tokens) > MAX_DEVICES:
+        raise InputError(f"{where}: {len(tokens)} devices in one matrix, expected {MAX_DEVICES} at most")
+    names = [name for token in tokens for name in _unglued(token, set(labels))]
     for name in names:
         if not DEVICE.match(name):
             raise InputError(f"{where}: {name!r}: expected a device such as GPU0, NIC0 or mlx5_0 in the header")
@@ -144,23 +192,37 @@ def _header(pieces: Sequence[str], where: str) -> tuple[list[str], list[str]]:
     return names, found
 
 
-def _cells(
-    names: Sequence[str], titles: Sequence[str], number: int, pieces: Sequence[str], where: str
-) -> tuple[list[str], dict[str, str], int]:
+def _unglued(token: str, labels: set[str]) -> list[str]:
+    """Return the devices that a piece of the header names: more than one where the gap between them was lost."""
+    if token in labels:
+        return [token]
+    for cut in range(1, len(token)):
+        if token[:cut] in labels and (rest := _unglued(token[cut:], labels))[0] in labels:
+            return [token[:cut], *rest]
+    numbered = NUMBERED.findall(token)
+    return numbered if len(numbered) > 1 and "".join(numbered) == token else [token]
+
+
+def _cells(names: Sequence[str], titles: Sequence[str], row: _Row, where: str) -> tuple[list[str], dict[str, str]]:
     """Return the codes of a row and its right-hand columns by title."""
     count = len(names)
-    for joined in dict.fromkeys((" ".join(pieces), "".join(pieces))):
-        tokens = joined.split()
+    for joined in dict.fromkeys((" ".join(row.pieces), "".join(row.pieces))):
+        tokens = [part for token in joined.split() for part in _codes(token)]
         codes, rest = tokens[1 : count + 1], tokens[count + 1 :]
         if len(codes) == count and all(CODE.fullmatch(code) for code in codes) and len(rest) <= len(titles):
             if not all(token == "N/A" or CPU_LIST.match(token) for token in rest):
                 continue
-            return codes, _columns(joined, rest, titles, count), number
-    bad = next((c for c in " ".join(pieces).split()[1 : count + 1] if not CODE.fullmatch(c)), None)
-    label = pieces[0].split()[0]
-    what = f"{bad!r} is no link code" if bad else f"{len(' '.join(pieces).split()) - 1} cells"
+            return codes, _columns(joined, rest, titles, count)
+    every = [part for token in " ".join(row.pieces).split()[1:] for part in _codes(token)]
+    bad = next((c for c in every[:count] if not CODE.fullmatch(c)), None)
+    what = f"{bad!r} is no link code" if bad else f"{len(every)} cells"
     expected = f"{count} codes such as NV12, PIX or SYS and then {len(titles)} columns at most"
-    raise InputError(f"{where}:{number}: row {label}: {what}; expected {expected}")
+    raise InputError(f"{where}:{row.number}: row {row.label}: {what}; expected {expected}")
+
+
+def _codes(token: str) -> list[str]:
+    """Return a cell, or the cells that ran together: codes are a closed set."""
+    return CODE.findall(token) if GLUED_CODES.fullmatch(token) else [token]
 
 
 def _columns(joined: str, rest: Sequence[str], titles: Sequence[str], count: int) -> dict[str, str]:
@@ -169,7 +231,9 @@ def _columns(joined: str, rest: Sequence[str], titles: Sequence[str], count: int
         cells = [cell.strip() for cell in joined.strip().split("\t")]
         right = cells[count + 1 :]
         if [cell for cell in right if cell] == list(rest) and right:
-            named = dict(zip(titles[:2], right, strict=False))
+            # two tabs stand before the last column
+            last = next((cell for cell in right[2:] if cell), "")
+            named = dict(zip(titles, [*right[:2], last], strict=False))
             return {title: cell for title, cell in named.items() if cell}
     return dict(zip(titles, rest, strict=False))
 
@@ -189,12 +253,15 @@ def _store(matrix: Matrix, pair: tuple[int, int], code: str, where: str) -> None
 
 
 def _store_extra(matrix: Matrix, name: str, extra: dict[str, str], where: str) -> None:
-    cpus, numa = extra.get("CPU Affinity", "N/A"), extra.get("NUMA Affinity", "N/A")
+    cpus, numa, memory = (extra.get(title, "N/A") for title in TITLES)
     if cpus != "N/A":
         for part in cpus.split(","):
             low, _, high = part.partition("-")
             if high and int(low) > int(high):
                 raise InputError(f"{where}: CPU affinity {cpus}: {part} runs backwards")
         matrix.cpu_affinity[name] = cpus
-    if numa.isdecimal():
-        matrix.numa[name] = int(numa)
+    first = re.match(r"\d{1,6}", numa)  # a list names the node with the CPUs first, then nodes of memory alone
+    if first:
+        matrix.numa[name] = int(first.group())
+    if memory.isdecimal() and len(memory) < 7:
+        matrix.memory_numa[name] = int(memory)

@@ -1,172 +1,198 @@
-"""NCCL's topology XML (NCCL_TOPO_DUMP_FILE) into a Cluster: CPUs, the PCI tree, GPUs with NVLink, NICs with speeds."""
+"""NCCL's and RCCL's topology XML into a Cluster: CPUs, the PCI tree, GPUs with NVLink or xGMI, NICs with speeds.
 
-import itertools
-from collections.abc import Sequence
+Read are dumps (NCCL_TOPO_DUMP_FILE), in which gpu and net elements stand, the dumps of several hosts of one NVLink
+domain fused into one (told apart by host_hash), and the files that clouds ship as NCCL_TOPO_FILE, in which the PCI
+class alone says what a device is. A pci element without a device is a whole switch.
+"""
+
+import dataclasses
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from ...errors import InputError
 from ...hardware import Catalogue
+from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind, vendor_name
 from ..cpumask import mask_cpus
+from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
-from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
-from .xml import Element
-
-NVSWITCH_CLASS, GPU_CLASS = "0x068000", "0x03"
-
-
-@dataclass(slots=True)
-class _Gpu:
-    """One GPU of the file with its own links: (target bus id, target class, links)."""
-
-    name: str
-    bus: str
-    architecture: str
-    links: list[tuple[str, str, int]]
-    link_kind: str
+from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
+from .nccl_links import Gpu, c2c_links, gpu_of, link_rate, model_of, own_links
+from .xml import Element, whole_number
 
 
 @dataclass(slots=True)
 class _Found:
+    """What one host holds."""
+
     cpus: list[Device] = field(default_factory=list)
     devices: list[PciDevice] = field(default_factory=list)
-    gpus: list[_Gpu] = field(default_factory=list)
+    gpus: list[Gpu] = field(default_factory=list)
+    at_cpu: dict[str, str] = field(default_factory=dict)  # GPU to its CPU
 
 
 def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the cluster of one host; `gpu` overrides the accelerator that the file's architecture implies."""
-    found = _Found()
-    for element in root.named("cpu"):
-        _cpu(element, found, where)
-    if not found.cpus:
+    """Return the cluster that the file describes; `gpu` overrides the accelerator that it implies."""
+    elements = root.named("cpu")
+    if not elements:
         raise InputError(f"{where}: no cpu inside system, expected the XML that NCCL_TOPO_DUMP_FILE writes")
-    if len({d.device.id for d in found.devices}) != len(found.devices):
-        raise InputError(f"{where}: two devices of the same number")
-    own, warnings = _own_links(found.gpus, catalogue, gpu)
+    by_host: dict[str, list[Element]] = {}
+    for element in elements:
+        by_host.setdefault(element.attributes.get("host_hash", ""), []).append(element)
+    names = [f"node{i}" for i in range(len(by_host))] if len(by_host) > 1 else [""]
+    hosts = [_read(cpus, name, root, where) for name, cpus in zip(names, by_host.values(), strict=True)]
+    gpus = [gpu_found for host in hosts for gpu_found in host.gpus]
+    keys = {g.id: model_of(g, catalogue, gpu) for g in gpus}
+    rates, warnings = link_rate(gpus, keys, catalogue)
+    own = own_links(gpus, rates, keys, catalogue)
     joined = {frozenset((link.a, link.b)) for link in own}
-    pci = [link for link in pci_links(found.devices) if frozenset((link.a, link.b)) not in joined]
-    keys = {g.name: _key(g, catalogue, gpu) for g in found.gpus}
-    devices = [replace(d.device, model=keys.get(d.device.id) or d.device.model) for d in found.devices]
-    host = Host(
-        name=where,
-        cores=max(1, sum(cpu.cores or 0 for cpu in found.cpus)),
-        memory_bytes=0,
-        numa_nodes=len(found.cpus),
-    )
+    pci, to_host = list[Link](), list[Link]()
+    for host in hosts:
+        pci += [k for k in pci_links(host.devices, whole_switches=True) if frozenset((k.a, k.b)) not in joined]
+        better = c2c_links(host.gpus, host.at_cpu, rates)
+        near = {link.a for link in better}
+        to_host += [*better, *(link for link in host_links(host.devices, host.cpus) if link.a not in near)]
+        warnings += too_fast([d for d in host.devices if d.device.kind == "nic"])
+    devices = [d for name, host in zip(names, hosts, strict=True) for d in _devices(host, keys, catalogue)]
+    if not gpus:
+        warnings.append(f"no accelerator found: looked for gpu elements and {WHAT_IS_SOUGHT}")
     return Cluster(
         name=where,
-        hosts=(host,),
-        devices=(*found.cpus, *sorted(devices, key=lambda d: (d.kind != "gpu", len(d.id), d.id))),
-        links=(*own, *pci, *host_links(found.devices, found.cpus)),
-        warnings=(*warnings, *upper_bound_warnings(pci)),
+        hosts=tuple(h for name, host in zip(names, hosts, strict=True) for h in _host(name or where, host)),
+        devices=tuple(devices),
+        links=(*own, *pci, *to_host),
+        warnings=(*dict.fromkeys(warnings), *upper_bound_warnings(pci)),
     )
 
 
-def _cpu(element: Element, found: _Found, where: str) -> None:
-    numa = _number(element, "numaid", where, minimum=-1)
-    affinity = mask_cpus(element.attributes.get("affinity", ""))
-    number = max(numa, 0)
-    found.cpus.append(
-        Device(
-            id=f"CPU{number}",
-            kind="cpu",
-            numa=number,
-            cores=len(affinity) or None,
-            cpu_affinity=format_cores(affinity) or None,
-        )
-    )
-    bridge = (f"CPU{number}",)
-    for child in element.named("pci", "nic"):
-        _pci(child, found, bridge, found.cpus[-1], None, where)
-
-
-def _pci(
-    element: Element, found: _Found, bridges: tuple[str, ...], cpu: Device, rate: float | None, where: str
-) -> None:
-    """Walk down the PCI tree; a pci element with a gpu or a nic inside is that device, any other is a bridge."""
-    attributes, here = element.attributes, f"{where}:{element.line}"
-    if element.name == "pci":
-        rate = pcie_bytes_per_s(attributes.get("link_speed", ""), attributes.get("link_width", ""))
-    for gpu in element.named("gpu"):
-        name = f"GPU{_number(gpu, 'dev', where)}"
-        found.gpus.append(_gpu(gpu, name, attributes.get("busid", ""), where))
-        found.devices.append(PciDevice(_device(name, "gpu", cpu), bridges, rate))
-    for net in [n for holder in (element, *element.named("nic")) for n in holder.named("net")]:
-        name = net.attributes.get("name") or f"NIC{_number(net, 'dev', where)}"
-        megabits = _number(net, "speed", where)
-        device = replace(_device(name, "nic", cpu), network_bandwidth_bytes_per_s=megabits * 1e6 / 8 or None)
-        found.devices.append(PciDevice(device, bridges, rate))
-    inside = element.named("pci")
-    if inside and not attributes.get("busid"):
-        raise InputError(f"{here}: pci without busid")
-    for child in inside:
-        _pci(child, found, (*bridges, attributes["busid"]), cpu, rate, where)
-
-
-def _device(name: str, kind: str, cpu: Device) -> Device:
-    return Device(id=name, kind="gpu" if kind == "gpu" else "nic", numa=cpu.numa, cpu_affinity=cpu.cpu_affinity)
-
-
-def _gpu(element: Element, name: str, bus: str, where: str) -> _Gpu:
-    architecture = element.attributes.get("gcn") or f"sm{_number(element, 'sm', where)}"
-    links = [
-        (link.attributes.get("target", "").lower(), link.attributes.get("tclass", ""), _number(link, "count", where))
-        for link in element.named("nvlink", "xgmi")
-    ]
-    return _Gpu(name, bus.lower(), architecture, links, "xGMI" if element.named("xgmi") else "NV")
-
-
-def _own_links(gpus: Sequence[_Gpu], catalogue: Catalogue, named: str | None) -> tuple[list[Link], list[str]]:
-    """Return the links between GPUs over NVLink or xGMI: through a switch, or direct ones by bus id."""
-    links, warnings = [], []
-    for a, b in itertools.combinations(gpus, 2):
-        switched = [min(_to_switches(a), _to_switches(b))]
-        direct = sum(count for target, kind, count in a.links if kind.startswith(GPU_CLASS) and target == b.bus)
-        count = direct or switched[0]
-        if not count:
-            continue
-        rate, warning = _link_rate(a, catalogue, named)
-        warnings += [w for w in warning if w not in warnings]
-        kind = f"NV{count}" if a.link_kind == "NV" else "xGMI"
-        links.append(Link(a=a.name, b=b.name, kind=kind, bandwidth_bytes_per_s=count * rate if rate else None))
-    return links, warnings
-
-
-def _to_switches(gpu: _Gpu) -> int:
-    return sum(count for _, kind, count in gpu.links if kind.startswith(NVSWITCH_CLASS))
-
-
-def _link_rate(gpu: _Gpu, catalogue: Catalogue, named: str | None) -> tuple[float | None, list[str]]:
-    """Return the rate of one link of a GPU: all accelerators of its architecture must agree on it."""
-    if named is not None:
-        accelerator = catalogue.accelerator(named)
-        return catalogue.interconnect(accelerator.link or accelerator.host_link).link_bytes_per_s, []
-    rates = {
-        catalogue.interconnect(a.link).link_bytes_per_s
-        for a in catalogue.accelerators.values()
-        if a.architecture == gpu.architecture and a.link
+def _read(cpus: list[Element], host: str, root: Element, where: str) -> _Found:
+    found = _Found()
+    by_class = {
+        "gpu": not any(element.name == "gpu" for element in root.walk()),
+        "nic": not any(element.name == "net" for element in root.walk()),
     }
-    if len(rates) == 1:
-        return rates.pop(), []
-    return None, [f"{gpu.architecture}: the rate of its links is not in the catalogue; say the device with --gpu NAME"]
+    for element in cpus:
+        _cpu(element, found, host, by_class, where)
+    ids = [d.device.id for d in found.devices]
+    twice = next((i for i in ids if ids.count(i) > 1), None)
+    if twice is not None:
+        raise InputError(f"{where}: two devices of the same number: {twice}")
+    return found
 
 
-def _key(gpu: _Gpu, catalogue: Catalogue, named: str | None) -> str:
-    if named is not None:
-        return catalogue.accelerator_key(named)
-    total = sum(count for _, _, count in gpu.links)
-    keys = [
-        key
-        for key, a in catalogue.accelerators.items()
-        if a.architecture == gpu.architecture and a.link and catalogue.interconnect(a.link).links.number == total
-    ]
-    return keys[0] if len(keys) == 1 else ""
+def _host(name: str, found: _Found) -> list[Host]:
+    """Return the host, where the affinity of every CPU says how many cores it has."""
+    cores = [cpu.cores for cpu in found.cpus]
+    if not all(cores):
+        return []
+    return [Host(name=name, cores=sum(filter(None, cores)), memory_bytes=0, numa_nodes=len(cores))]
 
 
-def _number(element: Element, key: str, where: str, *, minimum: int = 0) -> int:
-    text = element.attributes.get(key, "")
-    if not text.lstrip("-").isdecimal() or len(text) > 12 or int(text) < minimum:
-        raise InputError(f"{where}:{element.line}: {element.name} {key}={text[:30]!r}, expected a whole number")
-    return int(text)
+def _devices(host: _Found, keys: dict[str, str], catalogue: Catalogue) -> list[Device]:
+    absurd = {warning.split(":")[0] for warning in too_fast([d for d in host.devices if d.device.kind == "nic"])}
+    devices = []
+    for item in host.devices:
+        device = item.device
+        if device.id in absurd:
+            device = replace(device, network_bandwidth_bytes_per_s=None)
+        elif keys.get(device.id):
+            device = with_catalogue(device, keys[device.id], catalogue)
+        devices.append(device)
+    return [*host.cpus, *sorted(devices, key=lambda d: (d.kind != "gpu", len(d.id), d.id))]
+
+
+def _cpu(element: Element, found: _Found, host: str, by_class: dict[str, bool], where: str) -> None:
+    numa = whole_number(element, "numaid", where, minimum=-1)
+    affinity = mask_cpus(element.attributes.get("affinity", ""))
+    cpu = Device(
+        id=_id(host, f"CPU{max(numa, 0)}"),
+        kind="cpu",
+        node=host,
+        numa=numa if numa >= 0 else None,
+        cores=len(affinity) or None,
+        cpu_affinity=format_cores(affinity) or None,
+    )
+    if all(known.id != cpu.id for known in found.cpus):
+        found.cpus.append(cpu)
+    walk = _Walk(found, cpu, host, by_class, where)
+    for child in element.named("pci", "nic"):
+        walk.down(child, PciDevice(cpu, (cpu.id,), None, above=(None,)))
+
+
+def _id(host: str, name: str) -> str:
+    return f"{host}/{name}" if host else name
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The way down the PCI tree below one CPU."""
+
+    found: _Found
+    cpu: Device
+    host: str
+    by_class: dict[str, bool]
+    where: str
+
+    def down(self, element: Element, place: PciDevice) -> None:
+        """Take in the devices of an element and go on below it; `place` says what is above."""
+        attributes = element.attributes
+        rate, bus = place.rate_bytes_per_s, place.bus_id
+        if element.name == "pci":
+            rate = pcie_bytes_per_s(attributes.get("link_speed", ""), attributes.get("link_width", ""))
+            bus = attributes.get("busid", "").lower()
+        here = dataclasses.replace(place, rate_bytes_per_s=rate, bus_id=bus)
+        self._gpus(element, here)
+        self._nets(element, here)
+        inside = element.named("pci")
+        if not inside and element.name == "pci":
+            self._by_class(element, here)
+        if inside and not bus:
+            raise InputError(f"{self.where}:{element.line}: pci without busid")
+        below = dataclasses.replace(place, bridges=(*place.bridges, bus), above=(*place.above, rate))
+        for child in inside:
+            self.down(child, below)
+
+    def _gpus(self, element: Element, here: PciDevice) -> None:
+        for inside in element.named("gpu"):
+            self._add_gpu(f"GPU{whole_number(inside, 'dev', self.where)}", element, inside, here)
+
+    def _nets(self, element: Element, here: PciDevice) -> None:
+        for net in [n for holder in (element, *element.named("nic")) for n in holder.named("net")]:
+            name = net.attributes.get("name") or f"NIC{whole_number(net, 'dev', self.where)}"
+            megabits = whole_number(net, "speed", self.where)
+            device = self._device(name, "nic", network_bandwidth_bytes_per_s=megabits * 1e6 / 8 or None)
+            self.found.devices.append(dataclasses.replace(here, device=device))
+
+    def _by_class(self, element: Element, here: PciDevice) -> None:
+        """Take in a device of which only its PCI class is given."""
+        has = element.attributes
+        vendor = has.get("vendor", "")
+        if vendor:
+            kind = pci_kind(has.get("class", ""), vendor, has.get("device", ""))
+        else:
+            nic = has.get("class", "").lower().removeprefix("0x").startswith("02")
+            kind = "gpu" if is_graphics(has.get("class", "")) else "nic" if nic else None
+        if kind is None or not self.by_class[kind] or element.named("gpu", "nic", "net"):
+            return
+        number = sum(1 for d in self.found.devices if d.device.kind == kind)
+        if kind == "gpu":
+            self._add_gpu(f"GPU{number}", element, None, here)
+        else:
+            self.found.devices.append(dataclasses.replace(here, device=self._device(f"NIC{number}", "nic")))
+
+    def _add_gpu(self, name: str, pci: Element, inside: Element | None, here: PciDevice) -> None:
+        device = self._device(name, "gpu", model=vendor_name(pci.attributes.get("vendor", "")))
+        self.found.devices.append(dataclasses.replace(here, device=device))
+        self.found.gpus.append(gpu_of(device.id, pci, inside, self.where))
+        self.found.at_cpu[device.id] = self.cpu.id
+
+    def _device(self, name: str, kind: str, **more: object) -> Device:
+        return Device(
+            id=_id(self.host, name),
+            kind="gpu" if kind == "gpu" else "nic",
+            node=self.host,
+            numa=self.cpu.numa,
+            cpu_affinity=self.cpu.cpu_affinity,
+            **more,  # type: ignore[arg-type]
+        )

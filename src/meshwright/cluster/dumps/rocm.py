@@ -1,99 +1,272 @@
-"""`rocm-smi --showtopo` into a Cluster: link types, hops and NUMA nodes of the GPUs."""
+"""`rocm-smi --showtopo` and `amd-smi topology`, as tables or JSON, into a Cluster: link types, weights, hops, NUMA.
 
+Weights tell a direct link from a routed one: 15 is one xGMI link. Hops do not: on MI250 every pair has one hop.
+"""
+
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import InputError
 from ...hardware import Catalogue
+from ..described import with_catalogue
 from ..graph import Cluster, Device, Link
-from .matrix import ANSI
+from .names import card_names
+from .pasted import plain_lines
 
 SECTION = re.compile(r"=+\s*(.*?)\s*=+\s*$")
-NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
-TYPES = {"XGMI": "xGMI", "PCIE": "PCIe", "PCIe": "PCIe", "0": "X"}
+TITLE = re.compile(r"([A-Z][A-Z /-]+) TABLE:\s*$")
+NUMA = re.compile(r"GPU\s*\[?\s*(\d+)\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
+TYPES = {"XGMI": "xGMI", "PCIE": "PCIe"}
+TABLES = {  # what both tools call it: name of the table
+    "Link Type between two GPUs": "type",
+    "Weight between two GPUs": "weight",
+    "Hops between two GPUs": "hops",
+    "LINK TYPE": "type",
+    "WEIGHT": "weight",
+    "HOPS": "hops",
+    "NUMA BW": "bandwidth",
+}
+NEEDED = "expected the output of rocm-smi --showtopo or amd-smi topology"
+DIRECT_WEIGHT = 15
+SAME_NODE_HOPS = 2  # from a GPU to its CPU and to the other GPU; more of them cross the sockets
 MAX_GPUS = 128
 
 
+@dataclass(slots=True)
+class _Tables:
+    """Cells by pair of positions, what the rows are called, and NUMA nodes by position."""
+
+    names: list[str] = field(default_factory=list)
+    cells: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
+    numa: dict[int, int] = field(default_factory=dict)
+
+    def number(self, table: str, pair: tuple[int, int]) -> int | None:
+        """Return a cell as a number; None where the table or the number is missing."""
+        text = self.cells.get(table, {}).get(pair, "")
+        return int(text) if text.isdecimal() and len(text) < 9 else None
+
+
 def looks_like_rocm(text: str) -> bool:
-    """Return whether a text is the output of rocm-smi."""
-    return "Link Type between two GPUs" in text or ("(Topology)" in text and "GPU[" in text)
+    """Return whether a text is the output of rocm-smi or amd-smi."""
+    return (
+        "Link Type between two GPUs" in text
+        or "LINK TYPE TABLE" in text
+        or ("(Topology)" in text and re.search(r"GPU ?\[?\d", text) is not None)
+    )
 
 
 def from_rocm_topology(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
-    """Return the cluster of a saved rocm-smi --showtopo; `gpu` names the device, which decides the rates."""
-    lines = [ANSI.sub("", line).rstrip() for line in text.splitlines()]
-    types = _table(lines, "Link Type between two GPUs", where)
-    if not types:
-        raise InputError(f"{where}: no table 'Link Type between two GPUs', expected the output of rocm-smi --showtopo")
-    hops = _table(lines, "Hops between two GPUs", where)
-    count = len(types)
-    rate, warnings = _rate(catalogue, gpu)
-    numa: dict[int, int] = {}
-    for line in lines:
-        match = NUMA.match(line.strip())
-        if match and match.group(2) == "Node" and int(match.group(3)) >= 0:
-            numa[int(match.group(1))] = int(match.group(3))
-    key = catalogue.accelerator_key(gpu) if gpu else ""
-    devices = tuple(Device(id=f"GPU{i}", kind="gpu", model=key, numa=numa.get(i)) for i in range(count))
-    links, far = [], []
-    for i in range(count):
-        for j in range(i + 1, count):
-            kind, hop = _kind(types[i][j], where, i, j), hops[i][j] if hops else "1"
-            if kind != _kind(types[j][i], where, j, i):
-                raise InputError(f"{where}: GPU{i} to GPU{j} is {types[i][j]} one way and {types[j][i]} the other")
-            direct = kind == "xGMI" and hop == "1"
-            if kind == "xGMI" and not direct:
-                far.append(f"GPU{i}-GPU{j}")
-            links.append(Link(a=f"GPU{i}", b=f"GPU{j}", kind=kind, bandwidth_bytes_per_s=rate if direct else None))
-    if far:
-        warnings.append(
-            f"{len(far)} pairs are more than one xGMI hop apart ({far[0]}, ...): their rate must be measured"
-        )
-    if any(link.kind == "PCIe" for link in links):
-        warnings.append("PCIe: the dump does not say which generation; measure with bench p2p")
-    return Cluster(name=where, devices=devices, links=tuple(links), warnings=tuple(warnings))
+    """Return the cluster of saved tables; `gpu` names the device, which decides rates that they leave open."""
+    lines = [line.text for line in plain_lines(text)]
+    tables = _read_tables(lines, where)
+    if "type" not in tables.cells:
+        raise InputError(f"{where}: no table of link types between two GPUs, {NEEDED}")
+    known = {name: key for name in card_names(lines).values() if (key := catalogue.driver_key(name))}
+    keys = set(known.values())
+    return _cluster(tables, where, catalogue, gpu or (keys.pop() if len(keys) == 1 else None))
 
 
-def _kind(cell: str, where: str, i: int, j: int) -> str:
-    kind = TYPES.get(cell)
-    if kind is None or kind == "X":
-        raise InputError(f"{where}: GPU{i} to GPU{j}: link type {cell!r}, expected XGMI or PCIE")
+def from_rocm_json(data: Any, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+    """Return the cluster of `rocm-smi --showtopo --json` or `amd-smi topology --json`."""
+    try:
+        tables = _rocm_json(data) if isinstance(data, Mapping) else _amd_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: {error!r}: {NEEDED} with --json") from None
+    return _cluster(tables, where, catalogue, gpu)
+
+
+def looks_like_rocm_json(data: Any) -> bool:
+    """Return whether JSON is of one of the two tools."""
+    if isinstance(data, Mapping):
+        return any("between DRM devices" in key for key in data.get("system") or ())
+    return isinstance(data, list) and bool(data) and isinstance(data[0], Mapping) and "links" in data[0]
+
+
+def _cluster(tables: _Tables, where: str, catalogue: Catalogue, gpu: str | None) -> Cluster:
+    count = len(tables.names)
+    if not 0 < count <= MAX_GPUS:
+        raise InputError(f"{where}: {count} GPUs, expected 1 to {MAX_GPUS}")
+    ids = [name if name.startswith("GPU") else f"GPU{i}" for i, name in enumerate(tables.names)]
+    devices = [Device(id=ids[i], kind="gpu", numa=tables.numa.get(i)) for i in range(count)]
+    if gpu is not None:
+        devices = [with_catalogue(device, gpu, catalogue) for device in devices]
+    rule = _Rates(catalogue, gpu)
+    links = []
+    for i, j in itertools.combinations(range(count), 2):
+        kind = _kind(tables, ids, (i, j), where)
+        if kind != _kind(tables, ids, (j, i), where):
+            one, other = tables.cells["type"][i, j], tables.cells["type"][j, i]
+            raise InputError(f"{where}: {ids[i]} to {ids[j]} is {one} one way and {other} the other")
+        rate = rule.bytes_per_s(kind, tables, (i, j), f"{ids[i]}-{ids[j]}")
+        links.append(Link(a=ids[i], b=ids[j], kind=kind, bandwidth_bytes_per_s=rate))
+    warnings = rule.warnings()
+    if ids != tables.names:
+        warnings.append(", ".join(f"{a} is {b}" for a, b in zip(ids, tables.names, strict=True)))
+    return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(warnings))
+
+
+def _kind(tables: _Tables, ids: Sequence[str], pair: tuple[int, int], where: str) -> str:
+    cell = tables.cells["type"].get(pair, "")
+    kind = TYPES.get(cell.upper())
+    if kind is None:
+        raise InputError(f"{where}: {ids[pair[0]]} to {ids[pair[1]]}: link type {cell!r}, expected XGMI or PCIE")
     return kind
 
 
-def _rate(catalogue: Catalogue, gpu: str | None) -> tuple[float | None, list[str]]:
-    if gpu is None:
-        return None, ["xGMI: 50 GB/s to a peer on MI250X, 64 on MI300X; say which with --gpu NAME"]
-    accelerator = catalogue.accelerator(gpu)
-    link = catalogue.interconnect(accelerator.link or accelerator.host_link)
-    if link.kind != "xgmi":
-        return None, [f"{accelerator.title} has no xGMI: the rates are left open"]
-    return link.peer_bytes_per_s(7, switched=False), []
+class _Rates:
+    """Rates of the pairs, and what must be said of those that have none."""
+
+    def __init__(self, catalogue: Catalogue, gpu: str | None) -> None:
+        accelerator = catalogue.accelerators[catalogue.shown_key(gpu)] if gpu else None
+        link = catalogue.interconnect(accelerator.link) if accelerator and accelerator.link else None
+        self._accelerator = accelerator
+        self._link = link if link and link.kind == "xgmi" else None
+        self._host = catalogue.interconnect(accelerator.host_link).rate_bytes_per_s if accelerator else None
+        self._far: list[str] = []
+        self._open = self._single = False
+        self._pcie: dict[int | None, list[str]] = {}
+
+    def bytes_per_s(self, kind: str, tables: _Tables, pair: tuple[int, int], name: str) -> float | None:
+        """Return the rate of a pair: the tool's own bandwidth, else the device's; None where neither is known."""
+        weight, hops = tables.number("weight", pair), tables.number("hops", pair)
+        if kind == "PCIe":
+            self._pcie.setdefault(hops, []).append(name)
+            return self._host
+        said = re.fullmatch(r"(\d{1,9})-(\d{1,9})", tables.cells.get("bandwidth", {}).get(pair, ""))
+        if (weight or 0) > DIRECT_WEIGHT or (hops or 0) > 1:
+            self._far.append(name)
+            return None
+        if said and int(said.group(2)):
+            return int(said.group(2)) * 1e6
+        if self._link is None:
+            self._open = True
+            return None
+        if self._link.peer_rate is None:
+            self._single = True
+            return self._link.link_bytes_per_s if weight is not None else None
+        return self._link.peer_rate.number
+
+    def warnings(self) -> list[str]:
+        """Return what is to be said, once each."""
+        found = []
+        if self._open and self._accelerator is not None:
+            found.append(f"{self._accelerator.title} has no xGMI: the rates are left open")
+        elif self._open:
+            found.append("xGMI: 50 GB/s a link on MI250X, 64 to a peer on MI300X; say which with --gpu NAME")
+        if self._single:
+            found.append(
+                "xGMI: the tool does not count the links of a pair: the rate is one link's, a lower bound; "
+                "neighbours in one package have more"
+            )
+        if self._far:
+            found.append(
+                f"{len(self._far)} pairs are more than one xGMI hop apart ({self._far[0]}, ...) by weight or hops: "
+                "their rate must be measured"
+            )
+        for hops, names in self._pcie.items():
+            way = "" if hops is None else " within a socket" if hops <= SAME_NODE_HOPS else " across the sockets"
+            found.append(f"{len(names)} pairs are PCIe{way} ({names[0]}, ...): slow")
+        if self._pcie:
+            bound = "the rate is the PCIe link's, an upper bound" if self._host else "which generation is not said"
+            found.append(f"PCIe: {bound}; measure with bench p2p")
+        return found
 
 
-def _table(lines: Sequence[str], title: str, where: str) -> list[list[str]]:
-    """Return the cells of the table under a section title: one row a GPU."""
-    start = next(
-        (i for i, line in enumerate(lines) if (m := SECTION.match(line.strip())) and m.group(1) == title), None
-    )
-    if start is None:
-        return []
+def _read_tables(lines: Sequence[str], where: str) -> _Tables:
+    tables = _Tables()
+    by_name: dict[str, int] = {}
+    i = 0
+    while i < len(lines):
+        heading = SECTION.match(lines[i].strip()) or TITLE.match(lines[i].strip())
+        table = TABLES.get(heading.group(1)) if heading else None
+        i += 1
+        if table is not None:
+            i, names, cells = _table(lines, i, where, heading.group(1) if heading else "")
+            if not by_name:
+                by_name = {name: n for n, name in enumerate(names)}
+            elif set(names) != set(by_name):
+                raise InputError(
+                    f"{where}: the tables are of different GPUs: {', '.join(by_name)} and {', '.join(names)}"
+                )
+            tables.cells[table] = {(by_name[a], by_name[b]): cell for (a, b), cell in cells.items()}
+    tables.names = list(by_name)
+    for line in lines:
+        match = NUMA.match(line.strip())
+        if match and match.group(2) == "Node" and int(match.group(3)) >= 0 and f"GPU{match.group(1)}" in by_name:
+            tables.numa[by_name[f"GPU{match.group(1)}"]] = int(match.group(3))
+    return tables
+
+
+def _table(
+    lines: Sequence[str], start: int, where: str, title: str
+) -> tuple[int, list[str], dict[tuple[str, str], str]]:
+    """Return the line after a table, its columns, and its cells; some of the machine's GPUs are columns enough."""
     names: list[str] = []
-    rows: list[list[str]] = []
-    for number, line in enumerate(lines[start + 1 :], start=start + 2):
-        tokens = line.split()
+    cells: dict[tuple[str, str], str] = {}
+    seen: list[str] = []
+    for number in range(start, len(lines)):
+        line, tokens = lines[number], lines[number].split()
+        if SECTION.match(line.strip()) or TITLE.match(line.strip()) or (seen and len(seen) == len(names)):
+            return _whole(number, names, seen, cells, where, title)
         if not tokens:
             continue
-        if SECTION.match(line.strip()):
-            break
         if not names:
             names = tokens
-            if names != [f"GPU{i}" for i in range(len(names))] or len(names) > MAX_GPUS:
-                raise InputError(f"{where}:{number}: expected the columns GPU0 to GPU{MAX_GPUS - 1} at most")
-        elif tokens[0] == f"GPU{len(rows)}" and len(tokens) == len(names) + 1:
-            rows.append(tokens[1:])
+            if not all(re.fullmatch(r"GPU\d+|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d", name, re.I) for name in names):
+                raise InputError(f"{where}:{number + 1}: {title}: expected columns such as GPU0 or 0000:05:00.0")
+            if len(set(names)) != len(names) or len(names) > MAX_GPUS:
+                raise InputError(f"{where}:{number + 1}: {title}: expected each GPU once, {MAX_GPUS} at most")
+        elif len(seen) < len(names) and tokens[0] == names[len(seen)] and len(tokens) == len(names) + 1:
+            seen.append(tokens[0])
+            cells |= {(tokens[0], name): cell for name, cell in zip(names, tokens[1:], strict=True)}
         else:
-            raise InputError(f"{where}:{number}: expected the row GPU{len(rows)} with {len(names)} cells")
-    if len(rows) != len(names) or not rows:
-        raise InputError(f"{where}: table {title!r}: {len(rows)} rows for {len(names)} GPUs: it is truncated")
-    return rows
+            expected = names[len(seen)]
+            raise InputError(f"{where}:{number + 1}: expected the row {expected} with {len(names)} cells")
+    return _whole(len(lines), names, seen, cells, where, title)
+
+
+def _whole(
+    end: int, names: list[str], seen: list[str], cells: dict[tuple[str, str], str], where: str, title: str
+) -> tuple[int, list[str], dict[tuple[str, str], str]]:
+    if len(seen) != len(names) or not seen:
+        raise InputError(f"{where}: table {title!r}: {len(seen)} rows for {len(names)} GPUs: it is truncated")
+    return end, names, cells
+
+
+def _rocm_json(data: Mapping[str, Any]) -> _Tables:
+    tables = _Tables()
+    words = {"Weight": "weight", "Hops": "hops", "Link type": "type", "Link Type": "type"}
+    numbers: set[int] = set()
+    for key, value in data["system"].items():
+        match = re.fullmatch(r"\(Topology\) (.+?) between DRM devices (\d+) and (\d+)", key)
+        if match and match.group(1) in words:
+            pair = int(match.group(2)), int(match.group(3))
+            numbers |= {*pair}
+            table = tables.cells.setdefault(words[match.group(1)], {})
+            table[pair] = table[pair[1], pair[0]] = str(value)
+    place = {number: i for i, number in enumerate(sorted(numbers))}
+    tables.cells = {
+        name: {(place[a], place[b]): cell for (a, b), cell in table.items()} for name, table in tables.cells.items()
+    }
+    tables.names = [f"GPU{number}" for number in sorted(numbers)]
+    for card, said in data.items():
+        digits = re.fullmatch(r"card(\d+)", card)
+        numa = str(said.get("(Topology) Numa Node", "")) if digits else ""
+        if digits and int(digits.group(1)) in place and numa.isdecimal():
+            tables.numa[place[int(digits.group(1))]] = int(numa)
+    tables.cells["type"]  # a KeyError where it is missing
+    return tables
+
+
+def _amd_json(data: Sequence[Mapping[str, Any]]) -> _Tables:
+    tables = _Tables(names=[str(gpu.get("bdf") or f"GPU{gpu['gpu']}") for gpu in data])
+    place = {gpu["gpu"]: i for i, gpu in enumerate(data)}
+    keys = {"weight": "weight", "link_type": "type", "num_hops": "hops", "bandwidth": "bandwidth"}
+    for i, gpu in enumerate(data):
+        for link in gpu["links"]:
+            for key, table in keys.items():
+                tables.cells.setdefault(table, {})[i, place[link["gpu"]]] = str(link.get(key, ""))
+    return tables

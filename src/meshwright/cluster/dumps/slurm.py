@@ -1,104 +1,149 @@
-"""`scontrol show topology` (or topology.conf) into the placements of nodes under switches or blocks."""
+"""SLURM's topology (`scontrol show topology`, topology.conf, topology.yaml): nodes under switches and in blocks."""
 
-import itertools
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...errors import InputError
 from ..graph import Cluster, Placement
+from .hostlist import MAX_NAMES, expand_hosts
+from .yaml import parse_yaml
 
-MAX_NAMES = 100_000
 PAIR = re.compile(r"(\w+)=(\S*)")
+HEADS = ("switchname", "blockname", "aggregatedblock")
+SHOWN_DOUBLES = 3
 
 
 def looks_like_slurm(text: str) -> bool:
     """Return whether a text describes switches or blocks as SLURM does."""
-    return re.search(r"^\s*(SwitchName|BlockName)=", text[:200_000], re.M | re.I) is not None
+    return re.search(r"^\s*(SwitchName|BlockName|AggregatedBlock)=", text[:200_000], re.M | re.I) is not None
+
+
+def looks_like_slurm_yaml(text: str) -> bool:
+    """Return whether a text is a topology.yaml of SLURM."""
+    return re.search(r"^\s*(- )?\s*topology\s*:", text[:200_000], re.M) is not None and "=" not in text[:200]
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Switches and blocks as they are read: what each hangs on."""
+
+    parents: dict[str, str] = field(default_factory=dict)  # of switches
+    leaf: dict[str, str] = field(default_factory=dict)  # of nodes
+    block: dict[str, str] = field(default_factory=dict)  # of nodes
+    aggregated: dict[str, str] = field(default_factory=dict)  # of blocks, the larger block
+    known: set[str] = field(default_factory=set)
+    doubles: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, nodes: str, switches: str, where: str) -> None:
+        """Take in one switch or block."""
+        if name in self.known:
+            raise InputError(f"{where}: {name} is described twice")
+        if kind == "aggregatedblock":
+            for inner in expand_hosts(name, where):
+                top = inner
+                while top in self.aggregated:
+                    top = self.aggregated[top]
+                if top != name:
+                    self.aggregated[top] = name
+            return
+        self.known.add(name)
+        for below in expand_hosts(switches, where):
+            self._hang(self.parents, below, name)
+        if not switches:  # higher levels repeat the nodes below them
+            for node in expand_hosts(nodes, where):
+                self._hang(self.block if kind == "blockname" else self.leaf, node, name)
+        if len(self.leaf) + len(self.block) > MAX_NAMES:
+            raise InputError(f"{where}: more than {MAX_NAMES} nodes")
+
+    def _hang(self, above: dict[str, str], name: str, on: str) -> None:
+        """Note that `name` hangs on `on`; where it already hangs elsewhere, the first place stays."""
+        first = above.setdefault(name, on)
+        if first != on:
+            self.doubles.append(f"{name} hangs on {first} and on {on}")
 
 
 def from_slurm_topology(text: str, where: str) -> Cluster:
-    """Return a cluster of placements only: the switches above every node, the leaf first."""
-    parents: dict[str, str] = {}
-    leaf: dict[str, str] = {}
-    known: set[str] = set()
-    warnings: list[str] = []
+    """Return a cluster of placements only: the switches above every node, the leaf first, and its block."""
+    tree = _Tree()
     for number, line in enumerate(text.splitlines(), start=1):
-        pairs = {key.lower(): value for key, value in PAIR.findall(line.split("#")[0])}
-        name = pairs.get("switchname") or pairs.get("blockname")
-        if not line.strip() or line.strip().startswith("#"):
-            continue
-        if not name:
-            raise InputError(f"{where}:{number}: expected SwitchName=... or BlockName=...")
         here = f"{where}:{number}"
-        if name in known:
-            raise InputError(f"{here}: {name} is described twice")
-        known.add(name)
-        _hang(parents, expand_hosts(pairs.get("switches", ""), here), name, warnings)
-        if not pairs.get("switches"):  # higher levels repeat the nodes below them
-            _hang(leaf, expand_hosts(pairs.get("nodes", ""), here), name, warnings)
-        if len(leaf) > MAX_NAMES:
-            raise InputError(f"{here}: more than {MAX_NAMES} nodes")
-    missing = sorted(set(parents) - known)
+        plain = line.split("#")[0].strip()
+        if not plain:
+            continue
+        pairs = {key.lower(): value for key, value in PAIR.findall(plain)}
+        head = next((name for name in HEADS if name in pairs), None)
+        if head is not None:
+            tree.add(head, pairs[head], pairs.get("nodes", ""), pairs.get("switches", ""), here)
+        elif "blocksizes" not in pairs and "linkspeed" not in pairs:
+            raise InputError(f"{here}: expected SwitchName=..., BlockName=..., AggregatedBlock=... or BlockSizes=...")
+    return _placed(tree, where)
+
+
+def from_slurm_yaml(text: str, where: str) -> Cluster:
+    """Return the placements of a topology.yaml: of its default topology, and the blocks of any other."""
+    entries = parse_yaml(text, where)
+    if isinstance(entries, Mapping):
+        entries = [entries]
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise InputError(f"{where}: expected a list of topologies, each with topology: NAME")
+    trees = [entry for entry in entries if "tree" in entry]
+    chosen = next((e for e in trees if str(e.get("cluster_default")).lower() == "true"), trees[0] if trees else None)
+    tree = _Tree()
+    if chosen is not None:
+        for item in _items(chosen, "tree", "switches", where):
+            tree.add("switchname", _text(item, "switch", where), _text(item, "nodes"), _text(item, "children"), where)
+    for entry in entries:
+        if "block" in entry:
+            for item in _items(entry, "block", "blocks", where):
+                tree.add("blockname", _text(item, "block", where), _text(item, "nodes"), "", where)
+            break
+    return _placed(tree, where)
+
+
+def _items(entry: Mapping[str, Any], kind: str, key: str, where: str) -> Iterator[Mapping[str, Any]]:
+    inside = entry[kind]
+    found = inside.get(key) if isinstance(inside, Mapping) else None
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise InputError(f"{where}: {kind}: expected a list {key}")
+    yield from found
+
+
+def _text(item: Mapping[str, Any], key: str, where: str | None = None) -> str:
+    value = item.get(key)
+    if value is None and where is not None:
+        raise InputError(f"{where}: {dict(item)!r}: expected the key {key}"[:200])
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def _placed(tree: _Tree, where: str) -> Cluster:
+    missing = sorted(set(tree.parents) - tree.known)
     if missing:
         raise InputError(f"{where}: switch {missing[0]} is named below another but not described: truncated?")
-    if not leaf:
+    if not tree.leaf and not tree.block:
         raise InputError(f"{where}: no nodes below any switch")
-    placements = tuple(Placement(node, _above(switch, parents, where)) for node, switch in leaf.items())
-    return Cluster(name=where, placements=placements, warnings=tuple(warnings[:20]))
-
-
-def _hang(above: dict[str, str], names: list[str], switch: str, warnings: list[str]) -> None:
-    """Note that `names` hang on `switch`; where one already hangs elsewhere, the first place stays."""
-    for name in names:
-        first = above.setdefault(name, switch)
-        if first != switch:
-            warnings.append(f"{name} hangs on {first} and on {switch}; the first is used")
-
-
-def expand_hosts(text: str, where: str) -> list[str]:
-    """Return the names of a SLURM host list: "a[0-2,5],b" gives a0, a1, a2, a5, b."""
-    names: list[str] = []
-    for part in _top_level_parts(text, where):
-        pieces = re.split(r"\[([^\[\]]*)\]", part)
-        choices = [[piece] if i % 2 == 0 else _range(piece, where) for i, piece in enumerate(pieces)]
-        total = 1
-        for choice in choices:
-            total *= len(choice)
-        if total + len(names) > MAX_NAMES:
-            raise InputError(f"{where}: host list of more than {MAX_NAMES} names")
-        names += ["".join(parts) for parts in itertools.product(*choices)]
-    return names
-
-
-def _top_level_parts(text: str, where: str) -> list[str]:
-    parts, depth, current = [], 0, ""
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if depth not in {0, 1}:
-            raise InputError(f"{where}: host list {text[:40]!r}: brackets do not match")
-        if character == "," and not depth:
-            parts.append(current)
-            current = ""
+    warnings = []
+    if tree.doubles:
+        more = f" and {len(tree.doubles) - SHOWN_DOUBLES} more" if len(tree.doubles) > SHOWN_DOUBLES else ""
+        warnings.append(f"the first place of each is used: {'; '.join(tree.doubles[:SHOWN_DOUBLES])}{more}")
+    if tree.leaf and tree.block:
+        blocks = len(set(tree.block.values()))
+        warnings.append(
+            f"switches and {blocks} blocks in one file: the switches place a node, its block is noted beside"
+        )
+    placements = []
+    for node in dict.fromkeys((*tree.leaf, *tree.block)):
+        block = tree.block.get(node, "")
+        if node in tree.leaf:
+            above = _above(tree.leaf[node], tree.parents, where)
         else:
-            current += character
-    if depth:
-        raise InputError(f"{where}: host list {text[:40]!r}: brackets do not match")
-    return [part for part in (*parts, current) if part]
+            above = _above(block, tree.aggregated, where)
+        placements.append(Placement(node, above, block))
+    return Cluster(name=where, placements=tuple(placements), warnings=tuple(warnings))
 
 
-def _range(text: str, where: str) -> list[str]:
-    numbers: list[str] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
-        if match is None:
-            raise InputError(f"{where}: {part[:30]!r}: expected a range such as 0-15")
-        low, high = match.group(1), match.group(2) or match.group(1)
-        if int(high) < int(low) or int(high) - int(low) >= MAX_NAMES:
-            raise InputError(f"{where}: range {part[:30]}: expected a rising one of {MAX_NAMES} names at most")
-        numbers += [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]
-    return numbers
-
-
-def _above(switch: str, parents: dict[str, str], where: str) -> tuple[str, ...]:
+def _above(switch: str, parents: Mapping[str, str], where: str) -> tuple[str, ...]:
     chain = [switch]
     while chain[-1] in parents:
         above = parents[chain[-1]]

@@ -12,12 +12,13 @@ MAX_DEPTH = 200
 
 @dataclass(slots=True)
 class Element:
-    """One element: its name, its attributes and the elements inside; text is not kept."""
+    """One element: its name, its attributes, the elements inside and the text between them."""
 
     name: str
     attributes: dict[str, str]
     line: int
     children: list["Element"] = field(default_factory=list)
+    text: str = ""
 
     def walk(self) -> Iterator["Element"]:
         """Yield this element and all inside it, in the order of the file."""
@@ -37,6 +38,7 @@ def parse_xml(text: str, where: str) -> Element:
     parser = expat.ParserCreate()
     stack: list[Element] = []
     root: list[Element] = []
+    written: list[list[str]] = []  # the text inside each element of the stack
     count = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -49,15 +51,22 @@ def parse_xml(text: str, where: str) -> Element:
         element = Element(name, attributes, parser.CurrentLineNumber)
         (stack[-1].children if stack else root).append(element)
         stack.append(element)
+        written.append([])
 
     def end(name: str) -> None:
-        stack.pop()
+        element = stack.pop()
+        element.text = "".join(written.pop())
+
+    def characters(data: str) -> None:
+        if written:
+            written[-1].append(data)
 
     def refuse(*_: object) -> int:
         raise InputError(f"{where}:{parser.CurrentLineNumber}: declares an XML entity, refused")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
     parser.EntityDeclHandler = refuse
     parser.ExternalEntityRefHandler = refuse
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
@@ -68,3 +77,11 @@ def parse_xml(text: str, where: str) -> Element:
     except (ValueError, UnicodeError) as error:
         raise InputError(f"{where}: not XML: {error}") from None
     return root[0]
+
+
+def whole_number(element: Element, key: str, where: str, *, minimum: int = 0) -> int:
+    """Return an attribute as a whole number; InputError names the line."""
+    text = element.attributes.get(key, "")
+    if not text.lstrip("-").isdecimal() or len(text) > 12 or int(text) < minimum:
+        raise InputError(f"{where}:{element.line}: {element.name} {key}={text[:30]!r}, expected a whole number")
+    return int(text)

@@ -1,0 +1,176 @@
+"""What a text says of single GPUs: their names, their NVLinks' rates, memory, PCIe lanes and NVLink domain.
+
+Such are `nvidia-smi -L`, its table, `nvidia-smi -q` (also -x), `nvidia-smi nvlink -s` and environment reports. They say
+nothing of pairs, but settle what a matrix leaves open.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from ...hardware import Catalogue
+from ..described import with_catalogue
+from ..graph import Cluster, Device, Link
+from .names import LISTED, gpu_names
+from .xml import Element
+
+LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
+QUERY_GPU = re.compile(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*$")
+FIELD = re.compile(r"^(\s+)([\w /]+?)\s*(?::\s*(.*?))?\s*$")
+SAME_LINK = 0.08  # signalling adds so much at most to the rate that a link carries: 26.56 is 25, 53.1 is 50
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Facts by the number of the GPU."""
+
+    models: dict[int, str] = field(default_factory=dict)
+    link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
+    links: dict[int, int] = field(default_factory=dict)  # NVLinks, those that are down too
+    memory_bytes: dict[int, int] = field(default_factory=dict)
+    domains: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def gpus(self) -> list[int]:
+        """The numbers of the GPUs of which something is said."""
+        return sorted({*self.models, *self.links, *self.memory_bytes, *self.domains})
+
+    def per_link_bytes_per_s(self, catalogue: Catalogue) -> float | None:
+        """Return the rate of one NVLink, as catalogues count it, where all that are up have the same."""
+        told = {rate for rates in self.link_rates.values() for rate in rates}
+        if len(told) != 1:
+            return None
+        rate = told.pop()
+        known = {
+            k.link_bytes_per_s for k in catalogue.interconnects.values() if k.kind == "nvlink" and k.links.number > 1
+        }
+        near = min(known, key=lambda other: abs(other / rate - 1))
+        return near if abs(near / rate - 1) <= SAME_LINK else rate
+
+
+def evidence(lines: Sequence[str]) -> Evidence:
+    """Return what the lines of a text say of single GPUs."""
+    found = Evidence(models=gpu_names(lines))
+    last: int | None = None
+    for line in lines:
+        listed, link = LISTED.match(line), LINK.match(line)
+        if listed:
+            last = int(listed.group(1))
+        elif link and last is not None:
+            found.links[last] = found.links.get(last, 0) + 1
+            found.link_rates.setdefault(last, [])
+            if link.group(2) and link.group(2).count(".") < 2 and float(link.group(2)):
+                found.link_rates[last].append(float(link.group(2)) * 1e9)
+    _query(lines, found)
+    return found
+
+
+def _query(lines: Iterable[str], found: Evidence) -> None:
+    """Take in `nvidia-smi -q`: sections by indentation below a line for each GPU."""
+    number, path = -1, list[tuple[int, str]]()
+    facts: dict[tuple[str, ...], str] = {}
+    for line in lines:
+        if QUERY_GPU.match(line):
+            if number >= 0:
+                _facts(number, _reader(facts), found)
+            number, path, facts = number + 1, [], {}
+        elif number >= 0 and (match := FIELD.match(line)):
+            indent = len(match.group(1))
+            path = [part for part in path if part[0] < indent]
+            if match.group(3) is None:
+                path.append((indent, match.group(2)))
+            else:
+                facts[(*(name for _, name in path), match.group(2))] = match.group(3)
+    if number >= 0:
+        _facts(number, _reader(facts), found)
+
+
+def _reader(facts: dict[tuple[str, ...], str]) -> Callable[[str], str]:
+    """Return a function from the last parts of a path, joined by dots, to the text there."""
+    return lambda name: next((v for k, v in facts.items() if k[-name.count(".") - 1 :] == tuple(name.split("."))), "")
+
+
+# where `nvidia-smi -q -x` says what `nvidia-smi -q` says elsewhere
+_AS_TEXT: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("product_name",): ("Product Name",),
+    ("fb_memory_usage", "total"): ("FB Memory Usage", "Total"),
+    ("fabric", "state"): ("Fabric", "State"),
+    ("fabric", "status"): ("Fabric", "Status"),
+    ("fabric", "cliqueId"): ("Fabric", "CliqueId"),
+    ("fabric", "clusterUuid"): ("Fabric", "ClusterUUID"),
+    ("link_widths", "max_link_width"): ("Link Width", "Max"),
+    ("link_widths", "current_link_width"): ("Link Width", "Current"),
+}
+
+
+def evidence_of_xml(root: Element) -> Evidence:
+    """Return what `nvidia-smi -q -x` says of single GPUs."""
+    found = Evidence()
+    for number, gpu in enumerate(root.named("gpu")):
+        facts: dict[tuple[str, ...], str] = {}
+        _leaves(gpu, (), facts)
+        _facts(number, _reader({_AS_TEXT.get(path[-2:], path): text for path, text in facts.items()}), found)
+    return found
+
+
+def _leaves(element: Element, path: tuple[str, ...], facts: dict[tuple[str, ...], str]) -> None:
+    for child in element.children:
+        if child.children:
+            _leaves(child, (*path, child.name), facts)
+        else:
+            facts[(*path, child.name)] = child.text.strip()
+
+
+def _facts(number: int, read: Callable[[str], str], found: Evidence) -> None:
+    if name := read("Product Name"):
+        found.models.setdefault(number, name)
+    memory = re.fullmatch(r"(\d{1,9}) MiB", read("FB Memory Usage.Total"))
+    if memory:
+        found.memory_bytes[number] = int(memory.group(1)) * 2**20
+    uuid, clique = read("Fabric.ClusterUUID"), read("Fabric.CliqueId")
+    if re.search(r"[1-9a-fA-F]", uuid) and uuid != "N/A":  # all zeros where there is none
+        found.domains[number] = f"{uuid}.{clique}"
+    state, status = read("Fabric.State"), read("Fabric.Status")
+    if state not in {"", "N/A"} and (state != "Completed" or status not in {"Success", "N/A", ""}):
+        found.notes.append(f"GPU{number} is not registered with its NVLink fabric (state {state}, status {status})")
+    most, now = (re.fullmatch(r"(\d{1,3})x", read(f"Link Width.{which}")) for which in ("Max", "Current"))
+    if most and now and int(now.group(1)) < int(most.group(1)):
+        found.notes.append(f"GPU{number} has {now.group(1)} of {most.group(1)} PCIe lanes trained")
+
+
+def from_evidence(found: Evidence, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
+    """Return the GPUs that a text describes one by one; two of them are joined by all NVLinks that both have up."""
+    devices = [with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus]
+    links, notes = list[Link](), list(found.notes)
+    up = {n: len(rates) for n, rates in found.link_rates.items()}
+    for n, total in found.links.items():
+        if up.get(n, 0) < total:
+            notes.append(f"GPU{n} has {up.get(n, 0)} of {total} NVLinks up: {total - up.get(n, 0)} down")
+    rate = found.per_link_bytes_per_s(catalogue)
+    if len(found.gpus) == 2 and (count := min((up.get(n, 0) for n in found.gpus), default=0)):
+        a, b = (device.id for device in devices)
+        total_rate = count * rate if rate else None
+        links.append(Link(a=a, b=b, kind=f"NV{count}", bandwidth_bytes_per_s=total_rate))
+    elif rate:
+        counts = " and ".join(map(str, sorted(set(up.values()))))
+        notes.append(f"{counts} NVLinks of {rate / 1e9:g} GB/s on each of {len(devices)} GPUs")
+    if not links and len(devices) > 1:
+        notes.append("what lies between the GPUs is not said: give the output of nvidia-smi topo -m as well")
+    return Cluster(name=where, devices=tuple(devices), links=tuple(links), warnings=tuple(notes))
+
+
+def with_facts(device: Device, number: int, found: Evidence, catalogue: Catalogue, gpu: str | None = None) -> Device:
+    """Return a GPU with what is said of it by its number."""
+    device = replace(
+        device,
+        memory_bytes=device.memory_bytes or found.memory_bytes.get(number),
+        domain=device.domain or found.domains.get(number, ""),
+    )
+    name = gpu or found.models.get(number)
+    if not name or (device.model in catalogue.accelerators and not gpu):
+        return device
+    key = catalogue.driver_key(name)
+    return with_catalogue(device, key, catalogue) if key else replace(device, model=device.model or name)

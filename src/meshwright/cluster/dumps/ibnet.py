@@ -1,0 +1,106 @@
+"""`ibnetdiscover` and `iblinkinfo`: the InfiniBand switches above every node."""
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping
+
+from ...errors import InputError
+from ..graph import Cluster, Placement
+
+# Switch	36 "S-0002c902004885b0"		# "MF0;leaf0:MSX6036F/U1" enhanced port 0 lid 2 lmc 0
+BLOCK = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
+# [1]	"H-0002c903000e0b72"[1](2c903000e0b73) 		# "node01 HCA-1" lid 5 4xNDR
+PORT = re.compile(r'^\[\d+\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[\d+\]')
+# 2    1[  ] ==( 4X     100.0 Gbps Active/  LinkUp)==>       5    1[  ] "node01 HCA-1" ( )
+LINKINFO_SWITCH = re.compile(r"^Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$")
+LINKINFO_CA = re.compile(r"^CA:\s+(.+?):?\s*$")
+LINKINFO = re.compile(r"==\(.*?(?:Active|LinkUp).*?\)==>\s*(?:0x[0-9a-f]+\s+)?\d+\s+\d+\[.*?\]\s+\"([^\"]+)\"")
+MAX_NODES = 100_000
+
+
+def looks_like_ibnet(text: str) -> bool:
+    """Return whether a text is of ibnetdiscover or iblinkinfo."""
+    head = text[:200_000]
+    return re.search(BLOCK.pattern, head, re.M) is not None or re.search(LINKINFO.pattern, head, re.M) is not None
+
+
+def from_ibnet(text: str, where: str) -> Cluster:
+    """Return the switches above every node, the leaf first; levels are counted from the switches that have nodes."""
+    names: dict[str, str] = {}
+    switches: set[str] = set()
+    near: dict[str, set[str]] = defaultdict(set)
+    here = ""
+    for line in text.splitlines():
+        block, port = BLOCK.match(line), PORT.match(line)
+        switch, host, link = LINKINFO_SWITCH.match(line), LINKINFO_CA.match(line), LINKINFO.search(line)
+        if block:
+            here, names[block.group(2)] = block.group(2), block.group(3)
+            if block.group(1) == "Switch":
+                switches.add(here)
+        elif port and here:
+            near[here].add(port.group(1))
+            near[port.group(1)].add(here)
+        elif switch:
+            here = switch.group(2)
+            switches.add(here)
+        elif host:
+            here = host.group(1)
+        elif link and here:
+            near[here].add(link.group(1))
+            near[link.group(1)].add(here)
+    if not switches:
+        raise InputError(f"{where}: no switches, expected the output of ibnetdiscover or iblinkinfo")
+    return _placed(names, switches, near, where)
+
+
+def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str) -> Cluster:
+    adapters = [node for node in near if node not in switches]
+    if len(adapters) > MAX_NODES:
+        raise InputError(f"{where}: more than {MAX_NODES} adapters")
+    leaves = {s for s in switches if near[s] - switches}
+    level = _levels(leaves, switches, near)
+    label = _labels(names, switches)
+    above: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for adapter in adapters:
+        for leaf in near[adapter] & switches:
+            above[_host(names.get(adapter, adapter))][_chain(leaf, level, near, label)] += 1
+    placements = tuple(Placement(host, chains.most_common(1)[0][0]) for host, chains in sorted(above.items()))
+    rails = sum(1 for chains in above.values() if len(chains) > 1)
+    warnings = [f"{rails} nodes hang on several leaf switches (rails): the one with most of their ports is named"]
+    if not placements:
+        raise InputError(f"{where}: no adapter hangs on any switch")
+    return Cluster(name=where, placements=placements, warnings=tuple(warnings if rails else ()))
+
+
+def _levels(leaves: set[str], switches: set[str], near: Mapping[str, set[str]]) -> dict[str, int]:
+    level, todo = dict.fromkeys(leaves, 0), deque(sorted(leaves))
+    while todo:
+        here = todo.popleft()
+        for other in sorted(near[here] & switches):
+            if other not in level:
+                level[other] = level[here] + 1
+                todo.append(other)
+    return level
+
+
+def _chain(
+    leaf: str, level: Mapping[str, int], near: Mapping[str, set[str]], label: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return a leaf and the switches above it. All of a level that one leaf reaches stand for one another."""
+    chain, here = [label[leaf]], {leaf}
+    while higher := {s for one in here for s in near[one] if level.get(s, -1) == level[next(iter(here))] + 1}:
+        chain.append(min(label[s] for s in higher))
+        here = higher
+    return tuple(chain)
+
+
+def _labels(names: Mapping[str, str], switches: Iterable[str]) -> dict[str, str]:
+    """Return what to call each switch: the host's part of its description, or its id where two have the same."""
+    said = {s: re.sub(r"^MF0;|[:;].*$", "", names.get(s, s)) or s for s in switches}
+    often = Counter(said.values())
+    return {s: name if often[name] == 1 else s for s, name in said.items()}
+
+
+def _host(description: str) -> str:
+    """Return the node of an adapter's description, such as "node01 mlx5_0" or "node01 HCA-1"."""
+    return description.split()[0].strip("'\"") if description.split() else description

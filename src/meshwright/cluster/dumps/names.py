@@ -1,0 +1,50 @@
+"""Names of GPUs anywhere in a text: `nvidia-smi -L`, its table, environment reports; they settle open rates."""
+
+import re
+from collections.abc import Iterable
+
+# "GPU 0: NVIDIA H100 80GB HBM3 (UUID: ...)", the UUID left out by environment reports
+LISTING = re.compile(
+    r"^\s*GPU (\d+)\s*: +((?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
+)
+LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
+# "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |"
+TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:")
+MIG = re.compile(r"^\s*MIG (\S+)\s+Device\s+(\d+):")
+
+
+def gpu_names(lines: Iterable[str]) -> dict[int, str]:
+    """Return the name of each GPU by its number, as far as the lines say it; a name that was cut ends in "..."."""
+    found: dict[int, str] = {}
+    for line in lines:
+        match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line)
+        if match:
+            found.setdefault(int(match.group(1)), match.group(2))
+    return found
+
+
+def is_listing(line: str) -> bool:
+    """Return whether a line names a GPU and is no row of a matrix."""
+    return any(pattern.match(line) for pattern in (LISTED, LISTING, TABLE, MIG))
+
+
+def mig_parts(lines: Iterable[str]) -> dict[int, list[str]]:
+    """Return the MIG instances of each GPU, in the order of `nvidia-smi -L`."""
+    parts: dict[int, list[str]] = {}
+    last = None
+    for line in lines:
+        listed, part = LISTED.match(line), MIG.match(line)
+        if listed:
+            last = int(listed.group(1))
+        elif part and last is not None:
+            parts.setdefault(last, []).append(part.group(1))
+    return parts
+
+
+# "GPU[0] : Card series: AMD Instinct MI300X", of rocm-smi --showproductname
+CARD = re.compile(r"^\s*GPU\s*\[(\d+)\]\s*:\s*Card series:\s*(\S.*?)\s*$", re.I)
+
+
+def card_names(lines: Iterable[str]) -> dict[int, str]:
+    """Return the series of each card by its number, where rocm-smi says it in the same file."""
+    return {int(match.group(1)): match.group(2) for line in lines if (match := CARD.match(line))}

@@ -1,0 +1,146 @@
+"""The links of GPUs in NCCL's and RCCL's XML: NVLink, xGMI and C2C, and which accelerator they are of."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...hardware import Catalogue
+from ..graph import Link
+from .xml import Element, whole_number
+
+# classes of what a link ends at (nccl src/graph/xml.h: kvDictPciClass)
+SWITCH, CPU, GPU = "0x068000", "0x068001", ("0x03", "0x12")
+# how RCCL writes architectures, now and before names had letters; gfx940 and gfx941 are early gfx942
+SAME_ARCHITECTURE = {
+    "910": "gfx90a",
+    **dict.fromkeys(("940", "941", "942", "gfx940", "gfx941"), "gfx942"),
+    "950": "gfx950",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the file with its own links: (target bus id, target class, links)."""
+
+    id: str
+    host: str
+    bus: str
+    pci_id: str  # "10de:2330"
+    architecture: str
+    links: list[tuple[str, str, int]]
+    link_kind: str
+    c2c_bytes_per_s: float
+
+    @property
+    def to_switches(self) -> int:
+        """Links that end in a switch."""
+        return sum(count for _, kind, count in self.links if kind.startswith(SWITCH))
+
+    @property
+    def to_cpu(self) -> int:
+        """Links that end in a CPU (POWER)."""
+        return sum(count for _, kind, count in self.links if kind.startswith(CPU))
+
+    def to(self, other: "Gpu") -> int:
+        """Return the links that end in another GPU of this host."""
+        if self.host != other.host:
+            return 0
+        return sum(count for target, kind, count in self.links if kind.startswith(GPU) and target == other.bus)
+
+
+def gpu_of(name: str, pci: Element, gpu: Element | None, where: str) -> Gpu:
+    """Return the GPU `name` of a pci element, `gpu` the element inside it where there is one."""
+    host, _, _ = name.rpartition("/")
+    has = pci.attributes
+    pci_id = f"{has.get('vendor', '').removeprefix('0x')}:{has.get('device', '').removeprefix('0x')}".lower()
+    bus = has.get("busid", "").lower()
+    if gpu is None:
+        return Gpu(name, host, bus, pci_id, "", [], "NV", 0.0)
+    gcn = gpu.attributes.get("gcn", "")
+    architecture = SAME_ARCHITECTURE.get(gcn) or (f"gfx{gcn}" if gcn.isdecimal() else gcn)
+    architecture = architecture or f"sm{whole_number(gpu, 'sm', where)}"
+    links = [
+        (
+            k.attributes.get("target", "").lower(),
+            k.attributes.get("tclass", "").lower(),
+            whole_number(k, "count", where),
+        )
+        for k in gpu.named("nvlink", "xgmi")
+    ]
+    c2c = sum(whole_number(c, "bw", where) * whole_number(c, "count", where) * 1e6 for c in gpu.named("c2c"))
+    return Gpu(name, host, bus, pci_id, architecture, links, "xGMI" if gpu.named("xgmi") else "NV", c2c)
+
+
+def own_links(
+    gpus: Sequence[Gpu], rates: Mapping[str, float | None], keys: Mapping[str, str], catalogue: Catalogue
+) -> list[Link]:
+    """Return the links between GPUs over NVLink or xGMI: through switches, on all hosts of the file, or direct ones.
+
+    One xGMI link may stand for all that a pair has: there the model says what a peer gets.
+    """
+    links = []
+    for a, b in itertools.combinations(gpus, 2):
+        count = a.to(b) or b.to(a) or min(a.to_switches, b.to_switches)
+        if count:
+            kind = f"NV{count}" if a.link_kind == "NV" else "xGMI"
+            one = rates[a.id]
+            rate = count * one if one else None
+            model = catalogue.accelerators.get(keys[a.id])
+            own = catalogue.interconnect(model.link) if model and model.link else None
+            if count == 1 and own and own.kind == "xgmi" and own.peer_rate:
+                rate = own.peer_rate.number
+            links.append(Link(a=a.id, b=b.id, kind=kind, bandwidth_bytes_per_s=rate))
+    return links
+
+
+def c2c_links(gpus: Sequence[Gpu], at_cpu: Mapping[str, str], rates: Mapping[str, float | None]) -> list[Link]:
+    """Return the links of GPUs to their CPU that are not PCIe: NVLink-C2C, and NVLink on POWER."""
+    links = []
+    for gpu in gpus:
+        rate = rates[gpu.id]
+        if gpu.c2c_bytes_per_s:
+            links.append(Link(a=gpu.id, b=at_cpu[gpu.id], kind="C2C", bandwidth_bytes_per_s=gpu.c2c_bytes_per_s))
+        elif gpu.to_cpu:
+            total = gpu.to_cpu * rate if rate else None
+            links.append(Link(a=gpu.id, b=at_cpu[gpu.id], kind=f"NV{gpu.to_cpu}", bandwidth_bytes_per_s=total))
+    return links
+
+
+def link_rate(
+    gpus: Sequence[Gpu], keys: Mapping[str, str], catalogue: Catalogue
+) -> tuple[dict[str, float | None], list[str]]:
+    """Return the rate of one link of each GPU: its model's, else what all accelerators of its architecture agree on."""
+    rates: dict[str, float | None] = {}
+    warnings = []
+    for gpu in gpus:
+        known = [catalogue.accelerators[keys[gpu.id]]] if keys[gpu.id] else catalogue.of_architecture(gpu.architecture)
+        found = {catalogue.interconnect(a.link).link_bytes_per_s for a in known if a.link}
+        rates[gpu.id] = found.pop() if len(found) == 1 else None
+        if rates[gpu.id] is None and gpu.links:
+            warnings.append(
+                f"{gpu.architecture}: the rate of its links is not in the catalogue; say the device with --gpu NAME"
+            )
+    return rates, warnings
+
+
+def model_of(gpu: Gpu, catalogue: Catalogue, named: str | None) -> str:
+    """Return the key of the accelerator: as the user says, by its PCI id, or by architecture and links; "" if open.
+
+    A PCI id of another architecture than the file's is not believed.
+    """
+    if named is not None:
+        return catalogue.shown_key(named)
+    by_id = catalogue.by_pci_id(gpu.pci_id)
+    if by_id and (not gpu.architecture or catalogue.accelerators[by_id].architecture == gpu.architecture):
+        return by_id
+    total = sum(count for _, _, count in gpu.links)
+    keys = [
+        key
+        for key, a in catalogue.accelerators.items()
+        if gpu.architecture
+        and a.architecture == gpu.architecture
+        and a.link
+        and not (a.bridged and gpu.to_switches)
+        and catalogue.interconnect(a.link).links.number == total
+    ]
+    return keys[0] if len(keys) == 1 else ""

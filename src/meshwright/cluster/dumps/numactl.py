@@ -1,0 +1,38 @@
+"""`numactl -H`: the NUMA nodes of a host with their CPUs and memory."""
+
+import re
+
+from ...errors import InputError
+from ..graph import Cluster, Device, Host
+from ..local import format_cores
+
+CPUS = re.compile(r"^\s*node (\d{1,6}) cpus:((?:\s+\d{1,6})*)\s*$", re.M)
+SIZE = re.compile(r"^\s*node (\d{1,6}) size:\s+(\d{1,12}) MB", re.M)
+
+
+def looks_like_numactl(text: str) -> bool:
+    """Return whether a text is the output of numactl --hardware."""
+    return CPUS.search(text) is not None
+
+
+def from_numactl(text: str, where: str) -> Cluster:
+    """Return the host and a CPU for each node that has CPUs; nodes without are memory alone."""
+    sizes = {int(node): int(size) * 2**20 for node, size in SIZE.findall(text)}
+    cpus, memories = list[Device](), list[Device]()
+    for number, listed in CPUS.findall(text):
+        node, its = int(number), sorted({int(cpu) for cpu in listed.split()})
+        memory = sizes.get(node)
+        if not its:
+            memories.append(Device(id=f"MEM{node}", kind="memory", numa=node, memory_bytes=memory))
+            continue
+        affinity = format_cores(its)
+        cpu = Device(id=f"CPU{node}", kind="cpu", numa=node, cores=len(its), cpu_affinity=affinity, memory_bytes=memory)
+        cpus.append(cpu)
+    if len({device.id for device in (*cpus, *memories)}) < len(cpus) + len(memories):
+        raise InputError(f"{where}: a node stands twice, expected the output of numactl -H of one host")
+    if not cpus:
+        raise InputError(f"{where}: no node has CPUs, expected the output of numactl -H")
+    cores = sum(cpu.cores or 0 for cpu in cpus)
+    host = Host(name=where, cores=cores, memory_bytes=sum(sizes.values()), numa_nodes=len(cpus))
+    note = "numactl shows no devices: give the output of nvidia-smi topo -m or lstopo's XML as well"
+    return Cluster(name=where, hosts=(host,), devices=(*cpus, *memories), warnings=(note,))

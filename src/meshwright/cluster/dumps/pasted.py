@@ -1,0 +1,77 @@
+"""Text as people paste it: colours, quoting, fences, tables of Markdown, prefixes of hosts and logs, taken away."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f\ufeff]")
+QUOTE = re.compile(r"^(?:\s?>)+ ?")
+RULE = re.compile(r"^\s*\|?[\s:|+-]*-{2,}[\s:|+-]*\|?\s*$")
+TIME = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s?")
+CLOCK = re.compile(r"^\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s")
+HOST = re.compile(r"^\[?([A-Za-z][\w.-]*)(?:\]|:)(?: |(?=\t)|(?=\s*$))|^(\d+): ")
+LEVEL = re.compile(r"^(?:\[?(?:INFO|DEBUG|WARN(?:ING)?|ERROR|STDOUT|OUT)\]?:?\s)", re.I)
+
+
+@dataclass(slots=True)
+class PlainLine:
+    """One line of a dump without what pasting added; `host` is the name that stood before it, or ""."""
+
+    number: int
+    text: str
+    host: str = ""
+
+
+def plain_lines(text: str) -> list[PlainLine]:
+    """Return the lines of a pasted text.
+
+    A prefix such as "node01: " is taken for a host's name only where lines by the dozen begin so, which no dump does
+    by itself.
+    """
+    lines = [PlainLine(i, _unquoted(ANSI.sub("", line).rstrip())) for i, line in enumerate(text.splitlines(), start=1)]
+    for line in lines:
+        line.text = _undated(line.text)
+    _take_hosts(lines)
+    if _is_markdown_table(lines):
+        for line in lines:
+            line.text = _cells(line.text)
+    return lines
+
+
+def _unquoted(line: str) -> str:
+    return QUOTE.sub("", line)
+
+
+def _undated(line: str) -> str:
+    for pattern in (TIME, CLOCK, LEVEL):
+        line = pattern.sub("", line, count=1)
+    return line
+
+
+def _take_hosts(lines: Sequence[PlainLine]) -> None:
+    matches = {id(line): match for line in lines if (match := HOST.match(line.text))}
+    counts = Counter(match.group(1) or match.group(2) for match in matches.values())
+    written = sum(1 for line in lines if line.text.strip())
+    hosts = {name for name, count in counts.items() if count >= 3}
+    if not hosts or sum(counts[name] for name in hosts) < 0.5 * written:
+        return
+    for line in lines:
+        match = matches.get(id(line))
+        name = (match.group(1) or match.group(2)) if match else ""
+        if match and name in hosts:
+            line.host, line.text = name, _undated(line.text[match.end() :])
+
+
+def _is_markdown_table(lines: Sequence[PlainLine]) -> bool:
+    return any(re.match(r"^\s*\|.*\bGPU0\b.*\|", line.text) for line in lines)
+
+
+def _cells(line: str) -> str:
+    """Return a row of a Markdown table as cells between tabs; a rule between header and rows is an empty line."""
+    if not line.lstrip().startswith("|"):
+        return line
+    if RULE.match(line):
+        return ""
+    cells = [cell.strip().strip("*`") for cell in line.strip().strip("|").split("|")]
+    return "\t".join(cells)

@@ -1,0 +1,39 @@
+"""Outputs that are known and not read: their name, and the command whose output is wanted instead."""
+
+import re
+
+LINKS = "nvidia-smi topo -m"
+KNOWN = (
+    (r"^\s*Architecture:.*\n(?:.*\n)*?\s*CPU\(s\):", "lscpu", "numactl -H, or lstopo --of xml"),
+    (r"^NodeName=\S+ Arch=", "scontrol show node", "scontrol show topology"),
+    (r"^PARTITION\s+AVAIL", "sinfo", "scontrol show topology"),
+    (r"^CA '\S+'\s*$", "ibstat", "iblinkinfo, or nvidia-smi topo -m for the NICs of a host"),
+    (r"^\S+: flags=\d+<", "ifconfig", LINKS),
+    (r"^\d+: \S+: <\S+> mtu", "ip addr", LINKS),
+    (
+        r"GPU Link Info|Remote Device .*: Link",
+        "nvidia-smi nvlink -p or -c",
+        "nvidia-smi nvlink -s, with nvidia-smi topo -m",
+    ),
+    (r"^\s*-\+?-?\[[0-9a-f]{4}:|^-\[[0-9a-f]{4}", "lspci -t", "lspci -vvnn, lstopo --of xml, or a copy of /sys"),
+    (
+        r"^[0-9a-f]{2,4}:[0-9a-f]{2}[:.].*(?:controller|bridge|accelerator)",
+        "lspci without -vvnn",
+        "lspci -vvnn, lstopo --of xml, or a copy of /sys",
+    ),
+    (r"^Machine \(\d", "lstopo's text", "lstopo --of xml"),
+    (r"hl-smi|HL-\d{3}", "hl-smi", "lstopo --of xml, or a copy of /sys"),
+    (r"neuron-ls|NEURON DEVICE", "neuron-ls", "lstopo --of xml, or a copy of /sys"),
+    (r"ROCm System Management Interface|ROCM-SMI", "rocm-smi without --showtopo", "rocm-smi --showtopo"),
+    (r"AMD-SMI|\bamd-smi\b", "amd-smi without its topology", "amd-smi topology"),
+    (r"^apiVersion:|^kind:", "a Kubernetes object", "scontrol show topology, or nvidia-smi topo -m inside a pod"),
+)
+
+
+def known_but_unread(text: str) -> str | None:
+    """Return what a text is and what is wanted in its place; None where it is nothing that is known."""
+    head = text[:100_000]
+    for pattern, name, wanted in KNOWN:
+        if re.search(pattern, head, re.M):
+            return f"this is {name}, which does not say how GPUs are linked or is not read; expected {wanted}"
+    return None
