@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.bench.sweep import COLLECTIVES, make_call
 from meshwright.bench.reading import load_tables
+from meshwright.bench.sweep import COLLECTIVES, make_call
 from meshwright.cli import run
 from meshwright.cluster.graph import Cluster
 from meshwright.files import read_struct

@@ -7,13 +7,15 @@ says. Without a header the layout is the one in which algbw x time = size holds.
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from ...errors import InputError
 
 WIDTHS = {
-    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8e4m3": 1, "fp8e5m2": 1,
+    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8e4m3": 1,
+    "fp8e5m2": 1,
     "half": 2, "float16": 2, "bfloat16": 2, "bf16": 2, "int32": 4, "uint32": 4, "int": 4, "float": 4, "float32": 4,
     "int64": 8, "uint64": 8, "double": 8, "float64": 8,
 }  # fmt: skip
@@ -92,6 +94,14 @@ def looks_like_row(line: str) -> bool:
     return _ROW.match(line.strip().lstrip("#")) is not None
 
 
+class _Figures(NamedTuple):
+    time_s: float
+    algbw: str | None
+    busbw: str | None
+    wrong: int | None
+    in_place_checked: bool | None
+
+
 class Cut(Exception):
     """A row that ends too early; in the last line of a file that is no contradiction."""
 
@@ -105,16 +115,17 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
     type_ = match["type"]
     count = int(match["count"].replace(",", ""))
     size = _size(match["size"], count * WIDTHS[type_], at)
-    tokens = match["rest"].split()
+    tokens, lead = match["rest"].split(), match["lead"].split()
     redop = tokens.pop(0) if tokens and not _NUMBER.fullmatch(tokens[0]) else "none"
     numbers = _leading_numbers(tokens)
     layouts = _layouts(len(numbers)) if header is None else [_layout(header, len(numbers), redop != "none")]
     for has_root, tail in [layout for layout in layouts if layout is not None]:
-        values = [*numbers[has_root:]]
+        values = numbers[has_root:]
+        figures = _figures(values, tail, header, at)
         parsed = Parsed(
-            line=number, lead=match["lead"].split()[-1] if match["lead"].split() else "", bytes=size, count=count,
-            type=type_, redop=redop, root=int(float(numbers[0])) if has_root else None,
-            **_figures(values, tail, header, at),
+            line=number, lead=lead[-1] if lead else "", bytes=size, count=count, type=type_, redop=redop,
+            root=int(float(numbers[0])) if has_root else None, time_s=figures.time_s, algbw=figures.algbw,
+            busbw=figures.busbw, wrong=figures.wrong, in_place_checked=figures.in_place_checked,
         )  # fmt: skip
         fault = _contradiction(parsed, tail, values)
         if fault is None:
@@ -154,7 +165,7 @@ def _layouts(figures: int) -> list[tuple[bool, tuple[str, ...]]]:
     ]
 
 
-def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, at: str) -> dict[str, object]:
+def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, at: str) -> _Figures:
     """Return time, bandwidths and errors of the first set with a time: out of place, else in place."""
     starts = [i for i, name in enumerate(tail) if name in {"time", "cputime"}]
     sets = [dict(zip(tail[i:j], values[i:j], strict=False)) for i, j in zip(starts, [*starts[1:], None], strict=True)]
@@ -166,13 +177,14 @@ def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, 
     assert time is not None
     unit = header.time_unit_s if header else None
     wrong = [_number(each["wrong"]) for each in sets if "wrong" in each]
-    return {
-        "time_s": time * (unit or 1e-6),
-        "algbw": one.get("algbw"),
-        "busbw": one.get("busbw"),
-        "wrong": int(max((w for w in wrong if w is not None), default=0)) if any(w is not None for w in wrong) else None,
-        "in_place_checked": wrong[1] is not None if len(wrong) == 2 else None,
-    }
+    checked = [w for w in wrong if w is not None]
+    return _Figures(
+        time_s=time * (unit or 1e-6),
+        algbw=one.get("algbw"),
+        busbw=one.get("busbw"),
+        wrong=int(max(checked)) if checked else None,
+        in_place_checked=wrong[1] is not None if len(wrong) == 2 else None,
+    )
 
 
 def _number(word: str | None) -> float | None:
@@ -216,4 +228,6 @@ def _contradiction(row: Parsed, tail: Sequence[str], values: Sequence[str]) -> s
     fits = [said] + ([said * (1 - 1 / row.shares)] if row.shares and row.shares > 1 else [])  # hypercube's counts so
     if any(abs(algbw - one) <= slack for one in fits):
         return None
-    return f"algbw {row.algbw} GB/s x time is not the size: {row.bytes} B in {row.time_s * 1e6:g} us are {said:.4g} GB/s"
+    return (
+        f"algbw {row.algbw} GB/s x time is not the size: {row.bytes} B in {row.time_s * 1e6:g} us are {said:.4g} GB/s"
+    )

@@ -76,7 +76,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def identify(rows: Sequence[Parsed], named: Named | None, listed: int | None, commanded: int | None, where: str) -> Identity:
+def identify(
+    rows: Sequence[Parsed], named: Named | None, listed: int | None, commanded: int | None, where: str
+) -> Identity:
     """Return collective and ranks; InputError, naming the line, where names and numbers contradict each other."""
     ratio = _ratio(rows)
     shares = {row.shares for row in rows if row.shares is not None and row.bytes}
@@ -93,7 +95,11 @@ def identify(rows: Sequence[Parsed], named: Named | None, listed: int | None, co
     if collective is not None and ratio is not None and ranks is not None and collective in (*WHOLE, *SHARED):
         _check(rows, collective, ranks, where)
     return Identity(
-        collective=collective, ranks=ranks, ranks_range=allowed, candidates=() if collective else candidates, notes=notes
+        collective=collective,
+        ranks=ranks,
+        ranks_range=allowed,
+        candidates=() if collective else candidates,
+        notes=notes,
     )
 
 
@@ -154,7 +160,11 @@ def _fits(collective: str, ratio: tuple[float, float], ranks: int | None) -> boo
 
 
 def _ranks(
-    collective: str | None, ratio: tuple[float, float] | None, listed: int | None, counted: int | None, commanded: int | None
+    collective: str | None,
+    ratio: tuple[float, float] | None,
+    listed: int | None,
+    counted: int | None,
+    commanded: int | None,
 ) -> tuple[int | None, tuple[int, int] | None, tuple[str, ...]]:
     """Return ranks, or the range that the ratio allows, and what is odd about it."""
     by_ratio = None if ratio is None or collective is None else ranks_of_ratio(collective, ratio)
@@ -198,5 +208,6 @@ def _check(rows: Sequence[Parsed], collective: str, ranks: int, where: str) -> N
         bounds = _row_ratio(row, 0.01)
         if bounds is not None and not bounds[0] <= expected <= bounds[1]:
             raise InputError(
-                f"{where}:{row.line}: busbw {row.busbw} over algbw {row.algbw} is not the {expected:.4g} of {collective} of {ranks} ranks"
+                f"{where}:{row.line}: busbw {row.busbw} over algbw {row.algbw} is not the {expected:.4g} of "
+                f"{collective} of {ranks} ranks"
             )

@@ -13,7 +13,10 @@ from .identify import NAMES
 from .tables import Rate, Table
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
-_OSU = re.compile(r"#\s*OSU (?:MPI|NCCL|UPC|OpenSHMEM)\S*(?: \S+)*? (?P<what>[\w-]+(?: [\w-]+)?) (?P<kind>Latency|Bandwidth|Bandwidth / Message Rate) Test", re.I)
+_OSU = re.compile(
+    r"#\s*OSU (?:MPI|NCCL)\S*(?: \S+)*? (?P<what>[\w-]+(?: [\w-]+)?) (?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test",
+    re.I,
+)
 _PROCESSES = re.compile(r"(?:-np|-n|--np|--ntasks)(?:\s+|=)(\d+)\b|#processes = (\d+)")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+\.?\d*)+\s*$")
 
@@ -84,13 +87,20 @@ def _osu_collective(words: str) -> str | None:
 def read_imb(text: str, where: str) -> list[Table]:
     """Return the tables of the Intel MPI Benchmarks; the time is the largest over ranks where it is printed."""
     tables: list[Table] = []
-    what, ranks, columns = "", None, []
+    what, ranks = "", None
+    columns: list[str] = []
     rows: list[Row] = []
     for number, line in enumerate([*text.splitlines(), "# Benchmarking"], start=1):
         if "# Benchmarking" in line:
             if rows:
                 tables.append(
-                    Table(name=what, tool="Intel MPI Benchmarks", collective=_collective(what), ranks=ranks, rows=tuple(rows))
+                    Table(
+                        name=what,
+                        tool="Intel MPI Benchmarks",
+                        collective=_collective(what),
+                        ranks=ranks,
+                        rows=tuple(rows),
+                    )
                 )
             what, ranks, columns, rows = line.partition("Benchmarking")[2].strip(), None, [], []
         elif match := re.search(r"#processes = (\d+)", line):
@@ -126,7 +136,7 @@ def read_ucc(text: str, where: str) -> list[Table]:
 
 
 def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int | None:
-    """Return the ranks for which bandwidth x time is the size times what the tool counts: per peer (n-1), else 2(n-1)/n."""
+    """Return the ranks n for which bandwidth x time is the size times n - 1 (per peer), else 2(n-1)/n (all-reduce)."""
     counts = set()
     for row in rows:
         if len(row) < 6 or not row[1] or not row[5]:

@@ -82,7 +82,9 @@ def _row(result: Mapping[str, Any], number: int, at: str) -> Parsed:
     algbw = float(one["alg_bw"])
     said = size / time / 1e3
     if size and abs(algbw / said - 1) > 0.01 and abs(algbw - said) > 0.01:
-        raise InputError(f"{at}: alg_bw {algbw:g} GB/s x time is not the size: {size} B in {time:g} us are {said:.4g} GB/s")
+        raise InputError(
+            f"{at}: alg_bw {algbw:g} GB/s x time is not the size: {size} B in {time:g} us are {said:.4g} GB/s"
+        )
     return Parsed(
         line=number, lead="", bytes=size, count=int(result["count"]), type=str(result["type"]),
         redop=str(result.get("redop", "none")), root=int(str(result.get("root", -1)).strip()), time_s=time * 1e-6,
@@ -107,6 +109,10 @@ def _slow(results: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, A
     for process, found in ratios.items():
         ratio = statistics.median(found)
         if ratio >= SLOWER:
-            host = f" on {devices[process]['hostname']}" if process < len(devices) and "hostname" in devices[process] else ""
+            host = (
+                f" on {devices[process]['hostname']}"
+                if process < len(devices) and "hostname" in devices[process]
+                else ""
+            )
             words.append(f"process {process}{host} takes {ratio:.1f} times as long as most")
     return tuple(words)

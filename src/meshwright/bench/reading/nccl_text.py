@@ -1,4 +1,4 @@
-"""The output of nccl-tests and rccl-tests, and our own, as people paste it: one table for each run, type and operator."""
+"""The output of nccl-tests and rccl-tests, and our own, as people paste it: a table for each run, type and operator."""
 
 import re
 from collections.abc import Sequence
@@ -57,7 +57,9 @@ def _numbered(tables: Sequence[Table]) -> list[Table]:
     from msgspec.structs import replace
 
     return [
-        replace(t, name=f"table {i}" + (f", {t.collective}" if t.collective else "") + (f" of {t.ranks}" if t.ranks else ""))
+        replace(
+            t, name=f"table {i}" + (f", {t.collective}" if t.collective else "") + (f" of {t.ranks}" if t.ranks else "")
+        )
         for i, t in enumerate(tables, start=1)
     ]
 

@@ -1,7 +1,7 @@
 """Lines as the tool wrote them: without what launchers, schedulers and log collectors put before or between.
 
 Known: timestamps (kubectl logs --timestamps, journals), mpirun --tag-output and -prepend-rank, srun --label, kubectl
---prefix, torchrun, SkyPilot and Ray, docker compose, pdsh; NCCL's own log lines, on their own or in the middle of a row.
+--prefix, torchrun, SkyPilot and Ray, docker compose, pdsh; NCCL's own log lines, alone or in the middle of a row.
 """
 
 import re

@@ -12,7 +12,9 @@ from .identify import NAMES, Named, identify, named_in
 from .nccl_text import table_row
 from .tables import Table
 
-_CELL = re.compile(r"^(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I)
+_CELL = re.compile(
+    r"^(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
+)
 _KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
 _TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
@@ -25,7 +27,7 @@ def is_csv(text: str) -> bool:
 
 
 def read_csv(text: str, where: str) -> list[Table]:
-    """Return the tables of a CSV with the columns of our own tables (bytes) or of published ones (size_bytes, prefix)."""
+    """Return the tables of a CSV with the columns of our own (bytes) or of published ones (size_bytes, prefix)."""
     reader = csv.DictReader(io.StringIO(text))
     names = set(reader.fieldnames or ())
     size_key = "bytes" if "bytes" in names else "size_bytes"
@@ -126,8 +128,8 @@ def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], 
         raise InputError(f"{at}: algbw {algbw} GB/s x time is not the size {size} B")
     wrong = values.get("wrong", ("", ""))[0]
     return Parsed(
-        line=line, lead="", bytes=size, count=size // WIDTHS["float"], type="float", redop="sum", root=None, time_s=time_s,
-        algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
+        line=line, lead="", bytes=size, count=size // WIDTHS["float"], type="float", redop="sum", root=None,
+        time_s=time_s, algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
     )  # fmt: skip
 
 
@@ -145,7 +147,7 @@ def _size(text: str, unit: str) -> int:
 def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, number: int) -> Table:
     known = identify(rows, named, None, None, where)
     # a markdown table has no operator and no counts: without a name, only a ratio above 1 tells the collective
-    sure = known.collective if named or known.ranks and known.ranks > 2 and known.collective == "all_reduce" else None
+    sure = known.collective if named or (known.ranks and known.ranks > 2 and known.collective == "all_reduce") else None
     if sure is None:
         from msgspec.structs import replace
 
