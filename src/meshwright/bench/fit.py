@@ -60,7 +60,7 @@ def clean_sweep(rows: Sequence[Row]) -> Sweep:
 
 
 def describe_outliers(rows: Sequence[Row]) -> list[str]:
-    """Return, for each row that `clean_sweep` leaves out, whether it took longer than larger sizes or less than smaller."""
+    """Return, for each row that `clean_sweep` leaves out, if it took longer than larger ones or less than smaller."""
     sized = [row for row in rows if row.bytes]
     limit = (1 + TOLERANCE) / (1 - TOLERANCE)
     words = []

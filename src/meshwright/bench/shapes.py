@@ -74,9 +74,8 @@ def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str
     for device in devices:
         own = [pair for pair in pairs if device in pair]
         if len(devices) > 2 and own and all(pair in slow for pair in own):
-            faults.append(
-                f"device {device} is slow with every other: {format_rate(max(pairs[p].rate_bytes_per_s for p in own))} of {format_rate(middle)}"
-            )
+            most = format_rate(max(pairs[pair].rate_bytes_per_s for pair in own))
+            faults.append(f"device {device} is slow with every other: {most} of {format_rate(middle)}")
             slow = slow - set(own)
     if slow:
         first = min(slow, key=lambda pair: pairs[pair].rate_bytes_per_s)

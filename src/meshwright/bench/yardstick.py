@@ -27,6 +27,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     link_key: str | None = None
     link: Interconnect | None = None  # between GPUs of a node
+    is_switched: bool = True
     reduces_in_switch: float | None = None  # the switch's share, where it can
     host_bytes_per_s: float | None = None  # attainable by one GPU over PCIe
     nic_name: str = ""
@@ -62,9 +63,7 @@ def machine_of(
         return None
     changes: dict[str, object] = {}
     if network is not None:
-        changes |= {
-            "nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1, "assumed": "",
-        }  # fmt: skip
+        changes |= {"nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1}
     elif nics is not None:
         changes |= {"nics": nics}
     if own is not None and link is not None:
@@ -108,6 +107,7 @@ def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) 
     return Machine(
         link_key=accelerator.link or accelerator.host_link,
         link=catalogue.interconnect(accelerator.link or accelerator.host_link),
+        is_switched=switch is not None,
         reduces_in_switch=switch.reduction_share.number if switch and switch.reduction_share else None,
         host_bytes_per_s=attainable_bytes_per_s(catalogue.interconnect(accelerator.host_link)),
         nic_name=network.title,
@@ -142,6 +142,8 @@ def _inside(machine: Machine, collective: str, ranks: int) -> Attainable | None:
     rate = machine.link.rate_bytes_per_s
     share = RING_SHARE.get(machine.link_key)
     ring = share * rate if share else attainable_bytes_per_s(machine.link)
+    if machine.gpus and not machine.is_switched and machine.link.kind != "pcie":
+        ring *= (ranks - 1) / (machine.gpus - 1)  # links that join pairs of GPUs: those to the others stay idle
     most = _in_switch(machine, ranks) if collective == "all_reduce" else None
     return Attainable(least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title)
 
@@ -158,14 +160,10 @@ def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node
     assert machine.nic_bytes_per_s is not None
     assert machine.nics is not None
     one, count = machine.nic_bytes_per_s, machine.nics
-    alone = per_node == 1
-    inside = _inside(machine, collective, per_node or ranks) if per_node != 1 else None
-    if alone:
-        rate = min(one, machine.host_bytes_per_s or one)
-        return Attainable(
-            least_bytes_per_s=rate, most_bytes_per_s=rate, of=f"one GPU a node: its own PCIe and the NIC next to it ({machine.nic_name})",
-            crosses=True, needs_nics=bool(machine.assumed),
-        )  # fmt: skip
+    if per_node == 1:
+        words = f"one GPU a node: its own PCIe and the NIC next to it, {machine.nic_name}"
+        return _across(machine, min(one, machine.host_bytes_per_s or one), words)
+    inside = _inside(machine, collective, per_node or ranks)
     if per_node and machine.gpus and per_node < machine.gpus:
         count = max(1, count * per_node // machine.gpus)
     together = one * count
@@ -173,16 +171,21 @@ def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node
     if collective in OWN_SHARE:
         share = together / max(1, min(per_node or count, machine.gpus or per_node or count))
         share = min(share, one) if collective == "sendrecv" else share
-        return Attainable(
-            least_bytes_per_s=share, most_bytes_per_s=share, of=f"a rank's share of {name}", crosses=True,
-            needs_nics=bool(machine.assumed),
-        )  # fmt: skip
+        return _across(machine, share, f"a rank's share of {name}")
     ring = min(together, inside.least_bytes_per_s) if inside else together
     most = ring
     if collective == "all_reduce" and nodes > 1:
         # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
         fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
         most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
+    return _across(machine, ring, name, most)
+
+
+def _across(machine: Machine, least: float, of: str, most: float | None = None) -> Attainable:
     return Attainable(
-        least_bytes_per_s=ring, most_bytes_per_s=most, of=name, crosses=True, needs_nics=bool(machine.assumed)
+        least_bytes_per_s=least,
+        most_bytes_per_s=least if most is None else most,
+        of=of,
+        crosses=True,
+        needs_nics=bool(machine.assumed),
     )

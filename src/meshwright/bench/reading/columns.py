@@ -5,6 +5,7 @@ algbw, busbw and errors (out of place, in place), with further columns (per-iter
 says. Without a header the layout is the one in which algbw x time = size holds.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -94,6 +95,12 @@ def looks_like_row(line: str) -> bool:
     return _ROW.match(line.strip().lstrip("#")) is not None
 
 
+def _root(word: str, at: str) -> int:
+    if not re.fullmatch(r"-?\d{1,6}", word):
+        raise InputError(f"{at}: root {word}: expected a rank, or -1")
+    return int(word)
+
+
 class _Figures(NamedTuple):
     time_s: float
     algbw: str | None
@@ -124,7 +131,7 @@ def parse_row(line: str, header: Header | None, where: str, number: int) -> Pars
         figures = _figures(values, tail, header, at)
         parsed = Parsed(
             line=number, lead=lead[-1] if lead else "", bytes=size, count=count, type=type_, redop=redop,
-            root=int(float(numbers[0])) if has_root else None, time_s=figures.time_s, algbw=figures.algbw,
+            root=_root(numbers[0], at) if has_root else None, time_s=figures.time_s, algbw=figures.algbw,
             busbw=figures.busbw, wrong=figures.wrong, in_place_checked=figures.in_place_checked,
         )  # fmt: skip
         fault = _contradiction(parsed, tail, values)
@@ -180,15 +187,26 @@ def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, 
     checked = [w for w in wrong if w is not None]
     return _Figures(
         time_s=time * (unit or 1e-6),
-        algbw=one.get("algbw"),
-        busbw=one.get("busbw"),
+        algbw=one["algbw"] if _number(one.get("algbw")) is not None else None,
+        busbw=one["busbw"] if _number(one.get("busbw")) is not None else None,
         wrong=int(max(checked)) if checked else None,
-        in_place_checked=wrong[1] is not None if len(wrong) == 2 else None,
+        in_place_checked=_right_in_place(sets, wrong),
     )
 
 
+def _right_in_place(sets: Sequence[dict[str, str]], wrong: Sequence[float | None]) -> bool | None:
+    """Return whether the results in place were checked; the old column of errors shows whether they were right."""
+    if len(wrong) == 2:
+        return wrong[1] is not None
+    errors = [_number(each.get("error")) for each in sets]
+    return len(errors) == 2 and errors[1] is not None and errors[1] < 0.1
+
+
 def _number(word: str | None) -> float | None:
-    return None if word is None or word.upper() in {"N/A", "-", "NAN"} else float(word)
+    if word is None or word in {"-"} or word.upper() == "N/A":
+        return None
+    number = float(word)
+    return number if math.isfinite(number) else None
 
 
 def half_digit(printed: str) -> float:

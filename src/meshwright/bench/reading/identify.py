@@ -58,11 +58,12 @@ def ranks_of_command(line: str) -> int | None:
         processes = processes if nodes is None or each is None else nodes * each
     if processes is None:
         return None
-    return processes * (_option(tail, r"-g|--ngpus") or 1) * (_option(tail, r"-t|--nthreads") or 1)
+    ranks = processes * (_option(tail, r"-g|--ngpus") or 1) * (_option(tail, r"-t|--nthreads") or 1)
+    return ranks if 1 <= ranks <= MOST_RANKS else None
 
 
 def _option(text: str, names: str) -> int | None:
-    match = re.search(rf"(?:^|\s)(?:{names})(?:\s+|=)(\d+)\b", text)
+    match = re.search(rf"(?:^|\s)(?:{names})(?:\s+|=)(\d{{1,6}})\b", text)
     return int(match[1]) if match else None
 
 
@@ -83,7 +84,7 @@ def identify(
     ratio = _ratio(rows)
     shares = {row.shares for row in rows if row.shares is not None and row.bytes}
     counted = shares.pop() if len(shares) == 1 else None
-    counted = counted if counted and counted > 1 else None
+    counted = counted if counted and 1 < counted <= MOST_RANKS else None
     known = listed or counted
     collective = None
     candidates = _candidates(rows, ratio, known or commanded)

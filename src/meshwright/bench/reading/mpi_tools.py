@@ -13,10 +13,7 @@ from .identify import NAMES
 from .tables import Rate, Table
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
-_OSU = re.compile(
-    r"#\s*OSU (?:MPI|NCCL)\S*(?: \S+)*? (?P<what>[\w-]+(?: [\w-]+)?) (?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test",
-    re.I,
-)
+_OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _PROCESSES = re.compile(r"(?:-np|-n|--np|--ntasks)(?:\s+|=)(\d+)\b|#processes = (\d+)")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+\.?\d*)+\s*$")
 
@@ -53,7 +50,7 @@ def read_osu(text: str, where: str) -> list[Table]:
     def close() -> None:
         nonlocal rows, rates
         if title is not None and (rows or rates):
-            name = title["what"] if len(tables) == 0 else f"{title['what']} ({len(tables) + 1})"
+            name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
             tables.append(
                 Table(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
                       rows=tuple(rows), rates=tuple(rates))
@@ -69,7 +66,9 @@ def read_osu(text: str, where: str) -> list[Table]:
             size, value = int(line.split()[0]), float(line.split()[1])
             at = f"{where}:{number}"
             if title["kind"].lower() != "latency":
-                rates.append(Rate(what=f"OSU {title['what']} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size))
+                rates.append(
+                    Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
+                )
             elif size and value > 0 and collective:
                 payload = _payload(size, collective, ranks, at)
                 rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6))
@@ -80,8 +79,9 @@ def read_osu(text: str, where: str) -> list[Table]:
 
 
 def _osu_collective(words: str) -> str | None:
-    last = words.split()[-1]
-    return _collective(last) or _collective(words)
+    if words.lower().startswith("all-to-all personalized"):
+        return "all_to_all"
+    return _collective(words.split()[-1]) if words else None
 
 
 def read_imb(text: str, where: str) -> list[Table]:
@@ -110,7 +110,7 @@ def read_imb(text: str, where: str) -> list[Table]:
         elif columns and _NUMBERS.match(line) and len(line.split()) == len(columns):
             values = dict(zip(columns, map(float, line.split()), strict=True))
             time = values.get("t_max[usec]", values.get("t[usec]", 0.0))
-            size, collective = int(values["#bytes"]), _collective(what)
+            size, collective = int(values.get("#bytes", 0.0)), _collective(what)
             if size and time > 0:
                 payload = _payload(size, collective, ranks, f"{where}:{number}") if collective else size
                 rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=time * 1e-6))

@@ -12,12 +12,12 @@ from .prefixes import clean_lines
 from .tables import Table
 
 _DEVICE = re.compile(
-    r"#?\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+device\s+(?P<number>\d+)\s+"
+    r"#?\s*Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+device\s+(?P<number>\d{1,6})\s+"
     r"\[[^\]]*\]\s*(?P<device>.*?)\s*$"
 )
-_RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d+)\b")
-_BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d+)")
-_OURS = re.compile(r"#?\s*ranks?[:= ]+(\d+)\s*$")
+_RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
+_BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
+_OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 

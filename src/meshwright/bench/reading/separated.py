@@ -16,6 +16,7 @@ _CELL = re.compile(
     r"^(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
 )
 _KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
+_PLAIN = re.compile(r"\d+\.?\d*")
 _TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
 
@@ -123,8 +124,12 @@ def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], 
         time_s = float(values["time"][0].replace(",", "")) * _TIMES[values["time"][1] or "us"]
     except (KeyError, ValueError):
         raise InputError(f"{at}: expected a size in bytes and a time in us") from None
-    algbw, busbw = values.get("algbw", ("", ""))[0] or None, values.get("busbw", ("", ""))[0] or None
-    if time_s <= 0 or (algbw and size and abs(float(algbw) - size / time_s / 1e9) > 0.01 * size / time_s / 1e9 + 0.006):
+    printed = [values.get(key, ("",))[0] for key in ("algbw", "busbw")]
+    algbw, busbw = (words if _PLAIN.fullmatch(words) else None for words in printed)
+    if not 0 < time_s < 1e6:
+        raise InputError(f"{at}: expected a time above 0")
+    said = size / time_s / 1e9
+    if algbw and size and abs(float(algbw) - said) > 0.01 * said + 0.006:
         raise InputError(f"{at}: algbw {algbw} GB/s x time is not the size {size} B")
     wrong = values.get("wrong", ("", ""))[0]
     return Parsed(
