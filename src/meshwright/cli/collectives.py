@@ -21,6 +21,8 @@ from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
+from .collectives_nccl import price_like
+from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -121,10 +123,14 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
     return 0
 
 
-@command.command("price", epilog="Example: meshwright collectives price ring --ranks 8 --bytes 64M")
+@command.command(
+    "price", epilog="Example: meshwright collectives price --like nccl --ranks 16 --bytes 1G --cluster dgx-h100"
+)
 @one_schedule
 @click.option("--bytes", "sizes", metavar="SIZE", required=True, help="Payload: 25MiB, or several with commas.")
-@click.option("--cluster", metavar="FILE", type=click.Path(path_type=Path), help="Its links are priced.")
+@click.option("--like", type=click.Choice(["nccl", "rccl"]), help="The time that this library takes.")
+@click.option("--curve", is_flag=True, help="With --like: every power of two up to --bytes.")
+@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file: its links are priced.")
 @click.option("--rate", metavar="RATE", help="Between any two ranks, or inside a node (10GB/s).")
 @click.option("--alpha", metavar="TIME", help="Latency of a message (5us).")
 @click.option("--inter", metavar="RATE", help="Of each NIC (400Gbps); needs --ranks-per-node.")
@@ -132,10 +138,15 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
 @click.option("--nics", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
 @JSON
 def price_(
-    sizes: str, cluster: Path | None, rate: str | None, alpha: str | None, inter: str | None, inter_alpha: str | None,
-    nics: int, as_json: bool, **source: Any,
+    sizes: str, like: str | None, curve: bool, cluster: str | None, rate: str | None, alpha: str | None,
+    inter: str | None, inter_alpha: str | None, nics: int, as_json: bool, **source: Any,
 ) -> int:  # fmt: skip
     """Predict times on a cluster's links, or on equal ones; without NAME, of every algorithm of the collective."""
+    if like is not None:
+        links = {"cluster": cluster, "rate": rate, "alpha": alpha, "inter": inter, "inter_alpha": inter_alpha}
+        return price_like(like, {**source, **links, "sizes": sizes}, curve=curve, as_json=as_json)
+    if curve:
+        raise InputError("--curve: of which library? expected --like nccl or rccl beside it")
     if any(source[key] for key in ("name", "xml", "file")):
         schedules = [_schedule(**source)]
     else:
@@ -247,16 +258,17 @@ def _verify_all(max_ranks: int, as_json: bool) -> int:
 
 
 def _network(
-    ranks: int, ranks_per_node: int | None, cluster: Path | None, rate: str | None, alpha: str | None,
+    ranks: int, ranks_per_node: int | None, cluster: str | None, rate: str | None, alpha: str | None,
     inter: str | None, inter_alpha: str | None, nics: int,
 ) -> Network:  # fmt: skip
     if (cluster is None) == (rate is None):
-        raise InputError("expected one of --cluster FILE and --rate RATE")
+        raise InputError("expected one of --cluster NAME and --rate RATE")
     latency_s = None if alpha is None else parse_time(alpha)
     if cluster is not None:
-        from ..cluster.wire import read_cluster
-
-        return network_of(read_cluster(cluster), ranks, latency_s=latency_s)
+        found = named_cluster(cluster, ranks)
+        for what in unknown_latencies(found) if latency_s is None else ():
+            click.echo(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
+        return network_of(explicit_links(found), ranks, latency_s=latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")
     bandwidth = parse_rate(str(rate))
