@@ -13,13 +13,17 @@ from ..collectives.draw import draw_svg, draw_text
 from ..collectives.figures import figures
 from ..collectives.likeness import ends_alike
 from ..collectives.msccl_export import to_msccl_xml
+from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
+from ..collectives.msccl_flight import HELD, flight
+from ..collectives.msccl_limits import LIMITS
+from ..collectives.msccl_write import write_algo
 from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
 from ..collectives.price import price
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
 from ..collectives.verify import verify
 from ..errors import InputError
-from ..files import to_json, write_atomic
+from ..files import read_text, to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .collectives_nccl import price_like
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
@@ -120,6 +124,8 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
         click.echo("a sum in floating point ends with the same bits on all ranks")
     elif same_bits is not None:
         click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
+    if source["xml"] is not None:
+        _say_of_file(source["xml"])
     return 0
 
 
@@ -186,12 +192,23 @@ def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
 @command.command(epilog="Example: meshwright collectives export ring --ranks 8 --output ring.xml")
 @one_schedule
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
+@click.option("--for", "runtime", type=click.Choice(sorted(LIMITS)), help="Keep to what this runtime's reader takes.")
 @JSON
-def export(output: Path | None, as_json: bool, **source: Any) -> int:
-    """Write a schedule as MSCCL XML (with --json: as our own JSON)."""
+def export(output: Path | None, runtime: str | None, as_json: bool, **source: Any) -> int:
+    """Write a schedule as MSCCL XML (with --json: as our own JSON); one of --xml keeps its blocks and channels."""
     schedule = _schedule(**source)
     verify(schedule)
-    _write(output, to_json(schedule) + "\n" if as_json else to_msccl_xml(schedule))
+    if as_json:
+        text = to_json(schedule) + "\n"
+    elif source["xml"] is not None:
+        algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
+        fault = LIMITS[runtime].fault_of(algo) if runtime else ""
+        if fault:
+            raise InputError(f"{source['xml']}: {runtime} does not take it: {fault}")
+        text = write_algo(algo)
+    else:
+        text = to_msccl_xml(schedule, runtime)
+    _write(output, text)
     return 0
 
 
@@ -205,6 +222,19 @@ def import_(xml: Path, output: Path | None, as_json: bool) -> int:
     verify(schedule)
     _write(output, to_json(schedule) + "\n" if as_json else str(schedule))
     return 0
+
+
+def _say_of_file(path: Path) -> None:
+    """Print what the proof of an XML file does not say: elements without meaning, and what large chunks need."""
+    algo = read_algo(read_text(path, max_bytes=MAX_FILE_BYTES), where=str(path))
+    if algo.ignored:
+        click.echo(f"passed over, as the runtimes do: {', '.join(f'<{name}>' for name in algo.ignored)}")
+    needs = flight(algo, HELD[algo.protocol], by_chunk=True)
+    if needs is not None:
+        click.echo(
+            f"note: where a chunk fills a buffer (large sizes) it needs {needs}, and a connection holds "
+            f"{HELD[algo.protocol]} with {algo.protocol}: it would wait for ever"
+        )
 
 
 def _schedule(

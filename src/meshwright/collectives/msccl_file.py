@@ -196,11 +196,25 @@ class _Reader:
 
     def _gpu(self, node: _Node) -> Gpu:
         sizes = {buffer: self._number(node, f"{buffer}_chunks", 0) for buffer in BUFFERS}
-        text = node.attributes.get("s_slots")
-        slots = None if text is None else tuple(self._integer(node, "s_slots", word) for word in text.split())
+        slots = self._slots(node, sizes["s"])
         if slots is not None and (len(slots) != sizes["s"] or min(slots, default=0) < 0):
             raise self._fault(node, f"s_slots: expected {sizes['s']} slots")
         return Gpu(node.line, sizes, self._numbered(node, "id", self._block), slots)
+
+    def _slots(self, node: _Node, count: int) -> tuple[int, ...] | None:
+        """Return what slots our own export noted, in s_slots, s_slots_1 and on: numbers and runs such as 8-15."""
+        keys = ["s_slots", *(f"s_slots_{i}" for i in range(1, 12))]
+        texts = [node.attributes[key] for key in keys if key in node.attributes]
+        if not texts:
+            return None
+        slots: list[int] = []
+        for word in " ".join(texts).split():
+            first, _, last = word.partition("-")
+            start, end = self._integer(node, "s_slots", first), self._integer(node, "s_slots", last or first)
+            if not 0 <= end - start <= count:
+                raise self._fault(node, f"s_slots: expected {count} slots")
+            slots += range(start, end + 1)
+        return tuple(slots)
 
     def _block(self, node: _Node) -> Block:
         ends = [self._number(node, key, -1) for key in ("send", "recv")]

@@ -30,8 +30,8 @@ class Flight(NamedTuple):
 def flight(algo: Algo, held: int, *, by_chunk: bool = False) -> Flight | None:
     """Return the most that some connection must hold, None where `held` buffers of each are enough.
 
-    A message takes one buffer; `by_chunk`, one for each of its chunks, as where a chunk fills a buffer. The program must
-    be one that ends with connections that hold everything (`msccl_order`).
+    A message takes one buffer; `by_chunk`, one for each of its chunks, as where a chunk fills a buffer. The program
+    must be one that ends with connections that hold everything (`msccl_order`).
     """
     return _Run(algo, held, by_chunk).needed()
 
@@ -75,7 +75,8 @@ class _Run:
                 return moved
             moved = True
             if self._part[i] >= (step.count if self._by_chunk else 1):
-                self._done[gpu, number] = self._at[i]
+                if step.has_dependents is not False:
+                    self._done[gpu, number] = self._at[i]
                 self._at[i], self._part[i] = self._at[i] + 1, 0
         return moved
 
