@@ -80,7 +80,10 @@ def test_a_wrong_schedule_is_exit_1_with_one_line(meshwright, tmp_path):
     code, out, err = meshwright("verify", "--file", tmp_path / "wrong.txt")
 
     assert (code, out) == (1, "")
-    assert err == ("meshwright: all_reduce x on 2 ranks: rank 0 ends with chunk 0 without the contribution of rank 1\n")
+    assert err == (
+        "meshwright: all_reduce x on 2 ranks: rank 0 ends with chunk 0 without the contribution of rank 1 "
+        "(that of rank 1 is never passed on)\n"
+    )
 
 
 def test_verify_all_proves_everything(meshwright):

@@ -157,7 +157,7 @@ def test_a_program_of_twelve_thousand_steps_is_proved():
     assert verify(from_msccl_xml(text)).ranks == 16
 
 
-REQUIRED = "name proto nchannels nchunksperloop ngpus coll inplace outofplace minBytes maxBytes".split()
+REQUIRED = ["proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", "outofplace", "minBytes", "maxBytes"]
 STEP_KEYS = ("s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep")
 
 
