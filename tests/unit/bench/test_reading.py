@@ -117,6 +117,31 @@ def test_ranks_that_the_bandwidths_leave_open_are_a_range():
     assert table.ranks_range[0] <= 64 <= table.ranks_range[1]
 
 
+def test_gathers_of_before_2020_count_what_is_received():
+    head = "#       size         count    type     time   algbw   busbw  error\n"
+    rows = "67108864  2097152  float  1000.0  58.72  58.72  0e+00\n"
+    (named,) = parse_tables(f"all_gather_perf\n{head}{rows}", "t")
+    (bare,) = parse_tables(f"{head}{rows}", "t")
+
+    assert (named.collective, named.ranks) == ("all_gather", 8)
+    assert named.rows[0].busbw_bytes_per_s == pytest.approx(58.72e9, rel=1e-3)
+    assert (bare.collective, bare.ranks, "all_reduce" in bare.candidates) == (None, 8, False)
+
+
+def test_processes_with_several_gpus_that_each_are_alone_are_told_so():
+    devices = "".join(
+        f"#  Rank  {i} Group  0 Pid 1{host} on gpu{host} device  {i} [0x03] NVIDIA A100-PCIE-40GB\n"
+        for host in range(2)
+        for i in range(2)
+    )
+    rows = "".join(f"{size}  {size // 4}  float  sum  -1  77.10  {size / 77.1e3:.2f}  {size / 77.1e3:.2f}  0\n" * 2
+                   for size in (1048576, 2097152))  # fmt: skip
+    (table,) = parse_tables(f"# all_reduce_perf\n{devices}{HEADER}{HEADER}{rows}", "t")
+
+    assert (table.alone, table.ranks) == (2, 2)
+    assert "built without MPI=1" in judge(load(), [table])[0].reason
+
+
 def test_a_slow_process_of_the_json_is_named():
     text = json.loads((TABLES / "nccl_tests_json.txt").read_text())
     for result in text["results"]:

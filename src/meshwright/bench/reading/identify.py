@@ -81,7 +81,7 @@ def identify(
     rows: Sequence[Parsed], named: Named | None, listed: int | None, commanded: int | None, where: str
 ) -> Identity:
     """Return collective and ranks; InputError, naming the line, where names and numbers contradict each other."""
-    ratio = _ratio(rows)
+    ratio = None if _counts_what_is_received(rows) else _ratio(rows)
     shares = {row.shares for row in rows if row.shares is not None and row.bytes}
     counted = shares.pop() if len(shares) == 1 else None
     counted = counted if counted and 1 < counted <= MOST_RANKS else None
@@ -102,6 +102,16 @@ def identify(
         candidates=() if collective else candidates,
         notes=notes,
     )
+
+
+def _counts_what_is_received(rows: Sequence[Parsed]) -> bool:
+    """Return whether algbw counts (n-1)/n of the size, as gathers and scatters did until 2020; busbw is the same."""
+    said = [
+        (float(row.algbw), row.bytes / row.time_s / 1e9, row.shares)
+        for row in rows
+        if row.algbw and row.shares and row.shares > 1 and float(row.algbw) > 20 * half_digit(row.algbw)
+    ]
+    return bool(said) and all(abs(algbw / (full * (1 - 1 / n)) - 1) < abs(algbw / full - 1) for algbw, full, n in said)
 
 
 def _ratio(rows: Sequence[Parsed], slack: float = 0.0) -> tuple[float, float] | None:

@@ -184,6 +184,8 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
     listed = None if has_leads else listed
     known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
     alone = 0
+    if run.starts > 1 and len({row.bytes for row in rows}) * 2 <= len(rows):
+        alone = run.starts  # each process printed a table of its own
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
         known = Identity(collective=known.collective or _only(run), ranks=1)
