@@ -69,7 +69,7 @@ def _judge(
 def _alone(table: Table) -> str:
     several = f"{table.alone} processes are each" if table.alone > 1 else "the process is"
     if table.ranks is not None and table.ranks > 1:
-        return f"{several} alone with {table.ranks} ranks, nothing went between them: nccl-tests was built without MPI=1"
+        return f"{several} alone with {table.ranks} ranks: nothing went between them, for it was built without MPI=1"
     return (
         f"{several} rank 0 of 1: nothing was sent. If several were started together, nccl-tests was built without MPI=1"
     )
