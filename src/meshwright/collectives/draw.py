@@ -58,8 +58,9 @@ def draw_svg(schedule: Schedule) -> str:
         parts.append(f'<text x="12" y="{top + ROW // 2}">{number}</text>')
         parts += [_arrow(pair, top + 4, bottom - 6) for pair in pairs]
         for src, lines in _labels(pairs).items():
+            at = f'<text x="{_x(src) + 5}" font-size="10"'
             parts += [
-                f'<text x="{_x(src) + 5}" y="{top + LABEL * (i + 1)}" font-size="10" fill="{color}">{escape(text)}</text>'
+                f'{at} y="{top + LABEL * (i + 1)}" fill="{color}">{escape(text)}</text>'
                 for i, (text, color) in enumerate(lines)
             ]
     return "\n".join([*parts, "</svg>", ""])

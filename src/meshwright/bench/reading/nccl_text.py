@@ -168,8 +168,9 @@ def _split(run: _Run, where: str) -> list[Table]:
     groups: dict[tuple[object, ...], list[Parsed]] = {}
     repetition = 0
     for row in run.rows:
-        lead = row.lead if run.header is None or run.header.lead else ""
-        key = (row.type, row.redop, row.root, lead.isdecimal() and lead)
+        has_column = run.header is not None and bool(run.header.lead)
+        lead = row.lead if has_column or (run.header is None and row.lead.isdecimal()) else ""
+        key = (row.type, row.redop, row.root, lead)
         same = groups.get((*key, repetition), [])
         if len({r.bytes for r in same}) > 1 and row.bytes == same[0].bytes:
             repetition += 1
