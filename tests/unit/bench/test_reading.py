@@ -182,3 +182,21 @@ def test_nics_without_a_table_or_a_kind_are_refused(capsys):
     assert run(["bench", "--nics", "4"]) == 2
     assert run(["bench", "--from", str(TABLES / "new_no_ranks_listed.txt"), "--nics", "4"]) == 2
     assert "--link" in capsys.readouterr().err
+
+
+PREFIXES = [
+    "[default0]:", "[rank0]: ", "[0] ", "[1,0]<stdout>:", "00: ", "node1: ", "trainer-1  | ", "> ", "> > ",
+    "[pod/nccl-test-launcher/mpi] ", "(head, rank=0, pid=12, ip=10.0.0.1) ", "(RayTrainWorker pid=3, ip=1.2.3.4) ",
+    "\x1b[36m(head, rank=0, pid=1)\x1b[0m ", "2025-03-04T10:11:12.1+01:00 stdout F ", "Mar 04 10:11:12 h nccl[1]: ",
+    "2025-03-04 10:11:12,123 - INFO - ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_what_launchers_and_logs_put_before_a_line_is_taken_off(prefix):
+    bare = (TABLES / "two_nodes_h100_known_good.txt").read_text()
+    plain, tagged = (
+        parse_tables(text, "t") for text in (bare, "".join(prefix + line for line in bare.splitlines(True)))
+    )
+
+    assert tagged == plain

@@ -71,7 +71,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_header(line: str) -> Header | None:
     """Return the columns that a line names, None where it is no header."""
-    words = line.replace("|", " ").strip().lstrip("#").lower().split()
+    # what stands before the mark of a comment is no column
+    words = line.rpartition("# ")[2].replace("|", " ").strip().lstrip("#").lower().split()
     names = [_NAMES.get(word, word) for word in words]
     if "size" not in names or "count" not in names or not {"time", "cputime"} & set(names):
         return None

@@ -85,6 +85,8 @@ def identify(
     shares = {row.shares for row in rows if row.shares is not None and row.bytes}
     counted = shares.pop() if len(shares) == 1 else None
     counted = counted if counted and 1 < counted <= MOST_RANKS else None
+    if listed and counted and listed < counted:
+        listed = None  # the list is cut short
     known = listed or counted
     collective = None
     candidates = _candidates(rows, ratio, known or commanded)

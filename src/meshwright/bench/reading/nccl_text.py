@@ -12,8 +12,8 @@ from .prefixes import clean_lines
 from .tables import Table
 
 _DEVICE = re.compile(
-    r"#?\s*Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+device\s+(?P<number>\d{1,6})\s+"
-    r"\[[^\]]*\]\s*(?P<device>.*?)\s*$"
+    r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+"
+    r"device\s+(?P<number>\d{1,6})\s+\[[^\]]*\]\s*(?P<device>.*?)\s*$"
 )
 _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
@@ -99,7 +99,7 @@ def _begins_run(run: _Run, line: str) -> bool:
         or "nThread" in line
         or "Using devices" in line
         or "test starting:" in line
-        or (_DEVICE.match(line) is not None)
+        or (_DEVICE.search(line) is not None)
         or (run.closed and named is not None and "concluded" not in line)
         or (named is not None and named.sure and "concluded" not in line)
     )
@@ -140,7 +140,7 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
 
 
 def _take_device(run: _Run, line: str) -> None:
-    device = _DEVICE.match(line)
+    device = _DEVICE.search(line)
     rank = device or (_RANK.match(line) if line.lstrip().startswith("#") else None)
     if rank is None:
         return
