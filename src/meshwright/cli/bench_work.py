@@ -152,6 +152,8 @@ def describe_fit(fit: CollectiveFit) -> str:
 def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | None) -> None:
     drawn = [(name, [row for row in rows if row.bytes], fit) for name, rows, fit in tables]
     drawn = [item for item in drawn if item[1]]
+    if not drawn and (plot is not None or html is not None):
+        raise InputError(f"{'--plot' if plot is not None else '--html'}: no table has sizes and times to draw")
     if plot is not None:
         try:
             write_atomic(plot, plot_svg(drawn).encode())

@@ -200,3 +200,9 @@ def test_what_launchers_and_logs_put_before_a_line_is_taken_off(prefix):
     )
 
     assert tagged == plain
+
+
+def test_rates_without_times_are_nothing_to_draw(tmp_path, capsys):
+    for option in ("--plot", "--html"):
+        assert run(["bench", "--from", str(TABLES / "nvbandwidth.txt"), option, str(tmp_path / "x.html")]) == 2
+        assert f"{option}: no table has sizes and times to draw" in capsys.readouterr().err
