@@ -25,6 +25,7 @@ from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
+from .brief import Brief
 from .collectives_nccl import price_like
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
@@ -130,7 +131,10 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
 
 
 @command.command(
-    "price", epilog="Example: meshwright collectives price --like nccl --ranks 16 --bytes 1G --cluster dgx-h100"
+    "price",
+    cls=Brief,
+    often=("ranks", "collective", "sizes", "like", "curve", "cluster", "rate", "alpha", "as_json"),
+    epilog="Example: meshwright collectives price --like nccl --ranks 16 --bytes 1G --cluster dgx-h100",
 )
 @one_schedule
 @click.option("--bytes", "sizes", metavar="SIZE", required=True, help="Payload: 25MiB, or several with commas.")
