@@ -12,7 +12,7 @@ from .shapes import collapse, dip, pair_faults
 from .table import COUNTED, Row
 from .yardstick import Attainable, Machine, attainable, machine_of
 
-GOOD = 0.85  # of what is attainable; 56 of 64 GB/s is what people call fine, two thirds is what they report
+GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
 LARGE = 64 * 2**20  # from here on a collective fills its links
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
@@ -146,7 +146,9 @@ def _bad(rate: float, machine: Machine, known: Attainable, against: str) -> str:
 def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, link: str | None) -> TableVerdict:
     table = tables[index]
     between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
-    best = max((rate.rate_bytes_per_s for rate in between), default=0.0)
+    if not between:
+        return TableVerdict(ok=None, reason="one device: there is no pair to judge")
+    best = max(rate.rate_bytes_per_s for rate in between)
     known = None
     if link is not None:
         known = catalogue.networks.get(link) or catalogue.interconnect(link)

@@ -206,3 +206,10 @@ def test_rates_without_times_are_nothing_to_draw(tmp_path, capsys):
     for option in ("--plot", "--html"):
         assert run(["bench", "--from", str(TABLES / "nvbandwidth.txt"), option, str(tmp_path / "x.html")]) == 2
         assert f"{option}: no table has sizes and times to draw" in capsys.readouterr().err
+
+
+def test_a_matrix_of_one_device_has_no_pair_to_judge():
+    text = "Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0\n     0 144.46\n"
+    (verdict,) = judge(load(), parse_tables(text, "t"), link="pcie-4")
+
+    assert (verdict.ok, verdict.reason) == (None, "one device: there is no pair to judge")
