@@ -213,3 +213,10 @@ def test_a_matrix_of_one_device_has_no_pair_to_judge():
     (verdict,) = judge(load(), parse_tables(text, "t"), link="pcie-4")
 
     assert (verdict.ok, verdict.reason) == (None, "one device: there is no pair to judge")
+
+
+def test_a_heading_after_rows_names_the_next_table():
+    row = "1048576  262144  float  {}  {}  77.10  13.60  13.60  0\n"
+    text = f"all_reduce result\n{HEADER}{row.format('sum', -1)}broadcast result\n{HEADER}{row.format('none', 0)}"
+
+    assert [table.collective for table in parse_tables(text, "t")] == ["all_reduce", "broadcast"]

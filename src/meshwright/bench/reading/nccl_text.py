@@ -35,6 +35,7 @@ class _Run:
     rows: list[Parsed] = field(default_factory=list)
     out_of_bounds: int = 0
     closed: bool = False  # its footer was seen
+    heading: Named | None = None  # a name after its rows: that of the next table
     notes: list[str] = field(default_factory=list)
 
 
@@ -82,7 +83,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
             continue
         if run.rows and _begins_run(run, line):
             runs.append(run)
-            run = _Run(run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
+            run = _Run(run.heading or run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
             carried = parse_header(line) is not None
             if carried:  # the list of devices is above the headers of all tables that one run prints
                 run.devices, run.starts = dict(runs[-1].devices), runs[-1].starts
@@ -100,6 +101,7 @@ def _begins_run(run: _Run, line: str) -> bool:
         or "Using devices" in line
         or "test starting:" in line
         or (_DEVICE.search(line) is not None)
+        or (_BACKEND.match(line) is not None)
         or (run.closed and named is not None and "concluded" not in line)
         or (named is not None and named.sure and "concluded" not in line)
     )
@@ -134,7 +136,9 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
     if "concluded" in line:
         return
     named = named_in(line)
-    if named is not None and (named.sure or run.named is None or not run.named.sure):
+    if named is not None and run.rows and not named.sure:
+        run.heading = named
+    elif named is not None and (named.sure or run.named is None or not run.named.sure):
         run.named = named
     run.commanded = ranks_of_command(line) or run.commanded
 
