@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from meshwright.bench.reading import read_tables
 from meshwright.bench.sweep import COLLECTIVES, make_call
-from meshwright.bench.table import load_tables
 from meshwright.cli import run
 from meshwright.cluster.graph import Cluster
 from meshwright.files import read_struct
@@ -98,7 +98,11 @@ def test_fits_are_saved_into_a_cluster_that_the_planner_reads(tmp_path, capsys):
     assert json.loads(page.with_suffix(".json").read_text())["kind"] == "bench"
     assert "Bus bandwidth over size" in page.read_text()
     (tmp_path / "out.txt").write_text(text)
-    assert len(load_tables(str(tmp_path / "out.txt"))["table"]) == 8
+    found = read_tables(str(tmp_path / "out.txt"))
+    assert [(table.collective, table.ranks, len(table.rows)) for table in found] == [
+        ("all_reduce", 2, 4),
+        ("broadcast", 2, 4),
+    ]
 
 
 def test_pairs_are_saved_as_alpha_and_beta_of_a_message(tmp_path, capsys):

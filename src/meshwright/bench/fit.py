@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..cluster.curve import ONE_MIB, SHARPNESS, Curve, LinksCurve, MemoryCurve
 from ..cluster.graph import CollectiveFit
 from ..errors import InputError
+from ..units import format_bytes, format_time
 from .collectives import fit as fit_line
 from .table import Row
 
@@ -58,6 +59,21 @@ def clean_sweep(rows: Sequence[Row]) -> Sweep:
     return Sweep(tuple(row.bytes for row in kept), tuple(row.time_s for row in kept), tuple(outliers))
 
 
+def describe_outliers(rows: Sequence[Row]) -> list[str]:
+    """Return, for each row that `clean_sweep` leaves out, if it took longer than larger ones or less than smaller."""
+    sized = [row for row in rows if row.bytes]
+    limit = (1 + TOLERANCE) / (1 - TOLERANCE)
+    words = []
+    sweep = clean_sweep(sized)
+    kept = list(zip(sweep.sizes_bytes, sweep.times_s, strict=True))
+    for row in sweep.outliers:
+        slower = sum(row.time_s > limit * time_s for size, time_s in kept if size > row.bytes)
+        faster = sum(time_s > limit * row.time_s for size, time_s in kept if size < row.bytes)
+        which = "longer than larger sizes" if slower >= faster else "less than smaller sizes"
+        words.append(f"{format_bytes(row.bytes)} took {format_time(row.time_s)}, {which}")
+    return words
+
+
 def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = "") -> CollectiveFit:
     """Return the fit of one collective on one backend and rank count; InputError where there are too few sizes."""
     kinds = {(row.collective, row.backend, row.ranks) for row in rows}
@@ -67,6 +83,8 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
     if len(set(sweep.sizes_bytes)) < 2:
         raise InputError("a fit needs two sizes or more")
     first = rows[0]
+    if first.collective is None or first.ranks is None:
+        raise InputError("a fit needs a collective and a rank count, and the table names none")
     line = fit_line(first.collective, first.backend, first.ranks, sweep.sizes_bytes, sweep.times_s, busy_share)
     alphas, betas = _bands(sweep)
     curve = fit_curve(sweep.sizes_bytes, sweep.times_s) if len(set(sweep.sizes_bytes)) >= MIN_CURVE_SIZES else None

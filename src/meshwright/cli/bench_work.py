@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from ..bench.fit import clean_sweep, fit_sweep
+from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
 from ..bench.keep import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
 from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
 from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
-from ..bench.table import Row, csv_text, load_tables, print_rows, wire_form
+from ..bench.table import Row, csv_text, print_rows, wire_form
 from ..bench.verdict import Spec, verdict
 from ..cluster.builders import catalogue_cluster
 from ..cluster.discover import discover
@@ -21,6 +21,7 @@ from ..errors import InputError, nearest
 from ..files import to_json, write_atomic
 from ..hardware import Catalogue, load
 from ..units import format_bytes, format_time, parse_bytes, parse_time
+from .bench_from import Judged, judged_tables, print_judged, verdict_notes
 
 Tables = list[tuple[str, list[Row], CollectiveFit | None]]
 SPECIAL = ("p2p", "latency", "compute", "memory")
@@ -39,6 +40,7 @@ def bench(
     source: str | None,
     node: str | None,
     link: str | None,
+    nics: int | None,
     hardware: tuple[str, ...],
     save: str | None,
     plot: str | None,
@@ -56,9 +58,13 @@ def bench(
         raise InputError(f"--ranks {ranks}: expected 1 to 1024")
     if node:
         catalogue.node(node)
+    if nics is not None and source is None:
+        raise InputError("--nics: of a table that was saved; expected --from FILE beside it")
+    found: list[Judged] = []
     if source is not None:
-        tables = _loaded(source)
-        specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) for _, rows, _ in tables]
+        found = judged_tables(source, catalogue, node, link, nics)
+        tables = [(one.table.name, one.rows, _fit(one.rows)) for one in found if one.rows]
+        notes = [*_fit_notes(tables), *(note for one in found for note in verdict_notes(one))]
         cluster = catalogue_cluster(catalogue, node) if node else Cluster(name=source)
     else:
         cluster = discover(catalogue)
@@ -72,26 +78,30 @@ def bench(
         if measured is None:  # under torchrun, not rank 0
             return 0
         tables = [(name, rows, _fit(rows, measured.busy_share)) for name, rows in measured.tables.items()]
-        specs = [_chosen_spec(catalogue, node, link, rows[0].ranks) or measured.spec for _, rows, _ in tables]
-    notes = _notes(tables, specs)
+        chosen = [_chosen_spec(catalogue, node, link, rows[0].ranks or 1) or measured.spec for _, rows, _ in tables]
+        notes = _notes(tables, chosen)
     _write(tables, notes, plot, html)
     fits = [fit for _, _, fit in tables if fit is not None]
     if save and not fits:
         raise InputError("--save: no table has the two sizes or more that a fit needs")
     if save:
         save_fits(save, cluster, fits)
-    _print(tables, notes, as_csv, as_json)
-    return 1 if any(row.wrong for _, rows, _ in tables for row in rows) else 0
-
-
-def _loaded(path: str) -> Tables:
-    return [(name, rows, _fit(rows)) for name, rows in load_tables(path).items()]
+    if source is not None:
+        print_judged(found, notes, as_csv=as_csv, as_json=as_json)
+    else:
+        _print(tables, notes, as_csv, as_json)
+    return 1 if any(row.wrong for _, rows, _ in tables for row in rows) or any(one.table.wrong for one in found) else 0
 
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:
-    """Return the fit; None for fewer than two sizes (glitches left out) or rows of several rank counts (peaks)."""
+    """Return the fit; None for fewer than two sizes (glitches left out), several kinds of rows or unknown ones."""
     kinds = {(row.collective, row.backend, row.ranks) for row in rows}
-    if len(kinds) != 1 or len(set(clean_sweep([row for row in rows if row.bytes]).sizes_bytes)) < 2:
+    if (
+        len(kinds) != 1
+        or rows[0].collective is None
+        or rows[0].ranks is None
+        or len(set(clean_sweep([row for row in rows if row.bytes]).sizes_bytes)) < 2
+    ):
         return None
     return fit_sweep(rows, busy_share=busy_share)
 
@@ -102,21 +112,25 @@ def _chosen_spec(catalogue: Catalogue, node: str | None, link: str | None, ranks
     return node_spec(catalogue, node, ranks) if node else None
 
 
-def _notes(tables: Tables, specs: Sequence[Spec | None]) -> list[str]:
-    """Return what follows the tables: fits with their bands, glitches, verdicts."""
+def _fit_notes(tables: Tables) -> list[str]:
+    """Return the fits with their bands, and the sizes that were left out."""
     notes = []
-    for (name, rows, fit), spec in zip(tables, specs, strict=True):
+    for name, rows, fit in tables:
         if fit is not None:
             notes.append(f"{name}: {describe_fit(fit)}")
-            notes += [
-                f"{name}: {format_bytes(row.bytes)} took {format_time(row.time_s)}, longer than larger sizes: left out"
-                for row in clean_sweep([row for row in rows if row.bytes]).outliers
-            ]
+            notes += [f"{name}: {words}: left out" for words in describe_outliers(rows)]
+    return notes
+
+
+def _notes(tables: Tables, specs: Sequence[Spec | None]) -> list[str]:
+    """Return what follows the tables that were measured: fits, glitches, verdicts."""
+    notes = _fit_notes(tables)
+    for (name, rows, _), spec in zip(tables, specs, strict=True):
         best = max(rows, key=lambda row: row.busbw_bytes_per_s)
-        if spec is not None:
-            notes.append(f"{name}: verdict: {verdict(best.busbw_bytes_per_s, spec)}")
-        elif fit is not None:
+        if spec is None:
             notes.append(f"{name}: verdict: none, say with --node or --link which hardware it ran on")
+        else:
+            notes.append(f"{name}: verdict: {verdict(best.busbw_bytes_per_s, spec)}")
     return notes
 
 
@@ -138,6 +152,8 @@ def describe_fit(fit: CollectiveFit) -> str:
 def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | None) -> None:
     drawn = [(name, [row for row in rows if row.bytes], fit) for name, rows, fit in tables]
     drawn = [item for item in drawn if item[1]]
+    if not drawn and (plot is not None or html is not None):
+        raise InputError(f"{'--plot' if plot is not None else '--html'}: no table has sizes and times to draw")
     if plot is not None:
         try:
             write_atomic(plot, plot_svg(drawn).encode())

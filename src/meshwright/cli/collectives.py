@@ -13,14 +13,21 @@ from ..collectives.draw import draw_svg, draw_text
 from ..collectives.figures import figures
 from ..collectives.likeness import ends_alike
 from ..collectives.msccl_export import to_msccl_xml
+from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
+from ..collectives.msccl_flight import HELD, flight
+from ..collectives.msccl_limits import LIMITS
+from ..collectives.msccl_write import write_algo
 from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
 from ..collectives.price import price
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
 from ..collectives.verify import verify
 from ..errors import InputError
-from ..files import to_json, write_atomic
+from ..files import read_text, to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
+from .brief import Brief
+from .collectives_nccl import price_like
+from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
 F = TypeVar("F", bound=Callable[..., Any])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -118,13 +125,22 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
         click.echo("a sum in floating point ends with the same bits on all ranks")
     elif same_bits is not None:
         click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
+    if source["xml"] is not None:
+        _say_of_file(source["xml"])
     return 0
 
 
-@command.command("price", epilog="Example: meshwright collectives price ring --ranks 8 --bytes 64M")
+@command.command(
+    "price",
+    cls=Brief,
+    often=("ranks", "collective", "sizes", "like", "curve", "cluster", "rate", "alpha", "as_json"),
+    epilog="Example: meshwright collectives price --like nccl --ranks 16 --bytes 1G --cluster dgx-h100",
+)
 @one_schedule
 @click.option("--bytes", "sizes", metavar="SIZE", required=True, help="Payload: 25MiB, or several with commas.")
-@click.option("--cluster", metavar="FILE", type=click.Path(path_type=Path), help="Its links are priced.")
+@click.option("--like", type=click.Choice(["nccl", "rccl"]), help="The time that this library takes.")
+@click.option("--curve", is_flag=True, help="With --like: every power of two up to --bytes.")
+@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file: its links are priced.")
 @click.option("--rate", metavar="RATE", help="Between any two ranks, or inside a node (10GB/s).")
 @click.option("--alpha", metavar="TIME", help="Latency of a message (5us).")
 @click.option("--inter", metavar="RATE", help="Of each NIC (400Gbps); needs --ranks-per-node.")
@@ -132,10 +148,15 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
 @click.option("--nics", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="NICs of a node.")
 @JSON
 def price_(
-    sizes: str, cluster: Path | None, rate: str | None, alpha: str | None, inter: str | None, inter_alpha: str | None,
-    nics: int, as_json: bool, **source: Any,
+    sizes: str, like: str | None, curve: bool, cluster: str | None, rate: str | None, alpha: str | None,
+    inter: str | None, inter_alpha: str | None, nics: int, as_json: bool, **source: Any,
 ) -> int:  # fmt: skip
     """Predict times on a cluster's links, or on equal ones; without NAME, of every algorithm of the collective."""
+    if like is not None:
+        links = {"cluster": cluster, "rate": rate, "alpha": alpha, "inter": inter, "inter_alpha": inter_alpha}
+        return price_like(like, {**source, **links, "sizes": sizes}, curve=curve, as_json=as_json)
+    if curve:
+        raise InputError("--curve: of which library? expected --like nccl or rccl beside it")
     if any(source[key] for key in ("name", "xml", "file")):
         schedules = [_schedule(**source)]
     else:
@@ -175,12 +196,23 @@ def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
 @command.command(epilog="Example: meshwright collectives export ring --ranks 8 --output ring.xml")
 @one_schedule
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
+@click.option("--for", "runtime", type=click.Choice(sorted(LIMITS)), help="Keep to what this runtime's reader takes.")
 @JSON
-def export(output: Path | None, as_json: bool, **source: Any) -> int:
-    """Write a schedule as MSCCL XML (with --json: as our own JSON)."""
+def export(output: Path | None, runtime: str | None, as_json: bool, **source: Any) -> int:
+    """Write a schedule as MSCCL XML (with --json: as our own JSON); one of --xml keeps its blocks and channels."""
     schedule = _schedule(**source)
     verify(schedule)
-    _write(output, to_json(schedule) + "\n" if as_json else to_msccl_xml(schedule))
+    if as_json:
+        text = to_json(schedule) + "\n"
+    elif source["xml"] is not None:
+        algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
+        fault = LIMITS[runtime].fault_of(algo) if runtime else ""
+        if fault:
+            raise InputError(f"{source['xml']}: {runtime} does not take it: {fault}")
+        text = write_algo(algo)
+    else:
+        text = to_msccl_xml(schedule, runtime)
+    _write(output, text)
     return 0
 
 
@@ -194,6 +226,19 @@ def import_(xml: Path, output: Path | None, as_json: bool) -> int:
     verify(schedule)
     _write(output, to_json(schedule) + "\n" if as_json else str(schedule))
     return 0
+
+
+def _say_of_file(path: Path) -> None:
+    """Print what the proof of an XML file does not say: elements without meaning, and what large chunks need."""
+    algo = read_algo(read_text(path, max_bytes=MAX_FILE_BYTES), where=str(path))
+    if algo.ignored:
+        click.echo(f"passed over, as the runtimes do: {', '.join(f'<{name}>' for name in algo.ignored)}")
+    needs = flight(algo, HELD[algo.protocol], by_chunk=True)
+    if needs is not None:
+        click.echo(
+            f"note: where a chunk fills a buffer (large sizes) it needs {needs}, and a connection holds "
+            f"{HELD[algo.protocol]} with {algo.protocol}: it would wait for ever"
+        )
 
 
 def _schedule(
@@ -247,16 +292,17 @@ def _verify_all(max_ranks: int, as_json: bool) -> int:
 
 
 def _network(
-    ranks: int, ranks_per_node: int | None, cluster: Path | None, rate: str | None, alpha: str | None,
+    ranks: int, ranks_per_node: int | None, cluster: str | None, rate: str | None, alpha: str | None,
     inter: str | None, inter_alpha: str | None, nics: int,
 ) -> Network:  # fmt: skip
     if (cluster is None) == (rate is None):
-        raise InputError("expected one of --cluster FILE and --rate RATE")
+        raise InputError("expected one of --cluster NAME and --rate RATE")
     latency_s = None if alpha is None else parse_time(alpha)
     if cluster is not None:
-        from ..cluster.wire import read_cluster
-
-        return network_of(read_cluster(cluster), ranks, latency_s=latency_s)
+        found = named_cluster(cluster, ranks)
+        for what in unknown_latencies(found) if latency_s is None else ():
+            click.echo(f"note: the latency of the {what} is not known: counted as 0 (--alpha gives one)", err=True)
+        return network_of(explicit_links(found), ranks, latency_s=latency_s)
     if latency_s is None:
         raise InputError("--alpha: expected a latency such as 5us beside --rate")
     bandwidth = parse_rate(str(rate))

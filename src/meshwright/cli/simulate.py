@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..cluster.graph import Cluster
-from ..cluster.wire import read_cluster
 from ..collectives.schedule import COLLECTIVES
 from ..errors import InputError
 from ..files import read_struct, to_json, write_atomic
 from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief
+from .named_cluster import named_cluster
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -230,9 +230,6 @@ def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
 
 def _cluster(options: Mapping[str, Any], gpus: int | None) -> Cluster:
     """Return the cluster of --cluster: a file, or nodes of the catalogue on a fabric, as many as `gpus` need."""
-    from ..cluster.builders import catalogue_cluster
-    from ..hardware import load
-
     name = options["cluster"]
     if name is None:
         raise InputError("--cluster: expected a node type of the catalogue (see `topo --catalogue`) or a file")
@@ -240,15 +237,7 @@ def _cluster(options: Mapping[str, Any], gpus: int | None) -> Cluster:
     if options["hop_latency"] is not None:
         changes["hop_latency_s"] = parse_time(options["hop_latency"])
     changes = {key: value for key, value in changes.items() if value is not None}
-    if Path(name).suffix in {".json", ".toml"}:
-        if changes or options["fabric"] != "flat":
-            raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
-        return read_cluster(name)
-    catalogue = load()
-    node = catalogue.node(name)
-    per_node = round(node.gpus.number)
-    rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
-    return catalogue_cluster(catalogue, name, gpus=rounded, fabric=options["fabric"], **changes)
+    return named_cluster(name, gpus, fabric=options["fabric"], **changes)
 
 
 def _topology(options: Mapping[str, Any]) -> "tuple[Topology, int | None]":

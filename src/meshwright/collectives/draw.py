@@ -5,9 +5,11 @@ from html import escape
 
 from .schedule import Schedule, Transfer, format_slots
 
-COLUMN, ROW, LEFT, TOP = 92, 46, 64, 64  # pixels
+COLUMN, ROW, LEFT, TOP = 92, 46, 64, 82  # pixels; a row grows with its labels
+LABEL, LABEL_CHARACTERS = 12, 14  # height of a label, and how much of it fits beside its column
+LABELS_OF_A_CELL = 6  # more are counted
 CELL_CHARACTERS = 40
-COPY, REDUCE = "#1f77b4", "#d62728"
+COPY, REDUCE, SIGNAL = "#1f77b4", "#d62728", "#888888"
 
 
 def draw_text(schedule: Schedule) -> str:
@@ -27,26 +29,40 @@ def draw_text(schedule: Schedule) -> str:
 
 
 def draw_svg(schedule: Schedule) -> str:
-    """Return a picture: ranks from left to right, rounds from top to bottom, an arrow for each transfer.
+    """Return a picture: ranks from left to right, rounds from top to bottom, an arrow for each pair of a round.
 
-    Blue arrows copy, red ones reduce, grey ones only signal; a dot is a local step. Hovering shows the chunks.
+    Blue arrows copy, red ones reduce, grey ones only signal; a dot is a local step. Beside its column a sender has a
+    label for each peer, one below the other, so that none lies over another. Hovering shows all chunks.
     """
-    width = LEFT + COLUMN * schedule.ranks
-    height = TOP + ROW * (len(schedule.rounds) + 1)
+    rounds = [_pairs(transfers) for transfers in schedule.rounds]
+    tops = [TOP]
+    for pairs in rounds:
+        labels = max((len(lines) for lines in _labels(pairs).values()), default=0)
+        tops.append(tops[-1] + max(ROW, LABEL * labels + 12))
+    width = max(LEFT + COLUMN * schedule.ranks, 460)
+    height = tops[-1] + ROW // 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         ' font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="12" y="22" font-size="14">{escape(title(schedule))}</text>',
+        _legend(),
         _markers(),
     ]
     for rank in range(schedule.ranks):
         x = _x(rank)
         parts.append(f'<text x="{x}" y="{TOP - 14}" text-anchor="middle">r{rank}</text>')
         parts.append(f'<line x1="{x}" y1="{TOP - 8}" x2="{x}" y2="{height - 8}" stroke="#ccc"/>')
-    for number, transfers in enumerate(schedule.rounds):
-        parts.append(f'<text x="12" y="{TOP + ROW * number + ROW // 2}">{number}</text>')
-        parts += [_arrow(t, number) for t in transfers]
+    for number, pairs in enumerate(rounds):
+        top, bottom = tops[number], tops[number + 1]
+        parts.append(f'<text x="12" y="{top + ROW // 2}">{number}</text>')
+        parts += [_arrow(pair, top + 4, bottom - 6) for pair in pairs]
+        for src, lines in _labels(pairs).items():
+            at = f'<text x="{_x(src) + 5}" font-size="10"'
+            parts += [
+                f'{at} y="{top + LABEL * (i + 1)}" fill="{color}">{escape(text)}</text>'
+                for i, (text, color) in enumerate(lines)
+            ]
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -74,23 +90,58 @@ def _x(rank: int) -> int:
     return LEFT + COLUMN * rank + COLUMN // 2
 
 
-def _arrow(t: Transfer, number: int) -> str:
-    color, marker = (REDUCE, "reduce") if t.reduce else (COPY, "copy")
+def _pairs(transfers: Sequence[Transfer]) -> list[list[Transfer]]:
+    """Return the transfers of a round by pair of ranks and what they do, in their order."""
+    found: dict[tuple[int, int, bool, bool], list[Transfer]] = {}
+    for t in transfers:
+        found.setdefault((t.src, t.dst, t.reduce, bool(t.chunks)), []).append(t)
+    return list(found.values())
+
+
+def _color(t: Transfer) -> tuple[str, str]:
     if not t.chunks:
-        color, marker = "#888888", "signal"
-    top, bottom = TOP + ROW * number + 4, TOP + ROW * (number + 1) - 6
-    label = f"<title>{escape(str(t))}</title>"
+        return SIGNAL, "signal"
+    return (REDUCE, "reduce") if t.reduce else (COPY, "copy")
+
+
+def _labels(pairs: Sequence[Sequence[Transfer]]) -> dict[int, list[tuple[str, str]]]:
+    """Return the lines beside the column of each sender, with their colours; many peers are counted."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for pair in pairs:
+        t = pair[0]
+        if not t.is_local:
+            chunks = format_slots([chunk for one in pair for chunk in one.chunks])
+            text = f"{'+' if t.reduce else '>'}{t.dst}" + (f" c{chunks}" if chunks else "")
+            shown = text if len(text) <= LABEL_CHARACTERS else f"{text[: LABEL_CHARACTERS - 2]}.."
+            found.setdefault(t.src, []).append((shown, _color(t)[0]))
+    return {
+        src: lines
+        if len(lines) <= LABELS_OF_A_CELL
+        else [*lines[: LABELS_OF_A_CELL - 1], (f"{len(lines) - LABELS_OF_A_CELL + 1} more", "#555555")]
+        for src, lines in found.items()
+    }
+
+
+def _arrow(pair: Sequence[Transfer], top: int, bottom: int) -> str:
+    t = pair[0]
+    color, marker = _color(t)
+    titles = f"<title>{escape(', '.join(map(str, pair)))}</title>"
     if t.is_local:
-        return f'<circle cx="{_x(t.src)}" cy="{(top + bottom) // 2}" r="5" fill="{color}">{label}</circle>'
-    x1, x2 = _x(t.src), _x(t.dst)
-    text = _shortened(f"c{format_slots(t.chunks)}" if t.chunks else "")
-    # labels sit a third of the way, so that those of arrows that cross stay apart
-    place = (x1 + (x2 - x1) // 3, top + (bottom - top) // 3 - 2)
-    return (
-        f'<g><line x1="{x1}" y1="{top}" x2="{x2}" y2="{bottom}" stroke="{color}" marker-end="url(#{marker})"/>'
-        f'<text x="{place[0]}" y="{place[1]}" font-size="10" fill="{color}" text-anchor="middle">{escape(text)}</text>'
-        f"{label}</g>"
-    )
+        return f'<circle cx="{_x(t.src)}" cy="{(top + bottom) // 2}" r="5" fill="{color}">{titles}</circle>'
+    ends = f'x1="{_x(t.src)}" y1="{top}" x2="{_x(t.dst)}" y2="{bottom}"'
+    return f'<g><line {ends} stroke="{color}" stroke-opacity="0.6" marker-end="url(#{marker})"/>{titles}</g>'
+
+
+def _legend() -> str:
+    """Return what colours and signs mean, in a line below the title."""
+    parts, x = [], 12
+    for color, text in ((COPY, ">1 c0 copied to r1"), (REDUCE, "+1 c0 reduced there"), (SIGNAL, ">1 signal")):
+        parts.append(f'<rect x="{x}" y="34" width="14" height="4" fill="{color}"/>')
+        parts.append(f'<text x="{x + 19}" y="40" font-size="10">{escape(text)}</text>')
+        x += 130
+    parts.append(f'<circle cx="{x + 4}" cy="36" r="4" fill="{COPY}"/>')
+    parts.append(f'<text x="{x + 12}" y="40" font-size="10">local</text>')
+    return f'<g id="legend">{"".join(parts)}</g>'
 
 
 def _markers() -> str:
@@ -100,5 +151,5 @@ def _markers() -> str:
             f'<path d="M0 0 L8 4 L0 8 z" fill="{color}"/></marker>'
         )
 
-    colors: Sequence[tuple[str, str]] = (("copy", COPY), ("reduce", REDUCE), ("signal", "#888888"))
+    colors: Sequence[tuple[str, str]] = (("copy", COPY), ("reduce", REDUCE), ("signal", SIGNAL))
     return f"<defs>{''.join(marker(name, color) for name, color in colors)}</defs>"

@@ -1,21 +1,23 @@
-"""Write a schedule as MSCCL XML, so that MSCCL's runtime can run it and `msccl_import` read it back unchanged.
+"""Write a schedule as MSCCL XML, so that MSCCL's runtimes can run it and `msccl_import` read it back unchanged.
 
 Each rank gets a thread block for each peer that it sends to, one for each that it receives from, and one for its local
-steps. A step waits for the steps of other blocks that touched its chunks before; where it must wait for several, steps
-that do nothing wait for the rest. Attributes of our own (round, root, target, s_slots) keep what the format has no
-place for; MSCCL's reader passes over them.
+steps. Peers and messages beyond what a runtime lets one channel and one block have go over further channels: the
+channel follows from how far apart two ranks are and from the number of the message. A step waits for the steps of other
+blocks that touched its chunks before; where it must wait for several, steps that do nothing wait for the rest.
+Attributes of our own (round, root, target, s_slots) keep what the format has no place for; readers pass over them.
 """
 
-from collections import defaultdict
-from xml.sax.saxutils import quoteattr
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from ..errors import InputError
+from .msccl_limits import LIMITS, MAX_TEXT, Limits
 from .schedule import Schedule, Transfer
 
 COLL = {
     "all_reduce": "allreduce",
     "all_gather": "allgather",
-    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter": "reducescatter",
     "all_to_all": "alltoall",
     "broadcast": "broadcast",
     "reduce": "reduce",
@@ -28,30 +30,50 @@ Place = tuple[str, int]
 At = tuple[int, int]  # thread block and step
 
 
-def to_msccl_xml(schedule: Schedule) -> str:
-    """Return the XML; InputError for a collective without data, which the format cannot say."""
+def to_msccl_xml(schedule: Schedule, runtime: str | None = None, protocol: str = "Simple") -> str:
+    """Return the XML; InputError for what the format cannot say, or for what `runtime` (of LIMITS) does not take."""
     if schedule.collective not in COLL:
         raise InputError(f"{schedule.collective}: MSCCL XML has no messages without chunks")
+    if len(schedule.name) > MAX_TEXT:
+        raise InputError(f"{schedule.name[:40]}...: a name of {len(schedule.name)} characters: expected {MAX_TEXT}")
+    if runtime is None:
+        return _xml(schedule, protocol, None, 0)
+    limits = LIMITS[runtime]
+    if schedule.collective in limits.missing:
+        raise InputError(f"{schedule.collective}: {runtime} has no such collective")
+    faults = []
+    for messages in (limits.steps, limits.steps // 2, limits.steps // 4, limits.steps // 8):
+        text = _xml(schedule, protocol, limits, messages)
+        fault = limits.fault(text)
+        if not fault:
+            return text
+        faults.append(fault)
+    raise InputError(f"{schedule.name}: {runtime} does not take it: {faults[0]}")
+
+
+def _xml(schedule: Schedule, protocol: str, limits: Limits | None, messages: int) -> str:
+    """Return the XML with at most so many messages of two ranks on one channel, where there are limits."""
+    channels = _Channels(schedule.ranks, limits, messages)
     ranks = [_Rank(schedule, rank) for rank in range(schedule.ranks)]
     for number, transfers in enumerate(schedule.rounds):
         pieces = [(t, run, f"{number}.{i}") for i, t in enumerate(transfers) for run in _runs(schedule, t)]
         for t, run, tag in pieces:  # all reads of a round come before its writes
             if not t.is_local:
-                ranks[t.src].step("send", t.dst, "s", run, tag)
+                ranks[t.src].step("send", t.dst, "s", run, tag, channels.next("send", t))
         for t, run, tag in pieces:
             if t.is_local:
                 ranks[t.src].step("local", None, "re" if t.reduce else "cpy", run, tag)
         for t, run, tag in pieces:
             if not t.is_local:
-                ranks[t.dst].step("recv", t.src, "rrc" if t.reduce else "r", run, tag)
+                ranks[t.dst].step("recv", t.src, "rrc" if t.reduce else "r", run, tag, channels.next("recv", t))
     for rank in ranks:
         rank.keep_own_chunk()
     in_place = int(schedule.collective != "all_to_all")
     per_loop = max(max(rank.sizes["i"], rank.sizes["o"]) for rank in ranks)
     head = (
-        f'<algo name={quoteattr(schedule.name)} proto="Simple" nchannels="1" nchunksperloop="{per_loop}"'
-        f' ngpus="{schedule.ranks}" coll="{COLL[schedule.collective]}" inplace="{in_place}"'
-        f' root="{schedule.root}" target="{schedule.target}">'
+        f'<algo name="{schedule.name}" proto="{protocol}" nchannels="{channels.used}" nchunksperloop="{per_loop}"'
+        f' ngpus="{schedule.ranks}" coll="{COLL[schedule.collective]}" inplace="{in_place}" outofplace="{1 - in_place}"'
+        f' minBytes="0" maxBytes="0" root="{schedule.root}" target="{schedule.target}">'
     )
     return "\n".join([head, *(line for rank in ranks for line in rank.lines()), "</algo>", ""])
 
@@ -87,28 +109,51 @@ def place_of(schedule: Schedule, rank: int, slot: int) -> Place:
     return ("o" if schedule.collective == "all_gather" else "i"), slot
 
 
+class _Channels:
+    """The channel of each message: it follows from the distance of its ranks and its number between them."""
+
+    def __init__(self, ranks: int, limits: Limits | None, messages: int) -> None:
+        self._ranks, self._limits, self._messages = ranks, limits, messages
+        self._counts: Counter[tuple[str, int, int]] = Counter()
+        self.used = 1
+
+    def next(self, end: str, t: Transfer) -> int:
+        """Return the channel of the next message of two ranks; both ends count alike."""
+        if self._limits is None:
+            return 0
+        number = self._counts[end, t.src, t.dst]
+        self._counts[end, t.src, t.dst] += 1
+        groups = -(-(self._ranks - 1) // self._limits.peers)
+        group = ((t.dst - t.src) % self._ranks - 1) // self._limits.peers
+        channel = number // self._messages * groups + group
+        self.used = max(self.used, channel + 1)
+        return channel
+
+
 class _Rank:
     """The thread blocks of one rank as they grow."""
 
     def __init__(self, schedule: Schedule, rank: int) -> None:
         self._schedule = schedule
         self._rank = rank
-        self._blocks: list[tuple[str, int | None, list[dict[str, object]]]] = []
-        self._numbers: dict[tuple[str, int | None], int] = {}
+        self._blocks: list[tuple[str, int | None, int, list[dict[str, object]]]] = []
+        self._numbers: dict[tuple[str, int | None, int], int] = {}
         self._written: dict[Place, At] = {}
         self._read: dict[Place, list[At]] = defaultdict(list)
         self._scratch: set[int] = set()
         self._waited_for: set[At] = set()
 
-    def step(self, kind: str, peer: int | None, name: str, run: tuple[list[Place], list[Place]], tag: str) -> None:
+    def step(
+        self, kind: str, peer: int | None, name: str, run: tuple[list[Place], list[Place]], tag: str, channel: int = 0
+    ) -> None:
         """Add a step that reads and writes what its type says, after the steps that it must wait for."""
         sources, targets = run
-        key = (kind, peer)
+        key = (kind, peer, channel)
         if key not in self._numbers:
             self._numbers[key] = len(self._blocks)
-            self._blocks.append((kind, peer, []))
+            self._blocks.append((kind, peer, channel, []))
         number = self._numbers[key]
-        steps = self._blocks[number][2]
+        steps = self._blocks[number][3]
         reads = [] if kind == "recv" else sources
         writes = [] if kind == "send" else targets
         waits = {self._written[p] for p in (*reads, *writes) if p in self._written}
@@ -138,7 +183,7 @@ class _Rank:
             per_pair = self._schedule.chunks // self._schedule.ranks**2
             own = range(self._rank * per_pair, (self._rank + 1) * per_pair)
             step = _fields("cpy", ("i", own[0]), ("o", own[0]), per_pair, None, None)
-            self._blocks.append(("local", None, [step]))
+            self._blocks.append(("local", None, 0, [step]))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -155,10 +200,10 @@ class _Rank:
         slots = sorted(self._scratch)
         packed = {slot: index for index, slot in enumerate(slots)}
         sizes = " ".join(f'{buffer}_chunks="{count}"' for buffer, count in self.sizes.items())
-        lines = [f'  <gpu id="{self._rank}" {sizes} s_slots="{" ".join(map(str, slots))}">']
-        for number, (kind, peer, steps) in enumerate(self._blocks):
+        lines = [f'  <gpu id="{self._rank}" {sizes}{slot_words(slots)}>']
+        for number, (kind, peer, channel, steps) in enumerate(self._blocks):
             send, receive = (peer if kind == end else -1 for end in ("send", "recv"))
-            lines.append(f'    <tb id="{number}" send="{send}" recv="{receive}" chan="0">')
+            lines.append(f'    <tb id="{number}" send="{send}" recv="{receive}" chan="{channel}">')
             for index, step in enumerate(steps):
                 fields = dict(step)
                 for end in ("src", "dst"):
@@ -170,6 +215,23 @@ class _Rank:
                 lines.append(f'      <step s="{index}" {words}/>')
             lines.append("    </tb>")
         return [*lines, "  </gpu>"]
+
+
+def slot_words(slots: Sequence[int]) -> str:
+    """Return the slots as attributes of at most MAX_TEXT characters: runs such as 8-15, more in s_slots_1."""
+    runs: list[list[int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] + 1 == slot:
+            runs[-1][1] = slot
+        else:
+            runs.append([slot, slot])
+    pieces = [""]
+    for first, last in runs:
+        word = str(first) if first == last else f"{first}-{last}"
+        if len(pieces[-1]) + len(word) >= MAX_TEXT:
+            pieces.append("")
+        pieces[-1] += f" {word}" if pieces[-1] else word
+    return "".join(f' s_slots{f"_{i}" if i else ""}="{piece}"' for i, piece in enumerate(pieces))
 
 
 def _fields(name: str, src: Place, dst: Place, count: int, wait: At | None, tag: str | None) -> dict[str, object]:

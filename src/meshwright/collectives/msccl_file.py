@@ -1,5 +1,7 @@
 """MSCCL XML as plain data: read strictly, with a line for every fault; no entities, no document types.
 
+Elements that are not of the format, such as the `copy` of TACCL and TE-CCL, are passed over, as the runtimes do.
+
 An `algo` has a `gpu` for each rank, that has thread blocks `tb`, each with one peer to send to and one to receive from,
 and `step`s that it takes one after another: s (send), r (receive), c (copy), r before c (reduce) in their combinations
 r, s, rcs, rrc, rrs, rrcs, and the local ones cpy, re (reduce) and nop. A step may wait for one step of another block.
@@ -16,6 +18,7 @@ from ..errors import InputError, nearest
 MAX_FILE_BYTES = 64 * 2**20
 MAX_NUMBER = 2**24
 BUFFERS = ("i", "o", "s")  # input, output, scratch
+PROTOCOLS = ("Simple", "LL", "LL128")
 STEPS = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
 _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
@@ -29,6 +32,7 @@ class Step(msgspec.Struct, frozen=True):
     dst: tuple[str, int]
     count: int
     wait_for: tuple[int, int] | None  # thread block and step
+    has_dependents: bool | None  # that the step tells others when it is done; None where the file does not say
     tag: tuple[int, int] | None
 
     @property
@@ -76,12 +80,18 @@ class Algo(msgspec.Struct, frozen=True):
     chunks: int | None
     root: int
     target: int
+    protocol: str = "Simple"
+    channels: int | None = None  # that the file declares
+    out_of_place: bool = False  # that it says it is right out of place too
+    sizes: tuple[int, int] = (0, 0)  # least and most bytes that it is meant for; 0 is no limit
+    ignored: tuple[str, ...] = ()  # elements that are none of the format
 
 
 class _Node:
     def __init__(self, tag: str, attributes: dict[str, str], line: int) -> None:
         self.tag, self.attributes, self.line = tag, attributes, line
         self.children: list[_Node] = []
+        self.ignored: set[str] = set()  # of the whole file, at its top
 
 
 def read_algo(text: str, *, where: str = "MSCCL XML") -> Algo:
@@ -90,16 +100,21 @@ def read_algo(text: str, *, where: str = "MSCCL XML") -> Algo:
 
 
 def _parse(text: str, where: str) -> _Node:
-    """Return the tree of elements; only the four that exist, each in its place."""
+    """Return the tree of the four elements that exist, each in its place; others are passed over with all inside."""
     parser = expat.ParserCreate()
     stack: list[_Node] = []
     roots: list[_Node] = []
+    foreign: list[str] = []  # elements of no meaning that are open
 
     def fail(reason: str) -> InputError:
         return InputError(f"{where}:{parser.CurrentLineNumber}: {reason}")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         parent = stack[-1].tag if stack else None
+        if foreign or (stack and tag not in _PARENTS):
+            foreign.append(tag)
+            roots[0].ignored.add(tag[:40])
+            return
         if tag not in _PARENTS or _PARENTS[tag] != parent:
             raise fail(f"<{tag[:40]}> {f'in <{parent}>' if parent else 'at the top'}; expected algo > gpu > tb > step")
         node = _Node(tag, attributes, parser.CurrentLineNumber)
@@ -107,10 +122,10 @@ def _parse(text: str, where: str) -> _Node:
         stack.append(node)
 
     def end(_tag: str) -> None:
-        stack.pop()
+        (foreign or stack).pop()
 
     def characters(data: str) -> None:
-        if data.strip():
+        if data.strip() and not foreign:
             raise fail(f"text {data.strip()[:40]!r}; expected elements only")
 
     def refuse(*_: Any) -> None:
@@ -147,15 +162,59 @@ class _Reader:
             chunks=self._number(node, "nchunksperloop", 1, default=0) or None,
             root=self._number(node, "root", 0, len(gpus) - 1, default=0),
             target=self._number(node, "target", 0, len(gpus) - 1, default=0),
+            protocol=self._protocol(node),
+            channels=self._channels(node, gpus),
+            out_of_place=bool(self._number(node, "outofplace", 0, 1, default=0)),
+            sizes=(self._bytes(node, "minBytes"), self._bytes(node, "maxBytes")),
+            ignored=tuple(sorted(node.ignored)),
         )
+
+    def _protocol(self, node: _Node) -> str:
+        name = node.attributes.get("proto") or "Simple"
+        if name not in PROTOCOLS:
+            raise self._fault(node, f"proto {name[:20]!r}: unknown ({nearest(name, PROTOCOLS)})")
+        return name
+
+    def _channels(self, node: _Node, gpus: tuple[Gpu, ...]) -> int | None:
+        """Return nchannels; a channel past it does not exist in the runtimes."""
+        declared = self._number(node, "nchannels", 1, default=0) or None
+        for gpu in gpus:
+            for block in gpu.blocks:
+                if declared is not None and block.channel >= declared:
+                    raise InputError(
+                        f"{self._where}:{block.line}: chan {block.channel}, but nchannels is {declared}: expected 0 to "
+                        f"{declared - 1}"
+                    )
+        return declared
+
+    def _bytes(self, node: _Node, key: str) -> int:
+        """Return a size that may be large; MSCCL's schedulers read 64 bits."""
+        text = node.attributes.get(key, "0")
+        if not text.isdecimal() or len(text) > 18:
+            raise self._fault(node, f"{key}: expected bytes, got {text[:20]!r}")
+        return int(text)
 
     def _gpu(self, node: _Node) -> Gpu:
         sizes = {buffer: self._number(node, f"{buffer}_chunks", 0) for buffer in BUFFERS}
-        text = node.attributes.get("s_slots")
-        slots = None if text is None else tuple(self._integer(node, "s_slots", word) for word in text.split())
+        slots = self._slots(node, sizes["s"])
         if slots is not None and (len(slots) != sizes["s"] or min(slots, default=0) < 0):
             raise self._fault(node, f"s_slots: expected {sizes['s']} slots")
         return Gpu(node.line, sizes, self._numbered(node, "id", self._block), slots)
+
+    def _slots(self, node: _Node, count: int) -> tuple[int, ...] | None:
+        """Return what slots our own export noted, in s_slots, s_slots_1 and on: numbers and runs such as 8-15."""
+        keys = ["s_slots", *(f"s_slots_{i}" for i in range(1, 12))]
+        texts = [node.attributes[key] for key in keys if key in node.attributes]
+        if not texts:
+            return None
+        slots: list[int] = []
+        for word in " ".join(texts).split():
+            first, _, last = word.partition("-")
+            start, end = self._integer(node, "s_slots", first), self._integer(node, "s_slots", last or first)
+            if not 0 <= end - start <= count:
+                raise self._fault(node, f"s_slots: expected {count} slots")
+            slots += range(start, end + 1)
+        return tuple(slots)
 
     def _block(self, node: _Node) -> Block:
         ends = [self._number(node, key, -1) for key in ("send", "recv")]
@@ -184,6 +243,7 @@ class _Reader:
             dst=self._place(node, "dst", kind),
             count=self._number(node, "cnt", 0 if kind == "nop" else 1),
             wait_for=(block, step) if block >= 0 else None,
+            has_dependents=bool(self._number(node, "hasdep", 0, 1)) if "hasdep" in node.attributes else None,
             tag=tag,
         )
 

@@ -9,19 +9,24 @@ The result is an ordinary schedule: `verify` proves it.
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ..errors import InputError, nearest
 from ..files import read_text
 from .goals import after
-from .msccl_file import MAX_FILE_BYTES, read_algo
+from .msccl_file import MAX_FILE_BYTES, Algo, read_algo
+from .msccl_flight import HELD, flight
 from .msccl_order import Event, Order, order
 from .msccl_slots import COLLECTIVES, SlotMap
 from .schedule import Round, Schedule, Transfer, make
-from .verify import ScheduleError
+from .verify import ScheduleError, verify
 
 Access = tuple[int, bool]  # place in the order of events, whether it writes
 
@@ -45,6 +50,21 @@ def load_msccl_xml(path: str | os.PathLike[str]) -> Schedule:
 def from_msccl_xml(text: str, *, where: str = "MSCCL XML") -> Schedule:
     """Return the schedule that an MSCCL program carries out."""
     algo = read_algo(text, where=where)
+    schedule = _lowered(algo, where)
+    if algo.in_place and algo.out_of_place:
+        try:
+            verify(_lowered(replace(algo, in_place=False), where))
+        except ScheduleError as error:
+            raise ScheduleError(f"outofplace is 1, but it is right in place only: {error}") from None
+    needs = flight(algo, HELD[algo.protocol])
+    if needs is not None:
+        raise ScheduleError(
+            f"{where}: deadlock: needs {needs}, and a connection holds {HELD[algo.protocol]} with {algo.protocol}"
+        )
+    return schedule
+
+
+def _lowered(algo: Algo, where: str) -> Schedule:
     if algo.collective not in COLLECTIVES:
         raise InputError(f"{where}: coll {algo.collective[:30]!r}: unknown ({nearest(algo.collective, COLLECTIVES)})")
     ordered = order(algo, where)
@@ -101,8 +121,10 @@ def _accesses(ordered: Order, slots: SlotMap) -> dict[tuple[int, int], list[Acce
 
 def _refuse_races(ordered: Order, slots: SlotMap, where: str) -> None:
     """Refuse two steps without order that touch one chunk, if one of them writes it."""
-    touched: dict[tuple[int, str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))  # chunk: who, and who writes
-    for at, event in enumerate(ordered.events):
+    # chunk: the last event of each block that touched it, and the last that wrote it
+    touched: dict[tuple[int, str, int], tuple[dict[int, int], dict[int, int]]] = defaultdict(lambda: ({}, {}))
+    for at, block, known in _known_events(ordered):
+        event = ordered.events[at]
         modes: dict[tuple[int, str, int], bool] = {}
         for (buffer, offset), _, writes in _places(event):
             for i in range(offset, offset + event.step.count):
@@ -112,13 +134,34 @@ def _refuse_races(ordered: Order, slots: SlotMap, where: str) -> None:
                 modes[key] = writes or modes.get(key, False)
         for key, writes in modes.items():
             everyone, writers = touched[key]
-            loose = (everyone if writes else writers) & ~ordered.before[at]
+            loose = [last for other, last in (everyone if writes else writers).items() if known[other] < last]
             if loose:
-                other = ordered.events[(loose & -loose).bit_length() - 1]
+                other = ordered.events[min(loose)]
                 raise ScheduleError(
                     f"{where}: race on {key[1]}[{key[2]}] of gpu {key[0]}: no order between {other} and {event}"
                 )
-            touched[key] = (everyone | 1 << at, writers | 1 << at if writes else writers)
+            everyone[block] = at
+            if writes:
+                writers[block] = at
+
+
+def _known_events(ordered: Order) -> Iterator[tuple[int, int, NDArray[np.int32]]]:
+    """Yield each event with the number of its block, and the last event of every block that it comes after."""
+    numbers = {key: number for number, key in enumerate(sorted({event[:2] for event in ordered.events}))}
+    followers = Counter(earlier for after in ordered.after for earlier in after)
+    clocks: dict[int, NDArray[np.int32]] = {}
+    for at, event in enumerate(ordered.events):
+        known = np.full(len(numbers), -1, dtype=np.int32)
+        for earlier in ordered.after[at]:
+            np.maximum(known, clocks[earlier], out=known)
+            followers[earlier] -= 1
+            if not followers[earlier]:
+                del clocks[earlier]
+        block = numbers[event[:2]]
+        known[block] = at
+        if followers[at]:
+            clocks[at] = known
+        yield at, block, known
 
 
 def _refuse_unwritten_outputs(ordered: Order, slots: SlotMap, where: str) -> None:

@@ -12,7 +12,7 @@ from ..errors import InputError
 from .msccl_file import Algo, Step
 from .verify import ScheduleError
 
-MAX_EVENTS = 20_000
+MAX_STEPS = 100_000
 
 
 class Event(NamedTuple):
@@ -32,15 +32,16 @@ class Order(NamedTuple):
     """The events in an order that respects all waits; what each comes after; the send of each receive."""
 
     events: list[Event]
-    before: list[int]  # bit sets of the events that each event comes after, by place in `events`
+    after: list[tuple[int, ...]]  # places of the events that each event directly comes after
     sender: dict[int, int]  # place of a receiving event: place of the event that sends to it
 
 
 def order(algo: Algo, where: str) -> Order:
     """Put all events in order; InputError for steps that do not fit, ScheduleError where they wait in a circle."""
+    count = sum(len(block.steps) for gpu in algo.gpus for block in gpu.blocks)
+    if count > MAX_STEPS:
+        raise InputError(f"{where}: {count} steps: expected at most {MAX_STEPS}")
     events, first, last = _events(algo)
-    if len(events) > MAX_EVENTS:
-        raise InputError(f"{where}: more than {MAX_EVENTS} steps, refused")
     after: dict[int, set[int]] = defaultdict(set)  # event: those that must come before it
     for i, event in enumerate(events):
         if i and events[i - 1][:2] == event[:2]:
@@ -52,18 +53,29 @@ def order(algo: Algo, where: str) -> Order:
                 raise InputError(
                     f"{where}:{event.step.line}: waits for block {block} step {number}, which is not there"
                 )
-            after[i].add(last[key])
+            after[i].add(last[_told(algo, key, where, event)])
     pairs = _matched(events, algo, where)
     for receive, send in pairs.items():
         after[receive].add(send)
     places = _sorted(events, after)
     where_is = {i: place for place, i in enumerate(places)}
-    before = [0] * len(events)
-    for place, i in enumerate(places):
-        for earlier in after[i]:
-            before[place] |= before[where_is[earlier]] | 1 << where_is[earlier]
     return Order(
-        [events[i] for i in places], before, {where_is[receive]: where_is[send] for receive, send in pairs.items()}
+        [events[i] for i in places],
+        [tuple(where_is[earlier] for earlier in after[i]) for i in places],
+        {where_is[receive]: where_is[send] for receive, send in pairs.items()},
+    )
+
+
+def _told(algo: Algo, key: tuple[int, int, int], where: str, event: Event) -> tuple[int, int, int]:
+    """Return the step whose end tells the one that waits: the first from there on that has dependents."""
+    gpu, block, number = key
+    steps = algo.gpus[gpu].blocks[block].steps
+    for later in range(number, len(steps)):
+        if steps[later].has_dependents is not False:
+            return gpu, block, later
+    raise ScheduleError(
+        f"{where}: deadlock: {event} waits for block {block} step {number} (line {steps[number].line}), which tells "
+        "nobody: its hasdep is 0"
     )
 
 

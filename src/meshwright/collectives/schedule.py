@@ -157,11 +157,30 @@ def make(
     target: int = 0, scratch: int = 0,
 ) -> Schedule:  # fmt: skip
     """Return the schedule of what a generator yields, round by round; rounds in which nothing happens are left out."""
-    kept = tuple(transfers for transfers in map(tuple, rounds) if transfers)
+    kept = tuple(transfers for transfers in map(_round, itertools.count(), rounds) if transfers)
     return Schedule(
         collective=collective, name=name, ranks=ranks, chunks=chunks, rounds=kept, root=root, target=target,
         scratch=scratch,
     )  # fmt: skip
+
+
+def _round(number: int, transfers: Iterable[Transfer]) -> Round:
+    """Return one round; ValueError, saying what was expected, for what is none."""
+    if isinstance(transfers, Transfer) or not isinstance(transfers, Iterable):
+        raise ValueError(
+            f"round {number}: expected a list of Transfers for each round, got {transfers!r}: is the list flat?"
+        )
+    found = tuple(transfers)
+    for t in found:
+        if not isinstance(t, Transfer):
+            raise ValueError(f"round {number}: expected a Transfer, got {t!r}")
+        for key, slots in (("chunks", t.chunks), ("to", t.to)):
+            if type(slots) is not tuple or any(type(slot) is not int for slot in slots):
+                raise ValueError(
+                    f"round {number}: Transfer({t.src}, {t.dst}): {key}: expected a tuple of slot numbers such as (0,) "
+                    f"or (2, 3), got {slots!r}"
+                )
+    return found
 
 
 def parallel(*parts: Sequence[Sequence[Transfer]]) -> Iterator[Round]:

@@ -1,6 +1,7 @@
 """Where a schedule comes from: a name, a file (text, JSON, MSCCL XML), or a function in a Python file of the user."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _collective_of(name: str) -> str:
 
 
 def _from_python(name: str, ranks: int) -> Schedule:
-    """Run the user's file and call the user's function."""
+    """Run the user's file, which may import its neighbours, and call the user's function."""
     path, _, function = name.rpartition(":")
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file")
@@ -50,13 +51,22 @@ def _from_python(name: str, ranks: int) -> Schedule:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         spec.loader.exec_module(module)
+        if not callable(getattr(module, function, None)):
+            raise InputError(f"{path}: {function}: expected the name of a function in it")
         schedule = getattr(module, function)(ranks)
-    except AttributeError as error:
-        raise InputError(f"{path}: {error}") from None
+    except InputError:
+        raise
+    except ValueError as error:  # ours of what is no schedule, and the user's own of what the function cannot do
+        raise InputError(f"{name}: {error}") from None
     except Exception as error:
         raise InputError(f"{name}: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.remove(str(Path(path).resolve().parent))
     if not isinstance(schedule, Schedule):
         raise InputError(f"{name}: expected a function from ranks to a Schedule, it returned {type(schedule).__name__}")
+    if schedule.ranks != ranks:
+        raise InputError(f"{name}: returned a schedule of {schedule.ranks} ranks, --ranks says {ranks}")
     return schedule

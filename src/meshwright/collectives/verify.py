@@ -171,8 +171,31 @@ def _wrong(
     if held >> schedule.ranks != slot:
         return f"{place} chunk {held >> schedule.ranks} in slot {slot}"
     if missing:
-        return f"{place} chunk {slot} without the contribution of {_ranks(missing)}"
+        first = next(_set_bits(missing))
+        return f"{place} chunk {slot} without the contribution of {_ranks(missing)} ({_lost(schedule, slot, first)})"
     return f"{place} in chunk {slot} the contribution of {_ranks(held & everyone & ~contributors)}"
+
+
+def _lost(schedule: Schedule, chunk: int, contributor: int) -> str:
+    """Return where a contribution to a chunk was last passed on, and where it was overwritten, if it was."""
+    part = 1 << contributor
+    slots: Slots = [[EMPTY] * schedule.slots for _ in range(schedule.ranks)]
+    for rank, slot, number, contributors in before(schedule):
+        slots[rank][slot] = (number << schedule.ranks) | contributors
+    passed = overwritten = ""
+    for number, transfers in enumerate(schedule.rounds):
+        taken = [[slots[t.src][c] for c in t.chunks] for t in transfers]
+        for t, values in zip(transfers, taken, strict=True):
+            for slot, value in zip(t.targets, values, strict=True):
+                held = slots[t.dst][slot]
+                had, brings = (v >= 0 and v >> schedule.ranks == chunk and v & part != 0 for v in (held, value))
+                if brings and not had:
+                    passed = f"in round {number}, {t}"
+                elif had and not brings and not t.reduce:
+                    overwritten = f"at rank {t.dst} in round {number}, {t}"
+                slots[t.dst][slot] = _reduced(held, value, schedule.ranks) if t.reduce else value
+    words = f"that of rank {contributor} is " + (f"last passed on {passed}" if passed else "never passed on")
+    return f"{words}; it is overwritten {overwritten}" if overwritten else words
 
 
 def _race(transfers: tuple[Transfer, ...], key: int, slots: int, what: str) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import RESULTS
-from meshwright.bench.table import Row, load_tables
+from meshwright.bench.reading import load_tables
+from meshwright.bench.table import Row
 
 # reference notes, section 4: one 8 x A100 node (size in bytes: microseconds)
 A100 = {

@@ -5,7 +5,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors
-from meshwright.bench.table import load_tables
+from meshwright.bench.reading import load_tables
 from meshwright.cluster.curve import LinksCurve, MemoryCurve
 from meshwright.errors import InputError
 from tests.unit.bench.published import A100, SWEEPS, collective_tables, rows_of, sweeps, told

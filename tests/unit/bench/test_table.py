@@ -3,7 +3,8 @@ import io
 
 import pytest
 
-from meshwright.bench.table import Row, csv_text, load_tables, print_rows, wire_form
+from meshwright.bench.reading import load_tables
+from meshwright.bench.table import Row, csv_text, print_rows, wire_form
 from meshwright.errors import InputError
 
 # the layout of nccl-tests: out of place, then in place

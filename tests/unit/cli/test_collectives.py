@@ -80,7 +80,10 @@ def test_a_wrong_schedule_is_exit_1_with_one_line(meshwright, tmp_path):
     code, out, err = meshwright("verify", "--file", tmp_path / "wrong.txt")
 
     assert (code, out) == (1, "")
-    assert err == ("meshwright: all_reduce x on 2 ranks: rank 0 ends with chunk 0 without the contribution of rank 1\n")
+    assert err == (
+        "meshwright: all_reduce x on 2 ranks: rank 0 ends with chunk 0 without the contribution of rank 1 "
+        "(that of rank 1 is never passed on)\n"
+    )
 
 
 def test_verify_all_proves_everything(meshwright):
@@ -187,7 +190,7 @@ def test_a_function_in_a_file_of_the_user_is_an_algorithm(meshwright, tmp_path):
         (["verify", "linear", "--collective", "gather", "--ranks", 4, "--root", 4], "root: expected 0 to 3, got 4"),
         (["verify", "hierarchical", "--ranks", 6, "--ranks-per-node", 4], "6 ranks do not fill nodes of 4"),
         (["verify", "hierarchical:ring/rinf:2", "--ranks", 4], "outer 'rinf': unknown (did you mean ring?)"),
-        (["price", "ring", "--ranks", 4, "--bytes", "1MiB"], "expected one of --cluster FILE and --rate RATE"),
+        (["price", "ring", "--ranks", 4, "--bytes", "1MiB"], "expected one of --cluster NAME and --rate RATE"),
         (["price", "ring", "--ranks", 4, "--bytes", "1MiB", "--rate", "1GB/s"], "--alpha: expected a latency"),
         (["price", "ring", "--ranks", 4, "--bytes", "x", "--rate", "1GB/s", "--alpha", "1us"], "expected a size"),
         (["draw", "ring", "--ranks", 2, "--svg", "/nonexistent/x.svg"], "/nonexistent/x.svg"),
@@ -200,3 +203,35 @@ def test_bad_input_is_exit_2_with_one_line(meshwright, words, reason):
     assert code == 2
     assert reason in err
     assert err.count("\n") == 1
+
+
+def test_nccls_time_is_an_object_a_size(meshwright):
+    arguments = ["--like", "nccl", "--ranks", 16, "--bytes", "1GiB", "--cluster", "dgx-h100", "--curve", "--json"]
+    code, out, _ = meshwright("price", *arguments)
+    found = [json.loads(line) for line in out.splitlines()]
+
+    assert code == 0
+    assert [one["bytes"] for one in found] == [2**power for power in range(10, 31)]
+    assert set(found[0]) >= {"time_us", "algbw_GBps", "busbw_GBps", "algorithm", "protocol", "error_band", "fitted_on"}
+
+
+def test_a_node_type_of_the_catalogue_is_priced_link_by_link(meshwright):
+    code, out, _ = meshwright("price", "ring", "--ranks", 16, "--bytes", "1GiB", "--cluster", "dgx-h100", "--json")
+    (price,) = json.loads(out)
+
+    assert code == 0
+    assert 2**30 / price["time_s"] < 400e9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ring", "--like", "nccl", "--ranks", 8, "--bytes", "1MiB", "--cluster", "dgx-h100"], "chooses its own way"),
+        (["--like", "nccl", "--ranks", 8, "--bytes", "1MiB"], "expected --ranks N and --cluster"),
+        (["ring", "--curve", "--ranks", 8, "--bytes", "1MiB", "--rate", "1GB/s"], "--curve: of which library"),
+    ],
+)
+def test_what_does_not_go_with_a_library_is_said(meshwright, arguments, words):
+    code, _, err = meshwright("price", *arguments)
+
+    assert (code, words in err) == (2, True)

@@ -226,7 +226,8 @@ def coefficients(known: Book, stack: str, accelerator: str, precision: str, fabr
     found = gather(
         plan_of(known, [resolve(known, stack, accelerator, precision)]), np.append(known.values, 1.0), scalar=True
     )
-    return found._replace(**known.fabrics.get(fabric, {}))
+    device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
+    return found._replace(**known.fabrics.get(f"{fabric}@{device}", known.fabrics.get(fabric, {})))
 
 
 def plan_of(known: Book, rows: Sequence[Sequence[float | list[str | float]]]) -> tuple[Any, Array]:

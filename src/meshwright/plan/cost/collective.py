@@ -18,6 +18,10 @@ from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
 RING_STEPS = 7.0  # of the eight ranks whose curve was measured
+# exponent of (ranks - 1) / 7 beyond eight ranks of one domain: 72 GB200 take 1.81 ms for an all-reduce of 512 MiB, of
+# which 0.6 ms are neither its start nor the links' rate
+LARGE_GROUP = 0.5
+IN_SWITCH_RANKS = 8.0  # from which on the switch's sum gains all that `in_switch` says; of fewer its share of 2(P-1)/P
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +79,26 @@ def gather_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
 def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
     """Return seconds of an all-reduce of `size_bytes`: a ring, or a tree between nodes where that is faster.
 
-    The ring moves 2(P-1)/P of the bytes over its slowest link in 2(P-1) steps; inside a node whose switch adds up
-    (NVLS) it is `in_switch` times faster. Of N nodes the tree moves 2(N-1)/N through the NICs in 2 log2 N steps, but
-    everything twice over the links inside. NCCL takes the faster (Jeaugey 2019, "Massively scale your deep learning
-    training with NCCL 2.4").
+    The ring moves 2(P-1)/P of the bytes over its slowest link in 2(P-1) steps. Inside a node whose switch adds up
+    (NVLS) a sum is `in_switch` times faster than the ring. Of N nodes the tree moves 2(N-1)/N through the NICs in
+    2 log2 N steps, but everything twice over the links inside, or once into the switch that adds up (NVLSTree). NCCL
+    takes the faster (Jeaugey 2019, "Massively scale your deep learning training with NCCL 2.4").
     """
+    ways = all_reduce_ways_s(c, over, size_bytes)
+    return np.where(over.ranks > 1, _curve(c, over, size_bytes, np.minimum(*ways)), 0.0)
+
+
+def all_reduce_ways_s(c: Coefficients, over: Span, size_bytes: Number) -> tuple[Number, Number]:
+    """Return the seconds of moving the bytes of an all-reduce by a ring, and in the switch or by a tree of nodes."""
     steps = over.ranks - 1.0
     nodes = over.ranks / over.inside
-    links = over.link_rate * c.in_switch
-    rate = np.minimum(links, over.network_rate)
-    ring = 2.0 * size_bytes * steps / over.ranks / rate + 2.0 * steps * over.latency_s
+    # a switch that adds up takes each byte once, however many ranks; what it gains grows with a ring's 2(P-1)/P
+    few = np.minimum(1.0, steps / over.ranks * IN_SWITCH_RANKS / (IN_SWITCH_RANKS - 1.0))
+    links = over.link_rate * np.maximum(1.0, c.in_switch * np.where(over.crosses, 1.0, few))
+    ring = 2.0 * size_bytes * steps / over.ranks / over.rate + 2.0 * steps * over.latency_s
     between = 2.0 * size_bytes * (nodes - 1.0) / nodes / over.network_rate
     tree = np.maximum(between, 2.0 * size_bytes / links) + 2.0 * np.log2(nodes) * over.latency_s
-    return np.where(steps > 0, _curve(c, over, size_bytes, np.minimum(ring, tree)), 0.0)
+    return ring, np.where(over.crosses, tree, 2.0 * size_bytes * steps / over.ranks / links)
 
 
 def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> Number:
@@ -96,19 +107,25 @@ def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> 
     As a sweep over links bends (`cluster.curve`), with the constants of a node's links or of the network.
     """
     mib = size_bytes / ONE_MIB
-    group = ((over.ranks - 1.0) / RING_STEPS) ** c.small_group
+    steps = (over.inside - 1.0) / RING_STEPS
+    group = steps ** np.where(steps > 1.0, LARGE_GROUP, c.small_group)
     inside = np.maximum(c.start_s, c.small_s * mib**c.small_power) * group
-    across = np.maximum(c.network_start_s, c.network_small_s * mib**c.network_power)
-    fill = np.where(over.crosses, c.network_fill_s, c.fill_s * group)
+    # what goes over nodes goes through each domain too: it starts and fills no sooner than inside one
+    across = np.maximum(inside, np.maximum(c.network_start_s, c.network_small_s * mib**c.network_power))
+    fill = np.where(over.crosses, np.maximum(c.network_fill_s, c.fill_s * group), c.fill_s * group)
     return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * np.cbrt(mib))
 
 
-def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Number) -> Number:
-    """Return seconds of an all-to-all in which each rank sends `size_bytes`, evenly to all ranks."""
+def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Number, *, peer_s: Number = 0.0) -> Number:
+    """Return seconds of an all-to-all in which each rank sends `size_bytes`, evenly to all ranks.
+
+    `peer_s` is what a message to one more peer on another node costs, where nothing hides it.
+    """
     steps = over.ranks - 1.0
     local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.link_rate * c.link)
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
     remote = size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
     far = size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
     slowest = np.maximum(local, np.maximum(remote, far * machine.oversubscription))
-    return np.where(steps > 0, slowest + c.small_s / 2.0 + over.latency_s, 0.0)
+    started = c.small_s / 2.0 + over.latency_s + peer_s * (over.ranks - over.inside)
+    return np.where(steps > 0, slowest + started, 0.0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ...cluster.graph import Cluster, CollectiveFit
+from ...cluster.graph import Cluster, CollectiveFit, NodeGroup
 from ...collectives.figures import bus_factor
 from .coefficients import Coefficients
 from .quantities import Machine
@@ -35,6 +35,11 @@ def on_measured_links(
         share = between / (IDLE_SHARE * machine.node_rate)
         c = c._replace(network=c.network * share, sends=c.sends * share)
     return c
+
+
+def with_switch(c: Coefficients, group: NodeGroup) -> Coefficients:
+    """Return the coefficients of these nodes: nothing is gained by a switch that does not add up."""
+    return c if group.reduction_bandwidth_bytes_per_s is not None else c._replace(in_switch=1.0)
 
 
 def _rate(fits: Iterable[CollectiveFit], collective: str) -> float | None:

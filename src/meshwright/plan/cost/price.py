@@ -14,7 +14,7 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
-from .measured import on_measured_links
+from .measured import on_measured_links, with_switch
 from .memory import memory_bytes
 from .quantities import Array, Grid, Machine, Model
 from .step import step_s
@@ -117,7 +117,7 @@ def price(setting: Setting, grid: Grid) -> Prices:
 def coefficients_of(setting: Setting) -> Coefficients:
     """Return the constants of a setting's stack and machines, with what the cluster's own links were measured at."""
     group = node_group_of(setting.cluster)
-    c = coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind)
+    c = with_switch(coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind), group)
     c = on_measured_links(
         c,
         machine_of(setting),

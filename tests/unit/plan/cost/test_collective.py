@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.bench.fit import clean_sweep
-from meshwright.bench.table import load_tables
+from meshwright.bench.reading import load_tables
 from meshwright.plan.cost.coefficients import book, coefficients
 from meshwright.plan.cost.collective import Span, all_reduce_s, gather_s
 from meshwright.plan.cost.measured import IDLE_SHARE

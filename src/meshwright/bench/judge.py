@@ -1,0 +1,167 @@
+"""The verdict on each table of a file: right, wrong or not to be told, why, and what to expect."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..hardware import Catalogue
+from ..units import format_bytes, format_rate
+from .explain import attainable_bytes_per_s
+from .reading.tables import Table
+from .shapes import collapse, dip, pair_faults
+from .table import COUNTED, Row
+from .yardstick import Attainable, Machine, attainable, machine_of
+
+GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
+LARGE = 64 * 2**20  # from here on a collective fills its links
+TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
+
+
+class TableVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """`ok` is None where nobody can tell from file and options."""
+
+    ok: bool | None
+    reason: str
+    expected_bytes_per_s: float | None = None
+
+    def wire_form(self) -> dict[str, object]:
+        """Return the object that `bench --from --json` prints."""
+        expected = self.expected_bytes_per_s
+        return {"ok": self.ok, "reason": self.reason, "expected_GBps": None if expected is None else expected / 1e9}
+
+
+def judge(
+    catalogue: Catalogue,
+    tables: Sequence[Table],
+    *,
+    node: str | None = None,
+    link: str | None = None,
+    nics: int | None = None,
+) -> list[TableVerdict]:
+    """Return the verdict on each table of a file."""
+    return [_judge(catalogue, tables, index, node, link, nics) for index in range(len(tables))]
+
+
+def _judge(
+    catalogue: Catalogue, tables: Sequence[Table], index: int, node: str | None, link: str | None, nics: int | None
+) -> TableVerdict:
+    table = tables[index]
+    if table.rates:
+        return _rates_verdict(catalogue, tables, index, link)
+    if table.wrong:
+        return TableVerdict(
+            ok=False, reason=f"results are wrong ({table.wrong} out of bounds): the data is damaged on its way"
+        )
+    if table.alone:
+        return TableVerdict(ok=False, reason=_alone(table))
+    machine = machine_of(catalogue, table, node, link, nics)
+    known = attainable(table, machine, link in catalogue.networks) if machine else None
+    rows = sorted(table.rows, key=lambda row: row.bytes)
+    expected = _expected(known, rows) if known else None
+    faults = [*table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
+    if faults:
+        return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
+    if machine is None or known is None:
+        return TableVerdict(ok=None, reason=_unknown(table, machine))
+    return _held_against(table, rows, machine, known)
+
+
+def _alone(table: Table) -> str:
+    several = f"{table.alone} processes are each" if table.alone > 1 else "the process is"
+    if table.ranks is not None and table.ranks > 1:
+        return f"{several} alone with {table.ranks} ranks: nothing went between them, for it was built without MPI=1"
+    return (
+        f"{several} rank 0 of 1: nothing was sent. If several were started together, nccl-tests was built without MPI=1"
+    )
+
+
+def _unknown(table: Table, machine: Machine | None) -> str:
+    if table.collective is None:
+        which = f" ({' or '.join(table.candidates)})" if table.candidates else ""
+        return f"the collective is not known{which}: keep the line that names the program"
+    if table.collective not in COUNTED:
+        return f"{table.collective}: no yardstick for it"
+    if table.ranks is None:
+        return "the number of ranks is not known: keep the list of devices or the command"
+    if machine is None:
+        return "the hardware is not known: --node, or --link and --nics, say what it ran on"
+    return "the path is not known: --node, or --link and --nics, say over which links it ran"
+
+
+def _expected(known: Attainable, rows: Sequence[Row]) -> float:
+    """Return the rate to name: the best algorithm's inside a node or once it is reached, else the plain one's."""
+    best = max((row.busbw_bytes_per_s for row in rows), default=0.0)
+    return known.most_bytes_per_s if not known.crosses or best > known.least_bytes_per_s else known.least_bytes_per_s
+
+
+def _held_against(table: Table, rows: Sequence[Row], machine: Machine, known: Attainable) -> TableVerdict:
+    best = max(rows, key=lambda row: row.busbw_bytes_per_s)
+    rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
+    against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches ({known.of})"
+    said = f"; assumed {machine.assumed}: --nics and --link say otherwise" if machine.assumed and known.crosses else ""
+    if rate >= GOOD * known.least_bytes_per_s:
+        return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
+    if rows[-1].bytes < LARGE:
+        return TableVerdict(
+            ok=None,
+            reason=f"{against}, but {format_bytes(rows[-1].bytes)} is too little to fill the links: measure to 1 GiB",
+            expected_bytes_per_s=expected,
+        )
+    one = machine.nic_bytes_per_s
+    if known.crosses and known.needs_nics and one and rate >= GOOD * one:
+        return TableVerdict(
+            ok=None,
+            reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
+            expected_bytes_per_s=expected,
+        )
+    return TableVerdict(ok=False, reason=_bad(rate, machine, known, against) + said, expected_bytes_per_s=expected)
+
+
+def _good(table: Table, rate: float, known: Attainable, against: str) -> str:
+    if known.crosses and rate > 1.02 * known.least_bytes_per_s and table.nodes == 2:
+        return f"{against}: above the NICs' rate, since between two nodes trees send less through them than rings"
+    if not known.crosses and known.most_bytes_per_s > known.least_bytes_per_s and rate < GOOD * known.most_bytes_per_s:
+        return f"{against}: what a ring reaches; the switch's own sum (NVLS) would reach more"
+    return against
+
+
+def _bad(rate: float, machine: Machine, known: Attainable, against: str) -> str:
+    share = f"{100 * rate / known.least_bytes_per_s:.0f} %"
+    if known.crosses:
+        one = machine.nic_bytes_per_s
+        used = ""
+        if one and (machine.nics or 0) > 1:
+            used = (
+                f"; about what {round(rate / one)} of {machine.nics} NICs carry"
+                if rate >= GOOD * one
+                else "; less than a single NIC carries"
+            )
+        return f"{against}, {share} of a ring's{used}: {TRAP}"
+    host = machine.host_bytes_per_s
+    if host and machine.link is not None and 0.6 <= rate / host <= 1.1 and machine.link.kind != "pcie":
+        return f"{against}, {share} of a ring's: it looks like PCIe in place of the GPUs' own links"
+    return f"{against}, {share} of a ring's: not all links or channels in use, other jobs, or peer access off (topo)"
+
+
+def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, link: str | None) -> TableVerdict:
+    table = tables[index]
+    between = [rate for rate in table.rates if rate.src is None or rate.src != rate.dst]
+    if not between:
+        return TableVerdict(ok=None, reason="one device: there is no pair to judge")
+    best = max(rate.rate_bytes_per_s for rate in between)
+    known = None
+    if link is not None:
+        known = catalogue.networks.get(link) or catalogue.interconnect(link)
+    expected = attainable_bytes_per_s(known) if known is not None else None
+    if known is not None and "bidirectional" in table.name.lower():
+        expected = 2 * attainable_bytes_per_s(known)
+    faults = pair_faults(tables, index)
+    if faults:
+        return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)
+    if known is None or expected is None:
+        alike = ", no pair stands out" if len(between) > 1 and between[0].src is not None else ""
+        return TableVerdict(ok=None, reason=f"best {format_rate(best)}{alike}; --link says what it is held against")
+    least = min(rate.rate_bytes_per_s for rate in between) if between[0].src is not None else best
+    ok = least >= GOOD * expected
+    words = f"{format_rate(least)} of the {format_rate(expected)} that {known.title} lets through"
+    return TableVerdict(ok=ok, reason=words if ok else f"{words}: {TRAP}", expected_bytes_per_s=expected)

@@ -1,0 +1,77 @@
+"""Files of measurements as people keep them: each format has a reader; the first that finds a table is right.
+
+`read_tables` returns every table of a file; `load_tables` those of collectives by name, for fits.
+"""
+
+import re
+from collections.abc import Callable
+
+from ...errors import InputError
+from ...files import read_text
+from ..table import Row
+from .columns import Parsed
+from .identify import identify, named_in
+from .matrices import read_matrices
+from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
+from .nccl_json import read_nccl_json
+from .nccl_text import read_nccl_text, table_row
+from .separated import is_csv, read_csv, read_markdown
+from .tables import Rate, Table
+
+__all__ = ["Rate", "Table", "load_tables", "parse_tables", "read_tables"]
+
+MAX_BYTES = 64 * 2**20
+# a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
+_INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
+_READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
+    read_nccl_json,
+    read_nccl_text,
+    read_matrices,
+    read_osu,
+    read_imb,
+    read_ucc,
+    read_perftest,
+    read_markdown,
+)
+
+
+def read_tables(path: str) -> list[Table]:
+    """Read all tables of a file; InputError, naming the line, where it contradicts itself or holds none."""
+    return parse_tables(read_text(path, max_bytes=MAX_BYTES), path)
+
+
+def parse_tables(text: str, where: str) -> list[Table]:
+    """Return all tables of a text."""
+    if is_csv(text):
+        return read_csv(text, where)
+    for reader in _READERS:
+        found = reader(text, where)
+        if found and any(table.rows or table.rates or table.notes for table in found):
+            return found
+    inline = _inline(text, where)
+    if inline is not None:
+        return [inline]
+    raise InputError(
+        f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
+        "size_bytes and ranks"
+    )
+
+
+def load_tables(path: str) -> dict[str, list[Row]]:
+    """Read the tables of collectives by name, smallest size first."""
+    return {table.name: sorted(table.rows, key=lambda row: row.bytes) for table in read_tables(path) if table.rows}
+
+
+def _inline(text: str, where: str) -> Table | None:
+    rows = [
+        Parsed(line=0, lead="", bytes=int(size), count=int(size) // 4, type="float", redop="sum", root=None,
+               time_s=float(time) * 1e-6, algbw=algbw, busbw=busbw, wrong=None, in_place_checked=None)
+        for size, time, algbw, busbw in _INLINE.findall(text) if float(time) > 0
+    ]  # fmt: skip
+    if not rows:
+        return None
+    known = identify(rows, named_in(text), None, None, where)
+    return Table(
+        name="table", tool="prose", collective=known.collective, ranks=known.ranks, ranks_range=known.ranks_range,
+        candidates=known.candidates, rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes),
+    )  # fmt: skip

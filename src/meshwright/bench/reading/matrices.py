@@ -1,0 +1,68 @@
+"""Matrices of pairs: nvbandwidth, p2pBandwidthLatencyTest of the CUDA samples, rocm_bandwidth_test.
+
+Each is a title, a line of device numbers, then a row for each device; N/A where nothing was measured.
+"""
+
+import re
+from collections.abc import Sequence
+
+from ...errors import InputError
+from .tables import Rate, Table
+
+_TITLES = (
+    (re.compile(r"^memcpy .*bandwidth \(GB/s\)|^\w.*-> .*bandwidth \(GB/s\)", re.I), "nvbandwidth"),
+    (re.compile(r"^(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth.*Matrix \(GB/s\)", re.I), "p2pBandwidthLatencyTest"),
+    (re.compile(r"^(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
+)
+_HEAD = re.compile(r"^(?:D[\\/]D)?(\s*\d+)+$", re.I)
+_OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
+
+
+def read_matrices(text: str, where: str) -> list[Table]:
+    """Return a table for each matrix of bandwidths, [] where there is none."""
+    tables: list[Table] = []
+    title, tool, running = "", "", ""
+    columns: list[str] | None = None
+    rates: list[Rate] = []
+
+    def close() -> None:
+        nonlocal columns, rates, title
+        if rates:
+            name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
+            tables.append(Table(name=name, tool=tool, rates=tuple(rates)))
+        columns, rates = None, []
+
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.strip()
+        found = next((name for pattern, name in _TITLES if pattern.match(words)), None)
+        if found is not None:
+            close()
+            title, tool = words.rstrip(":"), found
+        elif words.startswith("Running "):
+            close()
+            title, running = "", words.removeprefix("Running ").rstrip(".")
+        elif title and columns is None and _HEAD.match(words):
+            columns = re.sub(r"^D[\\/]D", "", words, flags=re.I).split()
+        elif title and columns is not None and re.match(r"^\d+\s", words):
+            rates += _row(words, columns, title, f"{where}:{number}")
+        elif title and _OTHER.search(words):
+            close()
+            title = ""
+    close()
+    return tables
+
+
+def _row(words: str, columns: Sequence[str], title: str, at: str) -> list[Rate]:
+    source, *cells = words.split()
+    if len(cells) != len(columns):
+        raise InputError(f"{at}: expected {len(columns)} figures, one for each device, found {len(cells)}")
+    result = []
+    for target, cell in zip(columns, cells, strict=True):
+        if cell.upper() == "N/A":
+            continue
+        try:
+            rate = float(cell) * 1e9
+        except ValueError:
+            raise InputError(f"{at}: {cell!r}: expected GB/s or N/A") from None
+        result.append(Rate(what=title, rate_bytes_per_s=rate, src=source, dst=target))
+    return result

@@ -1,0 +1,172 @@
+"""Benchmarks of MPI, UCX and verbs: OSU micro-benchmarks, Intel MPI Benchmarks, ucc_perftest, perftest (ib_write_bw).
+
+OSU, IMB and ucc_perftest count what one rank sends to one peer (gathers, scatters, all-to-all); a table here counts the
+whole payload of a rank as nccl-tests do, so that they need the number of processes there.
+"""
+
+import re
+from collections.abc import Sequence
+
+from ...errors import InputError
+from ..table import Row
+from .identify import NAMES
+from .tables import Rate, Table
+
+PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
+_OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
+_PROCESSES = re.compile(r"(?:-np|-n|--np|--ntasks)(?:\s+|=)(\d+)\b|#processes = (\d+)")
+_NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+\.?\d*)+\s*$")
+
+
+def _processes(text: str) -> int | None:
+    match = _PROCESSES.search(text)
+    return int(match[1] or match[2]) if match else None
+
+
+def _collective(words: str) -> str | None:
+    return NAMES.get(re.sub(r"[^a-z]", "", words.lower()).removeprefix("i"), NAMES.get(words.lower()))
+
+
+def _payload(size: int, collective: str, ranks: int | None, at: str) -> int:
+    if collective not in PER_PEER:
+        return size
+    if ranks is None:
+        raise InputError(
+            f"{at}: {collective}: a size of this tool is what goes to one peer, and the number of processes is not in "
+            "the file: expected the command (mpirun -np N ...) above the table"
+        )
+    return size * ranks
+
+
+def read_osu(text: str, where: str) -> list[Table]:
+    """Return the tables of OSU micro-benchmarks: latency of collectives and of pairs, bandwidth of pairs."""
+    tables: list[Table] = []
+    title: re.Match[str] | None = None
+    collective: str | None = None
+    ranks = _processes(text)
+    rows: list[Row] = []
+    rates: list[Rate] = []
+
+    def close() -> None:
+        nonlocal rows, rates
+        if title is not None and (rows or rates):
+            name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
+            tables.append(
+                Table(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
+                      rows=tuple(rows), rates=tuple(rates))
+            )  # fmt: skip
+        rows, rates = [], []
+
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = _OSU.search(line)
+        if found:
+            close()
+            title, collective = found, _osu_collective(found["what"])
+        elif title is not None and _NUMBERS.match(line):
+            size, value = int(line.split()[0]), float(line.split()[1])
+            at = f"{where}:{number}"
+            if title["kind"].lower() != "latency":
+                rates.append(
+                    Rate(what=f"{title['what'] or 'pair'} bandwidth", rate_bytes_per_s=value * 1e6, bytes=size)
+                )
+            elif size and value > 0 and collective:
+                payload = _payload(size, collective, ranks, at)
+                rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=value * 1e-6))
+            elif size and value > 0:
+                rows.append(Row(collective=None, backend="mpi", ranks=ranks, bytes=size, time_s=value * 1e-6))
+    close()
+    return tables
+
+
+def _osu_collective(words: str) -> str | None:
+    if words.lower().startswith("all-to-all personalized"):
+        return "all_to_all"
+    return _collective(words.split()[-1]) if words else None
+
+
+def read_imb(text: str, where: str) -> list[Table]:
+    """Return the tables of the Intel MPI Benchmarks; the time is the largest over ranks where it is printed."""
+    tables: list[Table] = []
+    what, ranks = "", None
+    columns: list[str] = []
+    rows: list[Row] = []
+    for number, line in enumerate([*text.splitlines(), "# Benchmarking"], start=1):
+        if "# Benchmarking" in line:
+            if rows:
+                tables.append(
+                    Table(
+                        name=what,
+                        tool="Intel MPI Benchmarks",
+                        collective=_collective(what),
+                        ranks=ranks,
+                        rows=tuple(rows),
+                    )
+                )
+            what, ranks, columns, rows = line.partition("Benchmarking")[2].strip(), None, [], []
+        elif match := re.search(r"#processes = (\d+)", line):
+            ranks = int(match[1])
+        elif "#bytes" in line:
+            columns = line.split()
+        elif columns and _NUMBERS.match(line) and len(line.split()) == len(columns):
+            values = dict(zip(columns, map(float, line.split()), strict=True))
+            time = values.get("t_max[usec]", values.get("t[usec]", 0.0))
+            size, collective = int(values.get("#bytes", 0.0)), _collective(what)
+            if size and time > 0:
+                payload = _payload(size, collective, ranks, f"{where}:{number}") if collective else size
+                rows.append(Row(collective=collective, backend="mpi", ranks=ranks, bytes=payload, time_s=time * 1e-6))
+    return tables
+
+
+def read_ucc(text: str, where: str) -> list[Table]:
+    """Return the table of ucc_perftest; the number of ranks follows from the bandwidth that -F prints."""
+    match = re.search(r"^Collective:\s+(\w+)", text, re.M)
+    if match is None or not re.search(r"^\s*Count\s+Size\s+Time, us", text, re.M):
+        return []
+    collective = _collective(match[1])
+    lines = [(n, line.split()) for n, line in enumerate(text.splitlines(), start=1) if _NUMBERS.match(line)]
+    found = [(n, *map(float, words[:6])) for n, words in lines if len(words) >= 5]
+    ranks = _processes(text) or _ucc_ranks(collective, [row[1:] for row in found])
+    rows = tuple(
+        Row(collective=collective, backend="ucc", ranks=ranks,
+            bytes=_payload(int(size), collective, ranks, f"{where}:{int(number)}") if collective else int(size),
+            time_s=average * 1e-6)
+        for number, _, size, average, *_ in found if size and average > 0
+    )  # fmt: skip
+    return [Table(name=match[1], tool="ucc_perftest", collective=collective, ranks=ranks, rows=rows)] if rows else []
+
+
+def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int | None:
+    """Return the ranks n for which bandwidth x time is the size times n - 1 (per peer), else 2(n-1)/n (all-reduce)."""
+    counts = set()
+    for row in rows:
+        if len(row) < 6 or not row[1] or not row[5]:
+            return None
+        moved = row[5] * 1e9 * row[2] * 1e-6 / row[1]
+        if collective in PER_PEER:
+            counts.add(round(moved) + 1 if abs(moved - round(moved)) < 0.05 else 0)
+        elif collective == "all_reduce" and moved < 1.99:
+            counts.add(round(2 / (2 - moved)) if abs(2 / (2 - moved) - round(2 / (2 - moved))) < 0.1 else 0)
+        else:
+            return None
+    return counts.pop() if len(counts) == 1 and min(counts) > 1 else None
+
+
+def read_perftest(text: str, where: str) -> list[Table]:
+    """Return the tables of perftest's bandwidth tools (ib_write_bw, ib_read_bw, ib_send_bw), in bits or bytes."""
+    tables: list[Table] = []
+    unit = 0.0
+    rates: list[Rate] = []
+    what = (re.search(r"\b(ib_(?:write|read|send)_bw|RDMA_\w+|Send) ?(?:BW Test)?", text) or ["", "RDMA"])[1]
+    for number, line in enumerate([*text.splitlines(), "#bytes"], start=1):
+        if "#bytes" in line:
+            if rates:
+                tables.append(Table(name=f"{what} bandwidth", tool="perftest", rates=tuple(rates)))
+            rates = []
+            gigabits, megabytes = "BW average[Gb/sec]" in line, "BW average[MB/sec]" in line
+            unit = 1e9 / 8 if gigabits else 2.0**20 if megabytes else 0.0
+        elif unit and _NUMBERS.match(line):
+            words = line.split()
+            if len(words) < 4:
+                raise InputError(f"{where}:{number}: expected bytes, iterations, peak and average bandwidth")
+            rates.append(Rate(what=f"{what} bandwidth", rate_bytes_per_s=float(words[3]) * unit, bytes=int(words[0])))
+    return tables

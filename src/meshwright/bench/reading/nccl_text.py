@@ -1,0 +1,262 @@
+"""The output of nccl-tests and rccl-tests, and our own, as people paste it: a table for each run, type and operator."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...errors import InputError
+from ..table import Row
+from .columns import WIDTHS, Cut, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
+from .identify import Identity, Named, identify, named_in, ranks_of_command
+from .prefixes import clean_lines
+from .tables import Table
+
+_DEVICE = re.compile(
+    r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+"
+    r"device\s+(?P<number>\d{1,6})\s+\[[^\]]*\]\s*(?P<device>.*?)\s*$"
+)
+_RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
+_BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
+_OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
+_BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
+
+
+@dataclass
+class _Run:
+    """What was said before and around the rows of one table."""
+
+    named: Named | None = None
+    commanded: int | None = None
+    backend: str = "nccl"
+    said_ranks: int | None = None
+    devices: dict[int, tuple[str, str, int, int]] = field(default_factory=dict)  # host, model, group, number there
+    starts: int = 0  # processes that listed themselves as rank 0
+    header: Header | None = None
+    rows: list[Parsed] = field(default_factory=list)
+    out_of_bounds: int = 0
+    closed: bool = False  # its footer was seen
+    heading: Named | None = None  # a name after its rows: that of the next table
+    notes: list[str] = field(default_factory=list)
+
+
+def read_nccl_text(text: str, where: str) -> list[Table]:
+    """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
+    lines = clean_lines(text)
+    halves = [line.split("|") for _, line in lines]
+    if any(len(half) == 2 and all(map(looks_like_row, half)) for half in halves):
+        sides: list[list[tuple[int, str]]] = [[], []]
+        for (number, line), half in zip(lines, halves, strict=True):
+            for side, part in zip(sides, half if len(half) == 2 else [line, line], strict=True):
+                side.append((number, part))
+        return _numbered([table for side in sides for table in _tables(side, where)])
+    return _numbered(_tables(lines, where))
+
+
+def _numbered(tables: Sequence[Table]) -> list[Table]:
+    if len(tables) < 2:
+        return list(tables)
+    from msgspec.structs import replace
+
+    return [
+        replace(
+            t, name=f"table {i}" + (f", {t.collective}" if t.collective else "") + (f" of {t.ranks}" if t.ranks else "")
+        )
+        for i, t in enumerate(tables, start=1)
+    ]
+
+
+def _tables(lines: Sequence[tuple[int, str]], where: str) -> list[Table]:
+    runs = _runs(lines, where)
+    return [table for run in runs for table in _split(run, where)]
+
+
+def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
+    runs: list[_Run] = []
+    run = _Run()
+    last = max((number for number, line in lines if looks_like_row(line)), default=0)
+    for number, line in lines:
+        if looks_like_row(line):
+            if run.closed:  # rows after a footer, without a header of their own
+                runs.append(run)
+                run = _Run(run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, run.header)
+            _take_row(run, line, where, number, last)
+            continue
+        if run.rows and _begins_run(run, line):
+            runs.append(run)
+            run = _Run(run.heading or run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
+            carried = parse_header(line) is not None
+            if carried:  # the list of devices is above the headers of all tables that one run prints
+                run.devices, run.starts = dict(runs[-1].devices), runs[-1].starts
+        _take_line(run, line, where, number)
+    runs.append(run)
+    return [run for run in runs if run.rows or run.notes]
+
+
+def _begins_run(run: _Run, line: str) -> bool:
+    """Return whether a line belongs to the next run and not to the one whose rows were read."""
+    named = named_in(line)
+    return (
+        parse_header(line) is not None
+        or "nThread" in line
+        or "Using devices" in line
+        or "test starting:" in line
+        or (_DEVICE.search(line) is not None)
+        or (_BACKEND.match(line) is not None)
+        or (run.closed and named is not None and "concluded" not in line)
+        or (named is not None and named.sure and "concluded" not in line)
+    )
+
+
+def _take_line(run: _Run, line: str, where: str, number: int) -> None:
+    header = parse_header(line)
+    if header is not None:
+        if header.is_cpu_time:
+            raise InputError(
+                f"{where}:{number}: cputime is what the host spends on launching, not how long a transfer takes; "
+                "expected a run without -C 1"
+            )
+        run.header = header
+        return
+    unit = parse_units(line)
+    if unit is not None and run.header is not None:
+        run.header = Header(run.header.lead, run.header.middle, run.header.tail, unit)
+        return
+    found = _BOUNDS.search(line)
+    if found or "Avg bus bandwidth" in line:
+        run.out_of_bounds += int(found[1]) if found else 0
+        run.closed = True
+        return
+    _take_device(run, line)
+    own = _BACKEND.match(line)
+    if own:
+        run.backend, run.said_ranks = own[1], int(own[2])
+    said = _OURS.match(line)
+    if said:
+        run.said_ranks = int(said[1])
+    if "concluded" in line:
+        return
+    named = named_in(line)
+    if named is not None and run.rows and not named.sure:
+        run.heading = named
+    elif named is not None and (named.sure or run.named is None or not run.named.sure):
+        run.named = named
+    run.commanded = ranks_of_command(line) or run.commanded
+
+
+def _take_device(run: _Run, line: str) -> None:
+    device = _DEVICE.search(line)
+    rank = device or (_RANK.match(line) if line.lstrip().startswith("#") else None)
+    if rank is None:
+        return
+    number = int(rank["rank"])
+    run.starts += number == 0
+    if device:
+        run.devices[number] = (device["host"], device["device"], int(device["group"] or 0), int(device["number"]))
+    else:
+        run.devices[number] = ("", "", 0, number)
+
+
+def _take_row(run: _Run, line: str, where: str, number: int, last: int) -> None:
+    try:
+        row = parse_row(line, run.header, where, number)
+    except Cut as cut:
+        if number != last:
+            raise InputError(str(cut)) from None
+        run.notes.append(f"line {number} is cut off: left out")
+        return
+    run.rows.append(row)
+
+
+def _split(run: _Run, where: str) -> list[Table]:
+    """Return the tables of a run: one for each element type, operator, root, leading column and repetition."""
+    groups: dict[tuple[object, ...], list[Parsed]] = {}
+    repetition = 0
+    for row in run.rows:
+        has_column = run.header is not None and bool(run.header.lead)
+        lead = row.lead if has_column or (run.header is None and row.lead.isdecimal()) else ""
+        key = (row.type, row.redop, row.root, lead)
+        same = groups.get((*key, repetition), [])
+        if len({r.bytes for r in same}) > 1 and row.bytes == same[0].bytes:
+            repetition += 1
+        groups.setdefault((*key, repetition), []).append(row)
+    # a leading column counts nodes or processes: the ranks of the header are not those of its tables
+    leads = len({key[3] for key in groups}) > 1
+    return [_table(run, rows, where, leads) for rows in groups.values()] or []
+
+
+def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Table:
+    listed, notes = _listed(run)
+    listed = None if has_leads else listed
+    known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
+    alone = 0
+    if run.starts > 1 and len({row.bytes for row in rows}) * 2 <= len(rows):
+        alone = run.starts  # each process printed a table of its own
+    if known.ranks == 1 or listed == 1:
+        alone = run.starts if run.starts > 1 else run.commanded or 1
+        known = Identity(collective=known.collective or _only(run), ranks=1)
+    wrong = max(run.out_of_bounds, max((row.wrong or 0 for row in rows), default=0))
+    order = sorted(run.devices) if listed == len(run.devices) else []
+    return Table(
+        name="table",
+        tool="nccl-tests",
+        collective=known.collective,
+        ranks=known.ranks,
+        ranks_range=known.ranks_range,
+        candidates=known.candidates,
+        rows=tuple(table_row(row, known, run.backend) for row in rows if row.bytes),
+        hosts=tuple(run.devices[rank][0] for rank in order) or _some_hosts(run, known.ranks),
+        devices=tuple(run.devices[rank][1] for rank in order) or _some_devices(run, known.ranks),
+        wrong=wrong,
+        alone=alone,
+        notes=(*run.notes, *notes, *known.notes),
+    )
+
+
+def _only(run: _Run) -> str | None:
+    """Return the collective of a single process: its columns say no more than operator and root."""
+    row = run.rows[-1]
+    if run.named is not None:
+        return run.named.collective
+    return "all_reduce" if row.redop != "none" and (row.root is None or row.root < 0) else None
+
+
+def _listed(run: _Run) -> tuple[int | None, list[str]]:
+    """Return the ranks of one communicator by the list of devices, None without a list."""
+    if not run.devices:
+        return None, []
+    sizes = [sum(group == each[2] for each in run.devices.values()) for group in {d[2] for d in run.devices.values()}]
+    if len(sizes) > 1 and len(set(sizes)) == 1:
+        return sizes[0], [f"{len(sizes)} groups of {sizes[0]} ranks ran at once"]
+    return max(run.devices) + 1, []
+
+
+def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:
+    """Return a name for the host of each rank where only some are listed: their numbers on the host tell."""
+    if not run.devices or not ranks:
+        return ()
+    places = [(rank, number) for rank, (_, _, _, number) in run.devices.items()]
+    most = max(number for _, number in places) + 1
+    each = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places)]
+    return tuple(f"node {rank // each[0]}" for rank in range(ranks)) if each else ()
+
+
+def _some_devices(run: _Run, ranks: int | None) -> tuple[str, ...]:
+    models = {name for _, name, _, _ in run.devices.values() if name}
+    return tuple(models) * (ranks or 0) if len(models) == 1 else ()
+
+
+def table_row(row: Parsed, known: Identity, backend: str) -> Row:
+    """Return a row of a table of which collective and ranks are known as far as they are."""
+    busbw = row.busbw if row.busbw and row.busbw not in {"N/A", "-"} else None
+    return Row(
+        collective=known.collective,
+        backend=backend,
+        ranks=known.ranks,
+        bytes=row.bytes,
+        time_s=row.time_s,
+        dtype=row.type,
+        element_bytes=WIDTHS[row.type],
+        redop=row.redop,
+        wrong=row.wrong,
+        stated_busbw_bytes_per_s=float(busbw) * 1e9 if busbw else None,
+    )

@@ -1,0 +1,59 @@
+"""Lines as the tool wrote them: without what launchers, schedulers and log collectors put before or between.
+
+Known: timestamps (kubectl logs --timestamps, journals), mpirun --tag-output and -prepend-rank, srun --label, kubectl
+--prefix, torchrun, SkyPilot and Ray, docker compose, pdsh; NCCL's own log lines, alone or in the middle of a row.
+"""
+
+import re
+
+_TAGS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s",  # a timestamp
+        r"\[\d+,\d+\](?:<\w+>)?:?",  # mpirun --tag-output
+        r"\[(?:default|rank)?\d+\]:?",  # torchrun, mpiexec -prepend-rank
+        r"\[(?:pod/)?[\w.-]+(?:/[\w.-]+)+\]\s",  # kubectl logs --prefix
+        r"\([^()]*\b(?:rank|pid|ip)=[^()]*\)",  # SkyPilot, Ray
+        r"\d+:\s",  # srun --label
+        r"[A-Za-z][\w.-]*\s*\|\s",  # docker compose
+        r"[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d))",  # pdsh
+    )
+)
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_NCCL = re.compile(r"[A-Za-z][\w.-]*:\d+:\d+ \[[\d-]+\] (?:\S+ )?NCCL (?:INFO|WARN|TRACE|ABORT).*$")
+
+
+def without_prefix(line: str) -> str:
+    """Return a line without launchers' tags, also where one is glued into its middle."""
+    line = _ANSI.sub("", line.rstrip("\r\n"))
+    rest = line.lstrip()
+    tags = []
+    while True:
+        found = next((match for tag in _TAGS if (match := tag.match(rest))), None)
+        if found is None:
+            break
+        tags.append(found.group().strip())
+        rest = rest[found.end() :].lstrip()
+    for tag in tags:
+        if tag.startswith("["):
+            rest = rest.replace(tag, " ")
+    return rest if tags else line
+
+
+def clean_lines(text: str) -> list[tuple[int, str]]:
+    """Return the numbered lines; those of NCCL's log are gone, and a row that one of them cut in two is whole again."""
+    result: list[tuple[int, str]] = []
+    cut = False  # the line before lost its end to a log line
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
+        kept = without_prefix(line)
+        without = _NCCL.sub("", kept)
+        has_log = without != kept
+        if has_log and not without.strip():
+            continue
+        if cut and re.fullmatch(r"[\s\d.e+N/A-]+", without) and without.strip():
+            at, head = result[-1]
+            result[-1] = (at, f"{head} {without}")
+        else:
+            result.append((number, without))
+        cut = has_log
+    return result

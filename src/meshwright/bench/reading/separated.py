@@ -1,0 +1,165 @@
+"""Tables with separators: CSV with a row a size, and markdown tables with a header."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+
+from ...errors import InputError
+from ..table import Row
+from .columns import WIDTHS, Parsed
+from .identify import NAMES, Named, identify, named_in
+from .nccl_text import table_row
+from .tables import Table
+
+_CELL = re.compile(
+    r"^(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
+)
+_KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
+_PLAIN = re.compile(r"\d+\.?\d*")
+_TIMES = {"us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "s": 1.0}
+_SIZES = {"b": 1, "bytes": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2, "gb": 1024**3, "gib": 1024**3}
+
+
+def is_csv(text: str) -> bool:
+    """Return whether the first line is a CSV header with a column of sizes."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return bool({"bytes", "size_bytes"} & set(first.strip().split(",")))
+
+
+def read_csv(text: str, where: str) -> list[Table]:
+    """Return the tables of a CSV with the columns of our own (bytes) or of published ones (size_bytes, prefix)."""
+    reader = csv.DictReader(io.StringIO(text))
+    names = set(reader.fieldnames or ())
+    size_key = "bytes" if "bytes" in names else "size_bytes"
+    if not {size_key, "ranks"} <= names:
+        raise InputError(f"{where}: columns {', '.join(sorted(names))[:200]}: expected at least {size_key} and ranks")
+    found: dict[str, list[Row]] = {}
+    for line, record in enumerate(reader, start=2):
+        name = record.get("prefix") or record.get("collective") or "table"
+        row = _csv_row(record, size_key, f"{where}:{line}")
+        if row is not None:
+            found.setdefault(name, []).append(row)
+    if not found:
+        raise InputError(f"{where}: no row has a size, a rank count and a time or a bandwidth")
+    return [table for name, rows in found.items() for table in _kinds(name, rows)]
+
+
+def _kinds(name: str, rows: Sequence[Row]) -> list[Table]:
+    """Return the tables of one name, a collective, backend and rank count each."""
+    kinds: dict[tuple[str | None, str, int | None], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.collective, row.backend, row.ranks), []).append(row)
+    return [
+        Table(
+            name=name if len(kinds) == 1 else f"{name}, {collective} of {ranks}",
+            tool="CSV",
+            collective=collective,
+            ranks=ranks,
+            rows=tuple(found),
+            wrong=max((row.wrong or 0 for row in found), default=0),
+        )
+        for (collective, _, ranks), found in kinds.items()
+    ]
+
+
+def _csv_row(record: Mapping[str, str], size_key: str, where: str) -> Row | None:
+    """Return one row, or None where the size, the ranks or every figure is blank (peaks without a size)."""
+    size, ranks = record.get(size_key) or "", record.get("ranks") or ""
+    time_us, algbw = record.get("time_us") or "", record.get("algbw_GBps") or ""
+    if not size or not ranks or not (time_us or algbw):
+        return None
+    try:
+        bytes_, count = int(size), int(ranks)
+        time_s = float(time_us) / 1e6 if time_us else bytes_ / (float(algbw) * 1e9)
+        busbw = float(record["busbw_GBps"]) * 1e9 if record.get("busbw_GBps") else None
+        wrong = int(record["wrong"]) if record.get("wrong") else None
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{where}: expected numbers for {size_key}, ranks and time_us") from None
+    if bytes_ < 0 or count < 1 or not 0 < time_s < 1e6:
+        raise InputError(f"{where}: expected a size of 0 or more, 1 or more ranks and a positive time")
+    said = (record.get("collective") or "").strip()
+    return Row(
+        collective=NAMES.get(said.lower(), said) or None, backend=record.get("backend") or "nccl", ranks=count,
+        bytes=bytes_, time_s=time_s, wrong=wrong, stated_busbw_bytes_per_s=busbw,
+    )  # fmt: skip
+
+
+def read_markdown(text: str, where: str) -> list[Table]:
+    """Return the tables between | whose header names a size and a time; [] where there is none."""
+    tables: list[Table] = []
+    named: Named | None = None
+    columns: dict[int, tuple[str, str]] | None = None
+    rows: list[Parsed] = []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.count("|") > 1 else []
+        if columns and cells and not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
+            rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
+        elif not cells:
+            if rows:
+                tables.append(_markdown_table(rows, named, where, len(tables) + 1))
+            columns, rows = None, []
+            named = named_in(line) or named
+        elif columns is None:
+            columns = _markdown_columns(cells)
+    return tables
+
+
+def _markdown_columns(cells: Sequence[str]) -> dict[int, tuple[str, str]] | None:
+    found: dict[int, tuple[str, str]] = {}
+    for place, cell in enumerate(cells):
+        match = _CELL.match(cell)
+        if match:
+            word = match[1].lower().replace(" ", "" if "bw" in match[1].lower() else " ")
+            kind = _KINDS.get(word, word.lstrip("#"))
+            if kind not in {kind for kind, _ in found.values()}:
+                found[place] = (kind, (match[2] or "").strip().lower())
+    return found if {"size", "time"} <= {kind for kind, _ in found.values()} else None
+
+
+def _markdown_row(cells: Sequence[str], columns: Mapping[int, tuple[str, str]], at: str, line: int) -> Parsed:
+    values = {kind: (cells[place] if place < len(cells) else "", unit) for place, (kind, unit) in columns.items()}
+    try:
+        size = _size(*values["size"])
+        time_s = float(values["time"][0].replace(",", "")) * _TIMES[values["time"][1] or "us"]
+    except (KeyError, ValueError):
+        raise InputError(f"{at}: expected a size in bytes and a time in us") from None
+    printed = [values.get(key, ("",))[0] for key in ("algbw", "busbw")]
+    algbw, busbw = (words if _PLAIN.fullmatch(words) else None for words in printed)
+    if not 0 < time_s < 1e6:
+        raise InputError(f"{at}: expected a time above 0")
+    said = size / time_s / 1e9
+    if algbw and size and abs(float(algbw) - said) > 0.01 * said + 0.006:
+        raise InputError(f"{at}: algbw {algbw} GB/s x time is not the size {size} B")
+    wrong = values.get("wrong", ("", ""))[0]
+    return Parsed(
+        line=line, lead="", bytes=size, count=size // WIDTHS["float"], type="float", redop="sum", root=None,
+        time_s=time_s, algbw=algbw, busbw=busbw, wrong=int(wrong) if wrong.isdecimal() else None, in_place_checked=None,
+    )  # fmt: skip
+
+
+def _size(text: str, unit: str) -> int:
+    match = re.fullmatch(r"([\d,]+(?:\.\d+)?)\s*([A-Za-z]*)", text)
+    if match is None:
+        raise ValueError(text)
+    word = (match[2] or unit or "b").lower()
+    scale = _SIZES.get(word, _SIZES.get(f"{word}b"))
+    if scale is None:
+        raise ValueError(text)
+    return round(float(match[1].replace(",", "")) * scale)
+
+
+def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, number: int) -> Table:
+    known = identify(rows, named, None, None, where)
+    # a markdown table has no operator and no counts: without a name, only a ratio above 1 tells the collective
+    sure = known.collective if named or (known.ranks and known.ranks > 2 and known.collective == "all_reduce") else None
+    if sure is None:
+        from msgspec.structs import replace
+
+        known = replace(known, collective=None, ranks=None, ranks_range=None)
+    return Table(
+        name="table" if number == 1 else f"table {number}", tool="markdown", collective=known.collective,
+        ranks=known.ranks, ranks_range=known.ranks_range, candidates=known.candidates,
+        rows=tuple(table_row(row, known, "nccl") for row in rows if row.bytes),
+        wrong=max((row.wrong or 0 for row in rows), default=0),
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""What a file of measurements holds: tables of collectives, and matrices or lists of plain rates."""
+
+import msgspec
+
+from ..table import Row
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured rate that is no collective's: of a pair of devices, or of one message size."""
+
+    what: str  # as the tool calls it
+    rate_bytes_per_s: float
+    bytes: int | None = None
+    src: str | None = None
+    dst: str | None = None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of a file; what the file does not say is None or empty."""
+
+    name: str
+    tool: str  # that wrote it
+    collective: str | None = None
+    ranks: int | None = None
+    ranks_range: tuple[int, int] | None = None  # that the two bandwidths allow, where they allow several
+    candidates: tuple[str, ...] = ()  # collectives that the columns allow, where no name is given
+    rows: tuple[Row, ...] = ()
+    rates: tuple[Rate, ...] = ()
+    hosts: tuple[str, ...] = ()  # of each rank
+    devices: tuple[str, ...] = ()  # of each rank
+    wrong: int = 0  # results out of bounds, by the rows or by the footer
+    alone: int = 0  # processes that each took themselves for the only one
+    slow: tuple[str, ...] = ()  # processes that were slower than the others, in words
+    notes: tuple[str, ...] = ()  # what was odd about the file
+
+    @property
+    def nodes(self) -> int | None:
+        """Hosts of the ranks; None where they are not known."""
+        return len(set(self.hosts)) or None
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """Ranks on each host; None where they are not known or differ."""
+        counts = {self.hosts.count(host) for host in set(self.hosts)}
+        return counts.pop() if len(counts) == 1 else None

@@ -1,0 +1,99 @@
+"""What the shape of a table gives away without any knowledge of the machine: a collapse, a dip, a slow pair."""
+
+import statistics
+from collections.abc import Sequence
+
+from ..units import format_bytes, format_rate
+from .reading.tables import Rate, Table
+from .table import Row
+
+_Pair = tuple[str, str]
+COLLAPSE = 0.5  # of the best smaller size, from some size to the end
+DIP = 1.35  # times as long as a larger size, and slower than both neighbours
+DIP_FROM = 32 * 2**10
+SLOW_PAIR = 0.7  # of the median pair
+SLOWER_WITH_P2P = 0.9
+
+
+def collapse(rows: Sequence[Row]) -> str | None:
+    """Return from which size on the bandwidth falls below half of what smaller sizes had, and stays there."""
+    rates = [row.known_busbw_bytes_per_s or row.algbw_bytes_per_s for row in rows]
+    for i in range(1, len(rows)):
+        best = max(rates[:i])
+        if best > 0 and max(rates[i:]) < COLLAPSE * best and rows[i].bytes > rows[i - 1].bytes:
+            return (
+                f"collapses from {format_bytes(rows[i].bytes)} on: {format_rate(max(rates[i:]))} "
+                f"after {format_rate(best)} (congestion or lost packets, a slow or busy link)"
+            )
+    return None
+
+
+def dip(rows: Sequence[Row]) -> str | None:
+    """Return the size in the middle of the sweep that takes longer than a larger one, as at a change of protocol."""
+    for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
+        rates = [one.algbw_bytes_per_s for one in (before, row, after)]
+        if row.bytes < DIP_FROM or not before.bytes < row.bytes < after.bytes:
+            continue
+        if row.time_s > DIP * after.time_s and rates[1] < min(rates[0], rates[2]):
+            return (
+                f"dips at {format_bytes(row.bytes)}: {row.time_s * 1e6:.0f} us, and {after.time_s * 1e6:.0f} us for "
+                f"{format_bytes(after.bytes)}: a change of protocol or algorithm (compare NCCL_PROTO and NCCL_ALGO)"
+            )
+    return None
+
+
+def pair_faults(tables: Sequence[Table], index: int) -> list[str]:
+    """Return what stands out in a matrix of pairs: a slow device, slow pairs, peer access slower than without it."""
+    table = tables[index]
+    pairs = _pairs(table)
+    if len(pairs) < 2:
+        return []
+    middle = statistics.median(r.rate_bytes_per_s for r in pairs.values())
+    slow = {pair for pair, r in pairs.items() if r.rate_bytes_per_s < SLOW_PAIR * middle}
+    faults = _slow(slow, pairs, middle)
+    other = _without_p2p(tables, table)
+    if other is not None:
+        worse = [
+            p
+            for p, r in pairs.items()
+            if p in other and r.rate_bytes_per_s < SLOWER_WITH_P2P * other[p].rate_bytes_per_s
+        ]
+        if worse:
+            a, b = worse[0]
+            faults.append(
+                f"with peer access {len(worse)} pair{'s are' if len(worse) > 1 else ' is'} slower than without it "
+                f"({a} to {b}: {format_rate(pairs[worse[0]].rate_bytes_per_s)} after "
+                f"{format_rate(other[worse[0]].rate_bytes_per_s)}): ACS or the IOMMU sends peer traffic through the CPU"
+            )
+    return faults
+
+
+def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str]:
+    devices = sorted({str(device) for pair in pairs for device in pair})
+    faults = []
+    for device in devices:
+        own = [pair for pair in pairs if device in pair]
+        if len(devices) > 2 and own and all(pair in slow for pair in own):
+            most = format_rate(max(pairs[pair].rate_bytes_per_s for pair in own))
+            faults.append(f"device {device} is slow with every other: {most} of {format_rate(middle)}")
+            slow = slow - set(own)
+    if slow:
+        first = min(slow, key=lambda pair: pairs[pair].rate_bytes_per_s)
+        faults.append(
+            f"{len(slow)} pair{'s are' if len(slow) > 1 else ' is'} slow: {first[0]} to {first[1]} has "
+            f"{format_rate(pairs[first].rate_bytes_per_s)}, the median is {format_rate(middle)}"
+        )
+    return faults
+
+
+def _without_p2p(tables: Sequence[Table], table: Table) -> dict[_Pair, Rate] | None:
+    if "P2P=Enabled" not in table.name:
+        return None
+    kind = table.name.split()[0]
+    twin = next((t for t in tables if t.name.startswith(f"{kind} P2P=Disabled")), None)
+    return None if twin is None else _pairs(twin)
+
+
+def _pairs(table: Table) -> dict[_Pair, Rate]:
+    """Return the rates of a matrix by pair, without what a device reaches within itself."""
+    return {(r.src, r.dst): r for r in table.rates if r.src is not None and r.dst is not None and r.src != r.dst}

@@ -1,0 +1,191 @@
+"""What NCCL attains on the links that a table's collective crosses, so that a verdict holds a rate against that.
+
+Inside a node a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes the NICs of a node together
+for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. All-to-all and send/receive
+have a rank's share of the NICs; one GPU of a node its own PCIe link, however many NICs there are.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..errors import InputError
+from ..hardware import Catalogue, Interconnect, NodeType
+from .explain import attainable_bytes_per_s
+from .reading.tables import Table
+from .table import COUNTED
+
+# GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
+# per direction (nccl-tests issues 149 and 212): 230 of 300, 370 of 450 by ring, 475 to 480 in the switch
+RING_SHARE = {"nvlink-3": 230 / 300, "nvlink-4": 370 / 450}
+IN_SWITCH_SHARE = {"nvlink-4": 480 / 450}
+OWN_SHARE = ("all_to_all", "sendrecv", "gather", "scatter")  # of the NICs: a rank's own
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The links of the ranks of a table, as far as file and options say."""
+
+    link_key: str | None = None
+    link: Interconnect | None = None  # between GPUs of a node
+    is_switched: bool = True
+    reduces_in_switch: float | None = None  # the switch's share, where it can
+    host_bytes_per_s: float | None = None  # attainable by one GPU over PCIe
+    nic_name: str = ""
+    nic_bytes_per_s: float | None = None  # attainable by one NIC
+    nics: int | None = None
+    gpus: int | None = None  # of a node
+    domain: int | None = None  # GPUs that share links of their own
+    assumed: str = ""  # what nobody said: the node type that the GPUs suggest
+
+
+class Attainable(msgspec.Struct, frozen=True, kw_only=True):
+    """Bus bandwidth to expect."""
+
+    least_bytes_per_s: float  # what the plain algorithm reaches
+    most_bytes_per_s: float  # what the best one reaches
+    of: str  # the links, in words
+    crosses: bool = False  # leaves the node
+    needs_nics: bool = False  # the number of NICs was assumed
+
+
+def machine_of(
+    catalogue: Catalogue, table: Table, node: str | None, link: str | None, nics: int | None
+) -> Machine | None:
+    """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
+    accelerator = None if node else _accelerator_of(catalogue, table.devices)
+    kind = node or _node_of(catalogue, accelerator, table.ranks_per_node)
+    network = catalogue.networks.get(link) if link else None
+    own = None if link is None or network is not None else catalogue.interconnect(link)
+    if nics is not None and kind is None and network is None:
+        raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, or --node")
+    machine = Machine() if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
+    if kind is None and network is None and own is None:
+        return None
+    changes: dict[str, object] = {}
+    if network is not None:
+        changes |= {"nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1}
+    elif nics is not None:
+        changes |= {"nics": nics}
+    if own is not None and link is not None:
+        changes |= {"link_key": link, "link": own, "reduces_in_switch": None}
+    if not node and kind and network is None and own is None:
+        changes |= {"assumed": kind}
+    return msgspec.structs.replace(machine, **changes)
+
+
+def _accelerator_of(catalogue: Catalogue, devices: Sequence[str]) -> str | None:
+    """Return the accelerator that all ranks have, None for unknown or mixed ones."""
+    if len(set(devices)) != 1:
+        return None
+    return next((key for key, one in catalogue.accelerators.items() if devices[0] in {one.title, *one.aliases}), None)
+
+
+def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None) -> str | None:
+    """Return the plainest node type with this accelerator, else with one of its architecture and links of its own."""
+    if accelerator is None:
+        return None
+    known = catalogue.accelerators
+    own = known[accelerator]
+    same = [name for name, node in catalogue.nodes.items() if node.accelerator == accelerator]
+    alike = [
+        name for name, node in catalogue.nodes.items()
+        if own.link and known[node.accelerator].link and own.architecture
+        and known[node.accelerator].architecture == own.architecture
+    ]  # fmt: skip
+    for names in (same, alike):
+        equal = [name for name in names if catalogue.nodes[name].gpus.number == per_node]
+        if equal or names:
+            return (equal or names)[0]
+    return None
+
+
+def _of_node(catalogue: Catalogue, node: NodeType, accelerator_key: str | None) -> Machine:
+    accelerator = catalogue.accelerators[accelerator_key or node.accelerator]
+    switch = catalogue.switches[node.switch] if node.switch else None
+    network = catalogue.network(node.network)
+    gpus = round(node.gpus.number)
+    return Machine(
+        link_key=accelerator.link or accelerator.host_link,
+        link=catalogue.interconnect(accelerator.link or accelerator.host_link),
+        is_switched=switch is not None,
+        reduces_in_switch=switch.reduction_share.number if switch and switch.reduction_share else None,
+        host_bytes_per_s=attainable_bytes_per_s(catalogue.interconnect(accelerator.host_link)),
+        nic_name=network.title,
+        nic_bytes_per_s=attainable_bytes_per_s(network),
+        nics=round(node.nics.number),
+        gpus=gpus,
+        domain=gpus * (round(node.scale_up_nodes.number) if node.scale_up_nodes else 1),
+    )
+
+
+def attainable(table: Table, machine: Machine, over_network: bool = False) -> Attainable | None:
+    """Return what the table's collective reaches there; None where hosts, ranks or links are not known."""
+    ranks, collective = table.ranks, table.collective
+    if ranks is None or ranks < 2 or collective not in COUNTED:
+        return None
+    nodes = table.nodes or (-(-ranks // machine.domain) if machine.domain else None)
+    per_node = table.ranks_per_node or (min(ranks, machine.gpus) if machine.gpus and table.nodes is None else None)
+    if nodes is not None and machine.domain and ranks <= machine.domain and machine.domain > (machine.gpus or 0):
+        nodes, per_node = 1, ranks  # one domain of links spans several hosts
+    if over_network and (nodes is None or (table.nodes is None and machine.gpus is None)):
+        nodes, per_node = 0, None
+    if nodes == 1:
+        return _inside(machine, collective, ranks)
+    if machine.nic_bytes_per_s is None or machine.nics is None or nodes is None:
+        return None
+    return _between(machine, collective, ranks, nodes, per_node)
+
+
+def _inside(machine: Machine, collective: str, ranks: int) -> Attainable | None:
+    if machine.link is None or machine.link_key is None:
+        return None
+    rate = machine.link.rate_bytes_per_s
+    share = RING_SHARE.get(machine.link_key)
+    ring = share * rate if share else attainable_bytes_per_s(machine.link)
+    if machine.gpus and not machine.is_switched and machine.link.kind != "pcie":
+        ring *= (ranks - 1) / (machine.gpus - 1)  # links that join pairs of GPUs: those to the others stay idle
+    most = _in_switch(machine, ranks) if collective == "all_reduce" else None
+    return Attainable(least_bytes_per_s=ring, most_bytes_per_s=max(ring, most or 0.0), of=machine.link.title)
+
+
+def _in_switch(machine: Machine, ranks: int) -> float | None:
+    if machine.reduces_in_switch is None or machine.link is None or machine.link_key is None:
+        return None
+    rate, factor = machine.link.rate_bytes_per_s, 2 * (ranks - 1) / ranks
+    share = IN_SWITCH_SHARE.get(machine.link_key)
+    return rate * factor * (share / 1.75 if share else machine.reduces_in_switch)
+
+
+def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node: int | None) -> Attainable:
+    assert machine.nic_bytes_per_s is not None
+    assert machine.nics is not None
+    one, count = machine.nic_bytes_per_s, machine.nics
+    if per_node == 1:
+        words = f"one GPU a node: its own PCIe and the NIC next to it, {machine.nic_name}"
+        return _across(machine, min(one, machine.host_bytes_per_s or one), words)
+    inside = _inside(machine, collective, per_node or ranks)
+    if per_node and machine.gpus and per_node < machine.gpus:
+        count = max(1, count * per_node // machine.gpus)
+    together = one * count
+    name = f"{count} x {machine.nic_name}" if count > 1 else machine.nic_name
+    if collective in OWN_SHARE:
+        share = together / max(1, min(per_node or count, machine.gpus or per_node or count))
+        share = min(share, one) if collective == "sendrecv" else share
+        return _across(machine, share, f"a rank's share of {name}")
+    ring = min(together, inside.least_bytes_per_s) if inside else together
+    most = ring
+    if collective == "all_reduce" and nodes > 1:
+        # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
+        fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
+        most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
+    return _across(machine, ring, name, most)
+
+
+def _across(machine: Machine, least: float, of: str, most: float | None = None) -> Attainable:
+    return Attainable(
+        least_bytes_per_s=least,
+        most_bytes_per_s=least if most is None else most,
+        of=of,
+        crosses=True,
+        needs_nics=bool(machine.assumed),
+    )

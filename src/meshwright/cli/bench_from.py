@@ -1,0 +1,98 @@
+"""`meshwright bench --from FILE`: the tables of a file, a verdict on each, fits of those that name their collective."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from ..bench.judge import TableVerdict, judge
+from ..bench.reading import Table, read_tables
+from ..bench.table import Row, csv_text, print_rows, wire_form
+from ..files import to_json
+from ..hardware import Catalogue
+from ..units import format_rate
+
+
+class Judged(NamedTuple):
+    """One table of a file, smallest size first, with its verdict."""
+
+    number: int
+    table: Table
+    rows: list[Row]
+    verdict: TableVerdict
+
+
+def judged_tables(
+    source: str, catalogue: Catalogue, node: str | None, link: str | None, nics: int | None
+) -> list[Judged]:
+    """Read a file and judge its tables."""
+    tables = read_tables(source)
+    verdicts = judge(catalogue, tables, node=node, link=link, nics=nics)
+    return [
+        Judged(number, table, sorted(table.rows, key=lambda row: row.bytes), verdict)
+        for number, (table, verdict) in enumerate(zip(tables, verdicts, strict=True), start=1)
+    ]
+
+
+def verdict_notes(one: Judged) -> list[str]:
+    """Return what is said below a table: its verdict and what was odd about the file."""
+    words = {True: "good", False: "bad", None: "unknown"}[one.verdict.ok]
+    return [
+        *(f"{one.table.name}: {note}" for note in one.table.notes),
+        f"{one.table.name}: verdict: {words}: {one.verdict.reason}",
+    ]
+
+
+def print_judged(found: Sequence[Judged], notes: Sequence[str], *, as_csv: bool, as_json: bool) -> None:
+    """Print rows, rates and verdicts: as tables, as CSV, or as JSON with an object a row and one a table."""
+    if as_json:
+        for one in found:
+            for item in [*map(wire_form, one.rows), *_rate_objects(one.table)]:
+                click.echo(to_json(item | {"table": one.number}))
+            click.echo(to_json(_table_object(one)))
+    elif as_csv:
+        click.echo(csv_text(row for one in found for row in one.rows), nl=False)
+    else:
+        for one in found:
+            click.echo(_text(one))
+    for note in notes:
+        click.echo(f"# {note}", err=as_json or as_csv)
+
+
+def _table_object(one: Judged) -> dict[str, object]:
+    return {
+        "table": one.number,
+        "collective": one.table.collective,
+        "ranks": one.table.ranks,
+        "verdict": one.verdict.wire_form(),
+        "name": one.table.name,
+        "tool": one.table.tool,
+        "ranks_range": one.table.ranks_range,
+        "candidates": one.table.candidates,
+        "notes": one.table.notes,
+    }
+
+
+def _rate_objects(table: Table) -> list[dict[str, object]]:
+    return [
+        {
+            "collective": None, "backend": table.tool, "ranks": None, "bytes": rate.bytes, "time_us": None,
+            "algbw_GBps": rate.rate_bytes_per_s / 1e9, "busbw_GBps": None, "what": rate.what, "src": rate.src,
+            "dst": rate.dst,
+        }
+        for rate in table.rates
+    ]  # fmt: skip
+
+
+def _text(one: Judged) -> str:
+    allowed = one.table.ranks_range
+    ranks = one.table.ranks or (f"{allowed[0]} to {allowed[1]}" if allowed else "unknown")
+    head = f"# {one.table.name}: {one.table.collective or 'unknown collective'}, {one.table.tool}, ranks {ranks}"
+    if one.rows:
+        return f"{head}\n{print_rows(one.rows)}"
+    rates = [
+        f"{rate.what:<44} {f'{rate.src} to {rate.dst}' if rate.src is not None else f'{rate.bytes} B':>16}"
+        f"{format_rate(rate.rate_bytes_per_s):>14}"
+        for rate in one.table.rates
+    ]
+    return "\n".join([f"# {one.table.name}: {one.table.tool}", *rates])

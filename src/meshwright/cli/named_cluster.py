@@ -1,0 +1,48 @@
+"""The cluster that `--cluster` names: a file, or nodes of the catalogue."""
+
+from pathlib import Path
+
+from ..cluster.graph import Cluster
+from ..errors import InputError
+
+
+def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **changes: float) -> Cluster:
+    """Return the cluster of a file, or as many nodes of a type of the catalogue as `gpus` need, on a fabric.
+
+    Fewer GPUs than one node's are a part of a node. `changes` replace keys of the fabric. InputError for a name that
+    is neither, and for a fabric beside a file, which says its own.
+    """
+    from ..cluster.builders import catalogue_cluster
+    from ..cluster.wire import read_cluster
+    from ..hardware import load
+
+    if Path(name).suffix in {".json", ".toml"}:
+        if changes or fabric != "flat":
+            raise InputError(f"{name}: says itself what its fabric is; expected no --fabric or change of it")
+        return read_cluster(name)
+    catalogue = load()
+    per_node = round(catalogue.node(name).gpus.number)
+    rounded = None if gpus is None else gpus if gpus < per_node else -(-gpus // per_node) * per_node
+    return catalogue_cluster(catalogue, name, gpus=rounded, fabric=fabric, **changes)  # type: ignore[arg-type]
+
+
+def explicit_links(cluster: Cluster) -> Cluster:
+    """Return the cluster with its devices and links one by one; latencies that are not known are 0, as in `simulate`.
+
+    Those of GPU links and NICs are of whole messages: the links of a node between GPU and NIC add none.
+    """
+    from msgspec.structs import replace
+
+    from ..cluster.expand import expanded
+
+    if not cluster.groups:
+        return cluster
+    found = expanded(cluster)
+    return replace(found, links=tuple(replace(x, latency_s=x.latency_s or 0.0) for x in found.links))
+
+
+def unknown_latencies(cluster: Cluster) -> list[str]:
+    """Return what of a cluster of nodes has no latency."""
+    inside = [g.type for g in cluster.groups if g.gpus > 1 and g.gpu_latency_s is None]
+    outside = [g.type for g in cluster.groups if cluster.num_nodes > g.scale_up_nodes and g.nic_latency_s is None]
+    return [*(f"GPUs' links of {name}" for name in inside), *(f"NICs of {name}" for name in outside)]
