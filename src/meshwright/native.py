@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 def warn_once(text: str) -> None:
     """Log a line about a comfort that is missed, once in a process, and by one process of those that torchrun starts."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        _log.warning(text)
+        _log.warning("meshwright: %s", text)
 
 
 def cache_folder() -> Path | None:
@@ -137,9 +137,9 @@ def _program_folders() -> Iterator[Path]:
 
 
 def _reason(error: Exception) -> str:
-    """Return an error in one line; of a compiler its last one."""
+    """Return an error in one line; of a compiler the first that says so."""
     said = error.stderr.decode(errors="replace") if isinstance(error, subprocess.CalledProcessError) else ""
-    return said.strip().splitlines()[-1] if said.strip() else str(error)
+    return next((line for line in said.splitlines() if "error" in line), str(error))
 
 
 def _compiler() -> str | None:
