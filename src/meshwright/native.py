@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Log a line about a comfort that is missed, once in a process, and by one process of those that torchrun starts."""
+    """Log a line about a comfort that is missed, once in a process, by the first of those that torchrun starts here."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         _log.warning("meshwright: %s", text)
 
