@@ -294,6 +294,6 @@ def available_bytes() -> int | None:
 def too_little(size_bytes: int, why: str) -> InputError:
     """Return the error that says how much memory was asked for, and what to do."""
     return InputError(
-        f"cannot have {format_bytes(size_bytes)} of shared memory ({why}): "
+        f"cannot reserve {format_bytes(size_bytes)} of shared memory ({why}): "
         "raise the memory limit, use fewer ranks on this host, or set MESHWRIGHT_SLOT_BYTES lower"
     )
