@@ -28,7 +28,7 @@ def network_address(store_host: str | None = None) -> str:
 
     `store_host` is by default the launcher's `MASTER_ADDR`. InputError where what is named is not there.
     """
-    named = next(((name, os.environ[name]) for name in VARIABLES if os.environ.get(name)), None)
+    named = _named()
     host = os.environ.get("MASTER_ADDR", "") if store_host is None else store_host
     if named is not None:
         return _of_interface(*named, like=_way_to(host))
@@ -49,9 +49,9 @@ def common_address(mine: str, others: Sequence[str]) -> str:
     """
     if mine and not is_loopback(mine):
         return mine
-    named = next((f"{name}={os.environ[name]}" for name in VARIABLES if os.environ.get(name)), None)
+    named = _named()
     if named is not None:
-        raise InputError(f"{named}: its address {mine} leads to no other machine")
+        raise InputError(f"{'='.join(named)}: its address {mine} leads to no other machine")
     targets = (*(other for other in others if other and not is_loopback(other)), *FAR)
     for target in targets:
         found = _way_to(target)
@@ -69,6 +69,29 @@ def is_loopback(address: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     return False
+
+
+def listening_at(address: str) -> tuple[socket.AddressFamily, Any]:
+    """Return the family of an address and what to bind to there, at a port that is free."""
+    family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    return family, place
+
+
+def from_here(theirs: str, mine: str) -> str:
+    """Return the address of another rank as this one reaches it: a link-local one counts on this rank's own link."""
+    scope = mine.partition("%")[2]
+    return f"{theirs.partition('%')[0]}%{scope}" if scope and _is_link_local(theirs) else theirs
+
+
+def advice() -> str:
+    """Return what a user can do about an address that is not reached."""
+    named = _named()
+    return f"{'='.join(named)} named the interface" if named else f"{INTERFACE_VARIABLE} names the interface to take"
+
+
+def _named() -> tuple[str, str] | None:
+    """Return the variable that names the interface, and what it says; None where none does."""
+    return next(((name, os.environ[name]) for name in VARIABLES if os.environ.get(name)), None)
 
 
 def _of_interface(variable: str, names: str, like: str) -> str:

@@ -5,17 +5,20 @@ the same, each knows that every other is in this very try: the answer of an earl
 there on they use keys of this try alone. Nobody waits for a rank that has failed: it says so, and all raise the same.
 """
 
+import contextlib
 import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 from ..errors import InputError
 
+PART_S = 3.0  # for the others to hear of a refusal
 LOOK_S = 5e-3  # between two looks at what the others have heard, where somebody heard an earlier try
 
 
@@ -55,6 +58,21 @@ class Meeting:
         """Return whether a rank has said something under a key."""
         return bool(self.store.check([f"{key}/{rank}"]))
 
+    def refuse(self, refusals: Sequence[str]) -> None:
+        """Raise the first refusal that is not empty, with its rank; all ranks call it with the same.
+
+        The store may end with the rank that holds it, so the first of the group, or of the job, leaves last.
+        """
+        found = next(((rank, text) for rank, text in enumerate(refusals) if text), None)
+        if found is None:
+            return
+        self.store.set(f"refused/{self.rank}", "")
+        if self.rank == 0 or (dist.is_initialized() and dist.get_rank() == 0):
+            with contextlib.suppress(Exception):  # it was worth a try
+                others = [f"refused/{rank}" for rank in range(len(self.said))]
+                self.store.wait(others, timedelta(seconds=PART_S))
+        raise InputError(f"rank {found[0]} of the group: {found[1]}")
+
 
 def meet(store: Any, rank: int, size: int, say: Callable[[], str]) -> Meeting:
     """Return the meeting of all ranks, each of which brings what `say` returns. Blocks; all ranks.
@@ -74,16 +92,9 @@ def meet(store: Any, rank: int, size: int, say: Callable[[], str]) -> Meeting:
     for key in ("member", "heard"):
         store.delete_key(f"{key}/{rank}")
     found = [json.loads(text) for text in heard]
-    raise_refusals([words.get("refusal", "") for words in found])
+    meeting.refuse([words.get("refusal", "") for words in found])
     meeting.said = [words["said"] for words in found]
     return meeting
-
-
-def raise_refusals(refusals: list[str]) -> None:
-    """Raise the first that is not empty, with its rank; all ranks that were told the same raise the same."""
-    for rank, refusal in enumerate(refusals):
-        if refusal:
-            raise InputError(f"rank {rank} of the group: {refusal}")
 
 
 def _hear_the_same(store: Any, rank: int, size: int) -> list[str]:

@@ -26,7 +26,7 @@ from ..errors import InputError
 from ..native import warn_once
 from ..units import format_bytes
 from .hosts import Member, hosts_of
-from .meeting import Meeting, raise_refusals
+from .meeting import Meeting
 from .memory import Memory
 from .reach import GREETING, Door, user_of
 from .waiting import sign_of_life
@@ -88,7 +88,7 @@ def share_memory(
         if segment is not None and (mine in broken or refused):
             segment.close()
             segment = None
-        raise_refusals([each.refusal for each in words])
+        meeting.refuse([each.refusal for each in words])
         if mine in broken and rank == mine[0]:
             why = "; ".join(dict.fromkeys(words[peer].problem for peer in mine if words[peer].problem))
             names = ", ".join(str(members[peer].world_rank) for peer in mine)
@@ -122,7 +122,7 @@ def _attempt(
     except OSError as error:
         if len(host) == 1:
             return None, _Word(has_memory=False, refusal=str(too_little(memory.total_bytes, str(error.strerror))))
-        return None, _Word(has_memory=False, problem=f"rank {meeting.rank} of the group: {error}")
+        return None, _Word(has_memory=False, problem=f"rank {meeting.rank} of the group: {error.strerror or error}")
 
 
 def _private(memory: Memory) -> Segment:
@@ -228,9 +228,9 @@ def _make_file(size_bytes: int) -> int:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         if _is_strict():
             _reserve(descriptor, size_bytes)
-    except BaseException:
+    except OSError as error:
         os.close(descriptor)
-        raise
+        raise OSError(error.errno, f"{format_bytes(size_bytes)} from memfd_create: {error.strerror}") from None
     return descriptor
 
 
