@@ -124,11 +124,13 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
     def say() -> str:
         return msgspec.json.encode(_Arrival(member=me, place=place, word=word())).decode()
 
-    meeting = meet(store, rank, size, say)
+    def look(said: list[str]) -> str:
+        found = door.look([msgspec.json.decode(text, type=_Arrival).place for text in said])
+        return msgspec.json.encode(found).decode()
+
+    meeting = meet(store, rank, size, say, look)
     arrivals = [msgspec.json.decode(said, type=_Arrival) for said in meeting.said]
-    found = door.look([arrival.place for arrival in arrivals])
-    answers = meeting.gather("reached", msgspec.json.encode(found).decode())
-    reached = [msgspec.json.decode(answer, type=Reached) for answer in answers]
+    reached = [msgspec.json.decode(answer, type=Reached) for answer in meeting.answers]
     leads = [answer.leader == peer for peer, answer in enumerate(reached)]
     leaders = [answer.leader if leads[answer.leader] else peer for peer, answer in enumerate(reached)]
     members = tuple(
@@ -143,7 +145,9 @@ def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[],
 def exchange(store: Any, rank: int, size: int) -> tuple[Member, ...]:
     """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
     with Door(rank, size) as door:
-        return call_roster(store, rank, size, door, str).members
+        roster = call_roster(store, rank, size, door, str)
+    roster.meeting.gather("met", "")
+    return roster.members
 
 
 def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:

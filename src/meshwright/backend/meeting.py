@@ -1,8 +1,9 @@
 """How the ranks of a group meet in a store that may hold what an earlier try left there.
 
-Each says who it is, with a word that it has just thought of, and then what it has heard from all. Once all have heard
-the same, each knows that every other is in this very try: the answer of an earlier one cannot hold its new word. From
-there on they use keys of this try alone. Nobody waits for a rank that has failed: it says so, and all raise the same.
+Each says who it is, with a word that it has just thought of, and then what it has heard from all, with its answer to
+that. Once all have heard the same, each knows that every other is in this very try: what an earlier one heard cannot
+hold its new word. From there on they use keys of this try alone. Nobody waits for a rank that has failed: it says so,
+and all raise the same.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch.distributed as dist
 from ..errors import InputError
 
 PART_S = 3.0  # for the others to hear of a refusal
+MEMBER, HEARD = "member", "heard"  # keys of the ranks that meet
 LOOK_S = 5e-3  # between two looks at what the others have heard, where somebody heard an earlier try
 
 
@@ -42,17 +45,27 @@ class TryStore(dist.PrefixStore):
 
 
 class Meeting:
-    """The ranks of a group in one try to make it. `store` is theirs alone, and what `said` each came with."""
+    """The ranks of a group in one try to make it. `store` is theirs alone.
 
-    def __init__(self, store: TryStore, rank: int, said: list[str]) -> None:
-        self.store = store
+    `said` is what each came with, and `answers` what each answered to what all said.
+    """
+
+    def __init__(self, store: Any, rank: int, heard: "_Heard") -> None:
+        self.store = TryStore(heard.digest, store)
         self.rank = rank
-        self.said = said
+        self.said = heard.said
+        self.answers = heard.answers
+        self._meeting_place: Any = store  # with the keys that are no longer looked at once all have met
 
     def gather(self, key: str, value: str) -> list[str]:
         """Return what every rank says under a key that is used once. Blocks; all ranks."""
         self.store.set(f"{key}/{self.rank}", value)
-        return texts(self.store.multi_get([f"{key}/{rank}" for rank in range(len(self.said))]))
+        found = _texts(self.store.multi_get([f"{key}/{rank}" for rank in range(len(self.said))]))
+        if self._meeting_place is not None:
+            for word in (MEMBER, HEARD):
+                self._meeting_place.delete_key(f"{word}/{self.rank}")
+            self._meeting_place = None
+        return found
 
     def has_said(self, key: str, rank: int) -> bool:
         """Return whether a rank has said something under a key."""
@@ -74,52 +87,56 @@ class Meeting:
         raise InputError(f"rank {found[0]} of the group: {found[1]}")
 
 
-def meet(store: Any, rank: int, size: int, say: Callable[[], str]) -> Meeting:
-    """Return the meeting of all ranks, each of which brings what `say` returns. Blocks; all ranks.
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What all ranks have heard from each other, with a digest of it."""
 
+    digest: str
+    said: list[str]
+    refusals: list[str]
+    answers: list[str]
+
+
+def meet(store: Any, rank: int, size: int, say: Callable[[], str], answer: Callable[[list[str]], str]) -> Meeting:
+    """Return the meeting of all ranks. Blocks; all ranks, which `gather` something before they meet here again.
+
+    Each says what `say` returns, and answers to what all say with `answer`, which may be called more than once.
     InputError on all ranks where it is raised by `say` on one, with the rank in the message; TimeoutError, or torch's
     DistStoreError, where a rank does not come within the store's timeout.
     """
-    told = {"word": secrets.token_hex(16)}
+    told = {"word": secrets.token_hex(16), "said": "", "refusal": ""}
     try:
         told["said"] = say()
     except InputError as error:
         told["refusal"] = str(error)
-    store.set(f"member/{rank}", json.dumps(told))
-    heard = _hear_the_same(store, rank, size)
-    meeting = Meeting(TryStore(_digest(heard), store), rank, heard)
-    meeting.gather("met", "")  # all have heard the same, and look at what follows no more
-    for key in ("member", "heard"):
-        store.delete_key(f"{key}/{rank}")
-    found = [json.loads(text) for text in heard]
-    meeting.refuse([words.get("refusal", "") for words in found])
-    meeting.said = [words["said"] for words in found]
+    store.set(f"{MEMBER}/{rank}", json.dumps(told))
+    heard = _hear_the_same(store, rank, size, answer)
+    meeting = Meeting(store, rank, heard)
+    meeting.refuse(heard.refusals)
     return meeting
 
 
-def _hear_the_same(store: Any, rank: int, size: int) -> list[str]:
-    """Return what all ranks say, once all have heard the same."""
-    members, answers = ([f"{key}/{peer}" for peer in range(size)] for key in ("member", "heard"))
+def _hear_the_same(store: Any, rank: int, size: int, answer: Callable[[list[str]], str]) -> _Heard:
+    """Return what all ranks say and answer, once all have heard the same."""
+    members, hearers = ([f"{key}/{peer}" for peer in range(size)] for key in (MEMBER, HEARD))
     timeout_s, start, told = store.timeout.total_seconds(), time.monotonic(), ""
     while True:
-        heard = texts(store.multi_get(members))
-        digest = _digest(heard)
+        texts = _texts(store.multi_get(members))
+        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
+        words = [json.loads(text) for text in texts]
+        said, refusals = ([word[key] for word in words] for key in ("said", "refusal"))
         if digest != told:
-            store.set(f"heard/{rank}", digest)
             told = digest
-        found = texts(store.multi_get(answers))
-        if all(answer == digest for answer in found):
-            return heard
+            store.set(f"{HEARD}/{rank}", json.dumps([digest, "" if any(refusals) else answer(said)]))
+        found = [json.loads(text) for text in _texts(store.multi_get(hearers))]
+        if all(theirs == digest for theirs, _ in found):
+            return _Heard(digest, said, refusals, [their_answer for _, their_answer in found])
         if time.monotonic() - start > timeout_s:
-            others = ", ".join(str(peer) for peer in range(size) if found[peer] != digest)
+            others = ", ".join(str(peer) for peer in range(size) if found[peer][0] != digest)
             raise TimeoutError(f"ranks {others} of the group did not come within {timeout_s:g} s: an earlier try did")
         time.sleep(LOOK_S)
 
 
-def texts(values: list[bytes]) -> list[str]:
+def _texts(values: list[bytes]) -> list[str]:
     """Return what a store holds as text."""
     return [value.decode() for value in values]
-
-
-def _digest(heard: list[str]) -> str:
-    return hashlib.sha256("\n".join(heard).encode()).hexdigest()[:32]

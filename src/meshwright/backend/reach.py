@@ -77,6 +77,9 @@ class Door:
     def look(self, places: list[Place]) -> Reached:
         """Knock at the doors of all lower ranks in turn, up to the first that this rank can share memory with."""
         mine, network, why = places[self._rank], self._rank, ""
+        if self.connection is not None:  # to a rank of an earlier try
+            self.connection.close()
+            self.connection = None
         for peer, place in enumerate(places[: self._rank]):
             is_host = place.pretended == mine.pretended
             try:
