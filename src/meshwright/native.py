@@ -23,9 +23,14 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Log a line about a comfort that is missed, once in a process, by the first of those that torchrun starts here."""
+    """Log a line about a comfort that is missed, once in a process."""
+    _log.warning("meshwright: %s", text)
+
+
+def warn_on_first(text: str) -> None:
+    """Log such a line by the first of the ranks that torchrun starts on a node: it is the same for all."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        _log.warning("meshwright: %s", text)
+        warn_once(text)
 
 
 def cache_folder() -> Path | None:
@@ -42,7 +47,7 @@ def cache_folders() -> Iterator[Path]:
         try:
             yield _own_folder(place())
         except (OSError, RuntimeError) as error:  # Path.home() has no other error for a user without a home
-            warn_once(f"a cache folder is passed over: {error}")
+            warn_on_first(f"a cache folder is passed over: {error}")
 
 
 def _user_cache() -> Path:
@@ -123,7 +128,7 @@ def _first_loaded(
             return load(compiled(source, flags, folder, included))
         except (OSError, ImportError, subprocess.SubprocessError) as error:
             reason = _reason(error)
-    warn_once(f"no C helper, slower Python code takes its place: {reason}")
+    warn_on_first(f"no C helper, slower Python code takes its place: {reason}")
     return None
 
 
@@ -131,7 +136,7 @@ def _program_folders() -> Iterator[Path]:
     """Yield those of `cache_folders` from which libraries can be loaded."""
     for folder in cache_folders():
         if os.statvfs(folder).f_flag & os.ST_NOEXEC:
-            warn_once(f"a cache folder is passed over: {folder} is on a file system mounted noexec")
+            warn_on_first(f"a cache folder is passed over: {folder} is on a file system mounted noexec")
         else:
             yield folder
 

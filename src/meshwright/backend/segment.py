@@ -90,9 +90,8 @@ def share_memory(
             segment = None
         meeting.refuse([each.refusal for each in words])
         if mine in broken and rank == mine[0]:
-            why = "; ".join(dict.fromkeys(words[peer].problem for peer in mine if words[peer].problem))
-            names = ", ".join(str(members[peer].world_rank) for peer in mine)
-            warn_once(f"ranks {names} share no memory and talk over TCP: {why or 'a rank closed its connection'}")
+            why = "; ".join(words[peer].problem for peer in mine if words[peer].problem)
+            warn_once(f"ranks of this host share no memory and talk over TCP: {why or 'a connection was closed'}")
         members = [
             replace(member, identity=f"{member.identity}|{member.rank}")
             if any(member.rank in host for host in broken)
@@ -109,12 +108,9 @@ def _attempt(
     try:
         if len(host) == 1:
             return _private(memory), _Word()
-        if meeting.rank != host[0]:
-            return _fetch(door, host.index(meeting.rank), memory, end), _Word()
-        try:
+        if meeting.rank == host[0]:
             return _lead(meeting, door, host, memory, key, end), _Word()
-        finally:
-            door.close()  # those who still stand before it go
+        return _fetch(door, host.index(meeting.rank), memory, end), _Word()
     except InputError as error:
         return None, _Word(has_memory=False, refusal=str(error))
     except ConnectionError:  # at the other end there is more to say
@@ -122,7 +118,10 @@ def _attempt(
     except OSError as error:
         if len(host) == 1:
             return None, _Word(has_memory=False, refusal=str(too_little(memory.total_bytes, str(error.strerror))))
-        return None, _Word(has_memory=False, problem=f"rank {meeting.rank} of the group: {error.strerror or error}")
+        who = "" if meeting.rank == host[0] else f"rank {meeting.rank} of the group: "
+        return None, _Word(has_memory=False, problem=f"{who}{error.strerror or error}")
+    finally:
+        door.close()  # so that nobody waits for this rank
 
 
 def _private(memory: Memory) -> Segment:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..native import warn_once
+from ..native import warn_on_first
 
 SPINS = 60  # looks before the first yield where ranks do not share processors
 HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
@@ -203,7 +203,7 @@ def sign_of_life() -> int:
     try:
         return os.pidfd_open(os.getpid())
     except (OSError, AttributeError) as error:
-        warn_once(f"the end of a rank is seen by a pipe of its own, since there is no pidfd_open: {error}")
+        warn_on_first(f"the end of a rank is seen by a pipe of its own, since there is no pidfd_open: {error}")
         return _PIPE.reader()
 
 
