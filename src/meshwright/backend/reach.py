@@ -85,8 +85,11 @@ class Door:
             try:
                 connection = self._knock(place.door)
             except BlockingIOError:  # more are before its door than can stand there, until it lets them in
+                network = min(network, peer)
+                if not is_host:
+                    continue
                 self._leader_door = place.door
-                return Reached(network=min(network, peer), leader=peer)
+                return Reached(network=network, leader=peer)
             except OSError as error:
                 if is_host and mine.machine and mine.machine == place.machine:
                     why = why or f"rank {peer} is not reached over its abstract Unix socket ({error.strerror or error})"
