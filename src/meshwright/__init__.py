@@ -6,14 +6,17 @@ the backend is registered at once if torch.distributed is loaded, and as soon as
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from . import gloo
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "parallelize", "plan", "step"]
+__all__ = ["__version__", "parallelize", "plan", "replace_gloo", "step"]
 _TORCH = "torch.distributed.distributed_c10d"
 
 
@@ -31,6 +34,25 @@ def _register(c10d: ModuleType) -> None:
     backend = c10d.Backend
     if "meshwright" not in backend.backend_list:
         backend.register_backend("meshwright", _create_group, extended_api=True, devices=["cpu"])
+        gloo.let_in(c10d)
+        if os.environ.get(gloo.REPLACE_VARIABLE, "0") not in {"", "0"}:
+            gloo.replace(c10d)
+
+
+def replace_gloo() -> None:
+    """Make "meshwright" stand in for "gloo" in this process: for clients that insist on that name on CPUs.
+
+    Groups made from here on under the name "gloo" are ours, and torch goes on calling them "gloo". All ranks must do
+    so. The environment variable MESHWRIGHT_REPLACE_GLOO=1 does the same.
+    """
+    gloo.replace(importlib.import_module(_TORCH))
+
+
+def _known_to_torch() -> None:
+    """Do nothing more: torch calls this when it is imported, and the import of this package has registered the backend.
+
+    So launchers that make groups themselves know the name (entry point "torch.backends").
+    """
 
 
 def _create_group(*arguments: object) -> object:

@@ -167,7 +167,7 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
         os.close(handle)
         try:
-            sources = [str(file) for file in (source, *included) if file.suffix == ".c"]
+            sources = [str(file) for file in (source, *included) if file.suffix in {".c", ".cpp"}]
             command = [compiler, *flags, "-o", temporary, *sources, "-lm"]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
             os.replace(temporary, path)

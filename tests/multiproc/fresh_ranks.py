@@ -1,5 +1,6 @@
 """Ranks on this host that may die, stall and fail: a process each, and what each sent back."""
 
+import functools
 import multiprocessing
 import os
 import time
@@ -8,6 +9,9 @@ from datetime import timedelta
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend.calls import load_calls
+from meshwright.backend.futures import load_futures
+from meshwright.backend.stream import load_stream
 
 
 def rank_main(function, rank, world_size, path, pipe, environment, arguments):
@@ -29,8 +33,17 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
         pipe.send((type(error).__name__, str(error), time.monotonic() - start))
 
 
+@functools.cache
+def build():
+    """Build what is built once a machine, so that no rank with a short time limit waits for a compiler."""
+    load_futures()
+    load_calls()
+    load_stream()
+
+
 def launch(function, world_size, tmp_path, *arguments, silent=(), per_host=None, **environment):
     """Run `function` on fresh ranks; return for each what it sent, or None if it died or is one of the `silent`."""
+    build()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", "meshwright.bench.pool"])
     processes, pipes = [], []

@@ -280,7 +280,7 @@ def on_one_core(rank, world_size, store, patience_s, late_rank):
             work.wait()
             assert torch.equal(tensor, torch.full((1000,), world_size * (world_size + 1) / 2))
             assert torch.equal(work.get_future().wait()[0], tensor)
-            return done and group_of_all()._worker._thread is None
+            return done and not group_of_all()._worker._threads
     finally:
         os.sched_setaffinity(0, cores)
         group_module.PATIENCE_S = before

@@ -219,7 +219,7 @@ def test_debug_mode_names_both_sides_of_a_disagreement(tmp_path, what, texts):
     answers = launch(disagree, 3, tmp_path, what, TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
     for kind, message, _ in answers:
-        assert kind == "Mismatch"
+        assert kind == "CollectiveMismatch"
         assert "rank 0 (host " in message
         assert "rank 2 (host " in message
         for text in texts:

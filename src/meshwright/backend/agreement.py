@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .failures import Mismatch
+from .failures import CollectiveMismatch
 from .hosts import Member
 
 CALL_BYTES = 480
@@ -28,14 +28,14 @@ def describe(name: str, number: int, tensors: Sequence[Any], options: Any) -> st
 
 
 def agree(gather: Gather, members: Sequence[Member], call: str) -> None:
-    """Raise Mismatch on every rank, naming both sides, unless all ranks are about to make the same call."""
+    """Raise CollectiveMismatch on every rank, naming both sides, unless all ranks are about to make the same call."""
     mine = ctypes.create_string_buffer(call.encode()[: CALL_BYTES - 1], CALL_BYTES)
     all_calls = [ctypes.create_string_buffer(CALL_BYTES) for _ in members]
     gather(ctypes.addressof(mine), [ctypes.addressof(b) for b in all_calls], [CALL_BYTES] * len(members))
     texts = [buffer.value.decode(errors="replace") for buffer in all_calls]
     for member, text in zip(members, texts, strict=True):
         if text != texts[0]:
-            raise Mismatch(f"the ranks disagree: {members[0]} calls {texts[0]}, but {member} calls {text}")
+            raise CollectiveMismatch(f"the ranks disagree: {members[0]} calls {texts[0]}, but {member} calls {text}")
 
 
 def _shapes(tensors: Sequence[Any]) -> str:

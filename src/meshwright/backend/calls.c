@@ -45,6 +45,10 @@ typedef struct {
 } Record;
 
 enum { BRIEF_BYTES = 65536 }; /* up to here a collective may hold up other threads of Python while it goes on at once */
+/* Their numbers in a signature, those of signature.py. */
+enum { ASKS_ALL_REDUCE = 1, ASKS_REDUCE_SCATTER = 3, ASKS_BROADCAST = 4, ASKS_ALL_GATHER = 5, ASKS_ALL_TO_ALL = 8,
+       ASKS_BARRIER = 9, ASKS_SUM = 1 };
+enum { LEAST_ADDRESS = 1 << 20 }; /* below it lies no tensor, but what is left of one whose storage was let go */
 /* What torch calls them, in the order of CALLS in calls.py. */
 enum { OF_ALL_REDUCE, OF_BROADCAST, OF_ALL_GATHER, OF_ALL_GATHER_SINGLE, OF_REDUCE_SCATTER, OF_ALL_TO_ALL, OF_BARRIER,
        OPERATIONS };
@@ -98,7 +102,7 @@ static int read_tensor(const Calls *c, PyObject *tensor, Memory *m) {
         if (t.shape[i] != 1 && t.strides[i] != m->count) return 0;
         m->count *= t.shape[i];
     }
-    if (!m->count) return 0;
+    if (!m->count || (uintptr_t)t.data < LEAST_ADDRESS) return 0;
     m->data = t.data + t.offset_bytes;
     m->bytes = m->count * (t.bits / 8);
     m->rows = t.dims ? t.shape[0] : 0;
@@ -244,6 +248,18 @@ end:
     return work;
 }
 
+/* Say what is called, as `signature` of signature.py does; `root` is one more than the rank, or 0. */
+static void ask(Calls *c, uint64_t collective, uint64_t type, uint64_t operator, uint64_t root, int64_t bytes,
+                uint64_t sizes) {
+    uint64_t *asked = c->state->asked;
+    asked[0] = collective | type << 8 | operator << 24 | root << 32;
+    asked[1] = (uint64_t)bytes;
+    asked[2] = sizes;
+}
+
+/* Return whether two tensors have memory in common. */
+static int meet(const Memory *a, const Memory *b) { return a->data < b->data + b->bytes && b->data < a->data + a->bytes; }
+
 static void give(Calls *c, int64_t first, int64_t second, int64_t third) {
     c->state->given[0] = first, c->state->given[1] = second, c->state->given[2] = third;
 }
@@ -263,6 +279,7 @@ static PyObject *all_reduce(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     if (kind < 0) Py_RETURN_NONE;
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.count, kind);
+    ask(c, ASKS_ALL_REDUCE, m.type, ASKS_SUM, 0, m.bytes, 0);
     return run(c, OF_ALL_REDUCE, ALL_REDUCE, m.bytes, m.bytes, options, arguments[0]);
 }
 
@@ -278,17 +295,23 @@ static PyObject *broadcast(Calls *c, PyObject *const *arguments, Py_ssize_t coun
     if (number < 0 || number >= c->state->size) Py_RETURN_NONE;
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     give(c, (int64_t)m.data, m.bytes, number);
+    ask(c, ASKS_BROADCAST, m.type, 0, (uint64_t)number + 1, m.bytes, 0);
     return run(c, OF_BROADCAST, BROADCAST, m.bytes, mw_broadcast_fills(c->state, m.bytes), options, arguments[0]);
 }
 
 /* Do an all-gather into targets of which the group's tables hold address and size. */
-static PyObject *gather_into(Calls *c, int operation, const char *source, PyObject *options, PyObject *result) {
+static PyObject *gather_into(Calls *c, int operation, const Memory *source, PyObject *options, PyObject *result) {
+    const int64_t *sizes = c->state->received;
     int64_t most = 0, all = 0;
+    uint64_t number = 0;
     for (int64_t r = 0; r < c->state->size; r++) {
-        all += c->state->received[r];
-        if (c->state->received[r] > most) most = c->state->received[r];
+        all += sizes[r];
+        if (sizes[r] > most) most = sizes[r];
+        number = mw_mix(number, (uint64_t)sizes[r]);
     }
-    give(c, (int64_t)source, 0, 0);
+    if (most * c->state->size == all) ask(c, ASKS_ALL_GATHER, source->type, 0, 0, most, 0);
+    else ask(c, ASKS_ALL_GATHER, source->type, 0, 0, all, number ? number : 1);
+    give(c, (int64_t)source->data, 0, 0);
     return run(c, operation, ALL_GATHER, all, most, options, result);
 }
 
@@ -298,11 +321,19 @@ static PyObject *all_gather_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Memory out, in;
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
-        out.count != in.count * g->size)
+        out.count != in.count * g->size || (meet(&out, &in) && in.data != out.data + g->rank * in.bytes))
         Py_RETURN_NONE;
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->targets[r] = out.data + r * in.bytes, g->received[r] = in.bytes;
-    return gather_into(c, OF_ALL_GATHER_SINGLE, in.data, options, arguments[0]);
+    return gather_into(c, OF_ALL_GATHER_SINGLE, &in, options, arguments[0]);
+}
+
+/* Return whether target `r` has no memory in common with those before it. Usually they rise, each above the last. */
+static int is_apart(const Group *g, int64_t r) {
+    const char *start = g->targets[r], *end = start + g->received[r];
+    for (int64_t i = r - 1; i >= 0; i--)
+        if (start < g->targets[i] + g->received[i] && g->targets[i] < end) return 0;
+    return 1;
 }
 
 static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -317,11 +348,12 @@ static PyObject *all_gather(Calls *c, PyObject *const *arguments, Py_ssize_t cou
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) {
         if (!read_tensor(c, PyList_GET_ITEM(outputs, r), &out) || out.type != in.type ||
-            (r == g->rank && out.count != in.count))
+            (r == g->rank ? out.count != in.count || (out.data != in.data && meet(&out, &in)) : meet(&out, &in)))
             return leave(c);
         g->targets[r] = out.data, g->received[r] = out.bytes;
+        if (!is_apart(g, r)) return leave(c);
     }
-    return gather_into(c, OF_ALL_GATHER, in.data, options, lists);
+    return gather_into(c, OF_ALL_GATHER, &in, options, lists);
 }
 
 static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
@@ -330,13 +362,14 @@ static PyObject *reduce_scatter_single(Calls *c, PyObject *const *arguments, Py_
     Memory out, in;
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
-        in.count != out.count * g->size)
+        in.count != out.count * g->size || (meet(&out, &in) && out.data != in.data + g->rank * out.bytes))
         Py_RETURN_NONE;
     int64_t kind = summed_type(c, &in, options);
     if (kind < 0) Py_RETURN_NONE;
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     for (int64_t r = 0; r < g->size; r++) g->sources[r] = in.data + r * out.bytes, g->sent[r] = out.count;
     give(c, (int64_t)out.data, kind, 0);
+    ask(c, ASKS_REDUCE_SCATTER, in.type, ASKS_SUM, 0, out.bytes, 0);
     return run(c, OF_REDUCE_SCATTER, REDUCE_SCATTER, in.bytes, out.bytes, options, arguments[0]);
 }
 
@@ -346,7 +379,7 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
     Memory out, in;
     Group *g = c->state;
     if (!read_tensor(c, arguments[0], &out) || !read_tensor(c, arguments[1], &in) || in.type != out.type ||
-        in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size)
+        in.count != out.count || !in.rows || in.rows % g->size || !out.rows || out.rows % g->size || meet(&out, &in))
         Py_RETURN_NONE;
     if (!may_begin(c, options, c->runs_inline)) Py_RETURN_NONE;
     int64_t size = in.bytes / g->size;
@@ -354,12 +387,14 @@ static PyObject *all_to_all_single(Calls *c, PyObject *const *arguments, Py_ssiz
         g->sources[r] = in.data + r * size, g->targets[r] = out.data + r * size;
         g->sent[r] = g->received[r] = size;
     }
+    ask(c, ASKS_ALL_TO_ALL, in.type, 0, 0, 0, 0);
     return run(c, OF_ALL_TO_ALL, ALL_TO_ALL, in.bytes, in.bytes, options, arguments[0]);
 }
 
 static PyObject *barrier(Calls *c, PyObject *const *arguments, Py_ssize_t count) {
     EXPECT(1, "options")
     if (!may_begin(c, arguments[0], 0)) Py_RETURN_NONE; /* an asynchronous one holds up nobody */
+    ask(c, ASKS_BARRIER, 0, 0, 0, 0, 0);
     return run(c, OF_BARRIER, BARRIER, 0, 0, arguments[0], Py_None);
 }
 

@@ -1,11 +1,13 @@
 """Make a process group: find the ranks' hosts and choose what moves the bytes between them."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch import distributed as dist
+from torch._C._distributed_c10d import Store
 
 from ..errors import InputError
 from ..native import warn_once
@@ -47,8 +49,20 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
 
         mixed = MixedGroup(own_store, rank, size, timeout_s, engine)
         mixed.hand_over("cuda", lambda: nccl_group(own_store, rank, size))
-        return mixed
-    return MeshwrightGroup(own_store, rank, size, timeout_s, engine)
+        group: MeshwrightGroup = mixed
+    else:
+        group = MeshwrightGroup(own_store, rank, size, timeout_s, engine)
+    group.make = lambda *request: create_group(_Part(*request), options)
+    return group
+
+
+class _Part(NamedTuple):
+    """A group that is made out of another, described as torch describes one."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
 
 
 def _word(options: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from . import local_move, local_reduce
-from .failures import CollectiveError, Culprit, RankFailure
+from .failures import CollectiveError, Culprit
 from .flight import FlightRecord
 from .hosts import Member
 from .lines import SharedLine
@@ -16,6 +16,7 @@ from .local import LocalGroup
 from .mailbox import Mailbox
 from .reductions import Reduction
 from .segment import Segment
+from .signature import Signature
 
 
 class Engine(Protocol):
@@ -29,6 +30,9 @@ class Engine(Protocol):
     @property
     def broken(self) -> CollectiveError | None:
         """Why no further collective can run, if so."""
+
+    def ask(self, call: Signature) -> None:
+        """Say what the next collectives are, up to the next word: the ranks compare it."""
 
     def all_here(self, seconds: float) -> bool:
         """Say that this rank has come to its next collective; return whether all have, after `seconds` at most."""
@@ -89,6 +93,7 @@ class LocalEngine:
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
         self.mailbox = Mailbox(me, group.members, lines, self._doubt)
         self.inline = group.crowded
+        self.ask = group.ask
         self.all_here = group.all_here
         self.all_reduce = _bind(local_reduce.all_reduce, group)
         self.reduce = _bind(local_reduce.reduce, group)
@@ -106,7 +111,7 @@ class LocalEngine:
         waited_s: float | None,
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
-    ) -> RankFailure | None:
+    ) -> CollectiveError | None:
         return self.group.doubt(late, waited_s or 0.0, self.group.timeout_s, call, arrived)
 
     @property

@@ -4,9 +4,13 @@ from typing import NamedTuple
 
 from torch.distributed import DistBackendError
 
-from ..errors import MeshwrightError
+from ..errors import InputError, MeshwrightError
 from ..units import format_bytes
 from .hosts import Member
+
+
+class ArgumentError(InputError, ValueError):
+    """A call that cannot be made, refused before anything moved: the group can be used afterwards."""
 
 
 class Culprit(NamedTuple):
@@ -43,5 +47,19 @@ class RankFailure(CollectiveError):
         super().__init__(f"{culprit}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
 
 
-class Mismatch(CollectiveError):
-    """Two ranks called different things at the same place in the order; raised in debug mode only."""
+DISAGREE = "the ranks disagree: "  # begins what a rank did that is in another collective than others
+
+
+class CollectiveMismatch(CollectiveError):
+    """Ranks called different things at the same place in the order; the message says who called what."""
+
+    def __init__(self, message: str, culprit: Culprit | None = None) -> None:
+        self.culprit = culprit
+        super().__init__(message)
+
+
+def failure_of(culprit: Culprit, *, operation: str, sequence: int, size_bytes: int) -> CollectiveError:
+    """Return the error of a collective for which a rank is to blame."""
+    if culprit.deed.startswith(DISAGREE):
+        return CollectiveMismatch(culprit.deed, culprit)
+    return RankFailure(culprit, operation=operation, sequence=sequence, size_bytes=size_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
 from torch.autograd import profiler
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import Work
 
 from .agreement import agree, describe
 from .calls import c_way
@@ -18,33 +18,25 @@ from .link_rates import LinkRates
 from .marks import mark_issue, marked
 from .monitored import MonitoredBarrier
 from .reductions import Reduction, reduction
+from .signature import COMPARISON, Signature
 from .tensors import operator_of
+from .torch_group import NAME, TorchGroup
 from .usual import LongWay, PythonWay
 from .work import DONE, PendingWork, Tensors, Worker
 
-NAME = "meshwright"
 PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
 
 
-_ProcessGroup: Any = ProcessGroup  # its declared overloads name the C++ forms, of which Python needs the first only
-
-
-class GroupBase(_ProcessGroup):  # type: ignore[misc]
+class GroupBase(TorchGroup):
     """A group of ranks without its collectives."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: Engine) -> None:
-        super().__init__(rank, size)  # the constructor for Python subclasses
-        self._store = store
-        self._rank = rank
-        self._size = size
+        super().__init__(store, rank, size)
         self._timeout_s = timeout_s
         self._engine = engine
         self._worker = Worker(f"{NAME}-{rank}")
         self._lock: Any = threading.Lock()  # held during each call
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
-        self._name = ""
-        self._description = ""
-        self._letters = 0
         self._monitored = MonitoredBarrier(store, engine.members, rank)
         self._compares = get_debug_level() == DebugLevel.DETAIL
         self._usual: PythonWay | LongWay = self._way_of_usual_calls()
@@ -57,28 +49,40 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             if way is not None:
                 self._lock = way
                 return way
-        return PythonWay(self._engine, self._worker, self._kinds, self._now)
+        return PythonWay(self._engine, self._worker, self._kinds, self._now, self._rank)
 
     # ---- running
 
     def _start(
         self,
         name: str,
+        asked: Signature,
         moved_bytes: int,
         call: Callable[[], object],
         result: Tensors,
         options: Any,
         compared: Tensors | None = None,
+        land: Callable[[], object] | None = None,
     ) -> Work:
-        """Run `call` now, or hand it to the group's thread, as the options ask.
+        """Run `call` now, or hand it to the group's thread, as the options ask; then `land`, which is local.
 
-        `compared` are the tensors whose types and shapes must be the same on all ranks, if they are not the result.
+        `asked` is what all ranks must call alike. In debug mode they compare `compared` too, the tensors whose types
+        and shapes must be the same on all, if they are not the result.
         """
         if self._compares:
-            call = self._comparing(name, call, result if compared is None else compared, options)
+            call = self._comparing(name, asked, call, result if compared is None else compared, options)
         if not options.asyncOp and self._worker.idle:
-            return self._now(name, moved_bytes, options, call)
-        work = PendingWork(lambda: self._now(name, moved_bytes, options, call), result)
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+            return DONE
+
+        def run() -> None:
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+
+        work = PendingWork(run, result)
         if profiler._is_profiler_enabled:
             mark_issue(name, work, self._submit)
         elif moved_bytes and self._engine.inline and self._worker.idle:
@@ -99,7 +103,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if self._engine.inline:
             work.patient(PATIENCE_S)
 
-    def _now(self, name: str, moved_bytes: int, options: Any, call: Callable[..., object], *arguments: Any) -> Work:
+    def _now(
+        self,
+        name: str,
+        asked: Signature,
+        moved_bytes: int,
+        options: Any,
+        call: Callable[..., object],
+        *arguments: Any,
+    ) -> Work:
         """Run a call of the engine on this thread."""
         engine = self._engine
         if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
@@ -108,6 +120,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             if engine.broken is not None:
                 raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
             engine.flight.begin(name, moved_bytes, options)
+            engine.ask(asked)
             try:
                 call(*arguments)
             except BaseException as error:
@@ -123,12 +136,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         else:
             self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
 
-    def _comparing(self, name: str, call: Callable[[], object], tensors: Tensors, options: Any) -> Callable[[], object]:
+    def _comparing(
+        self, name: str, asked: Signature, call: Callable[[], object], tensors: Tensors, options: Any
+    ) -> Callable[[], object]:
         """Return `call`, preceded by the comparison of what the ranks call."""
 
         def checked() -> None:
             text = describe(name, self._engine.flight.sequence, tensors, options)
+            self._engine.ask(COMPARISON)
             agree(self._engine.all_gather, self._engine.members, text)
+            self._engine.ask(asked)
             call()
 
         return checked
@@ -165,48 +182,6 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     # ---- what torch asks of a group beside its collectives
 
-    def getBackendName(self) -> str:
-        """Return the name under which the backend is registered."""
-        return NAME
-
-    def name(self) -> str:
-        """Return the name under which the backend is registered."""
-        return NAME
-
-    def setGroupName(self, name: str) -> None:
-        """Set the name that torch gives the group."""
-        self._name = self._engine.flight.group = name
-
-    def getGroupName(self) -> str:
-        """Return the name that torch gave the group."""
-        return self._name
-
-    def setGroupDesc(self, description: str) -> None:
-        """Set the description of the group."""
-        self._description = self._engine.flight.description = description
-
-    def getGroupDesc(self) -> str:
-        """Return the description of the group."""
-        return self._description
-
-    def get_group_store(self) -> Store:
-        """Return the store of this group alone."""
-        return self._store
-
-    _set_group_name = setGroupName
-    _set_group_desc = setGroupDesc
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
-
-    @property
-    def supports_splitting(self) -> bool:
-        """Whether a group can be made out of this one without the store; it cannot."""
-        return False
-
     def _get_sequence_number_for_group(self) -> int:
         return self._engine.flight.sequence
 
@@ -215,7 +190,25 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the time that a collective may take before it names the rank that did not arrive."""
-        self._engine.set_timeout(timeout.total_seconds())
+        self._timeout_s = timeout.total_seconds()
+        self._engine.set_timeout(self._timeout_s)
+
+    _set_default_timeout = set_timeout
+
+    def setGroupName(self, name: str) -> None:
+        """Set the name that torch gives the group."""
+        super().setGroupName(name)
+        self._engine.flight.group = name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Set the description of the group."""
+        super().setGroupDesc(description)
+        self._engine.flight.description = description
+
+    def _wait_for_pending_works(self) -> None:
+        last = PendingWork(lambda: None, ())
+        self._worker.submit(last)
+        last.wait()
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks, or raise a CollectiveError that names all who do not come in time.

@@ -5,15 +5,18 @@ its own and an end, and none follows one that is overdue, whichever group asks.
 """
 
 import contextlib
+import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .failures import Culprit
 from .hosts import Member
-from .words import OURS, Voice, Word, word_in
+from .words import LOOK_S, OURS, WORD_S, Voice, Word, word_in
 
-BLAME_KEY, WORD_KEY = "blame", "word"
+BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
+CALLS_S = 2 * WORD_S  # for a rank to leave word of its calls, which it does once it knows whom it blames
 ANSWER_S = 3.0  # for a request to the store, whose host may be busy
 
 
@@ -74,6 +77,21 @@ class Hearsay:
             if not self._is_final:
                 self._is_final = word.final
                 self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
+
+    def leave_calls(self, calls: Mapping[int, str]) -> None:
+        """Leave word of this rank's last calls, by their numbers, for one that finds that it calls something else."""
+        text = json.dumps(list(calls.items()))
+        self._within(lambda: self._store.set(f"{CALLS_KEY}/{self._me.rank}", text))
+
+    def calls_of(self, rank: int) -> dict[int, str]:
+        """Return another rank's last calls, by their numbers; none if it does not leave word of them soon."""
+        key, end = f"{CALLS_KEY}/{rank}", time.monotonic() + CALLS_S
+        while time.monotonic() < end:
+            if self._within(lambda: self._store.check([key])):
+                text: bytes | None = self._within(lambda: self._store.get(key))
+                return dict(json.loads(text)) if text else {}
+            time.sleep(LOOK_S)
+        return {}
 
     def close(self) -> None:
         """Leave no more words."""

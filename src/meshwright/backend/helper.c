@@ -25,6 +25,8 @@ enum { MAX_RANKS = 256, TILE = 2048, ALIGN = 64 };
 enum { NEAR_BYTES = 2048 }; /* written to several places while it is in the nearest cache */
 enum { FIRST_NAP_NS = 50000, LAST_NAP_NS = 1000000 };
 enum { SPREAD_WAITS = 16 }; /* how often a rank looks where the others run */
+enum { NEEDED_BITS = 24 };  /* of what a rank says in an all-to-all: its steps; above them its blocks, if all are alike */
+#define UNIFORM_MOST (((int64_t)1 << 39) - 2)
 
 static inline void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -138,17 +140,50 @@ static void spread(Group *g) {
     move_from(g, here);
 }
 
-static int wait_rank(Group *g, int64_t rank, uint64_t target) {
-    const uint64_t *counter = g->counters + rank * LINE;
-    if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= target) return 1;
-    if (g->place) spread(g);
-    int64_t start = g->clocked ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
-    int reached = mw_wait(counter, target, g->spins, g->yield_ns, g->patience_ns);
-    if (g->clocked) g->waited_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
-    if (reached) return 1;
+/* Where a rank leaves what the collective is that begins with a step. */
+static uint64_t *call_at(const Group *g, int64_t rank, uint64_t step) {
+    return g->calls + rank * g->calls_words + step % CALLS * ENTRY;
+}
+
+/* Say, before the first step of a collective, what it is. Done once, however often the collective is gone on with. */
+static void begin(Group *g) {
+    if (g->begun) return;
+    g->begun = 1;
+    g->first = g->sequence + 1;
+    uint64_t *entry = call_at(g, g->rank, g->first), chain = g->chain;
+    for (int i = 0; i < WORDS; i++) {
+        chain = mw_mix(chain, g->asked[i]);
+        entry[1 + i] = g->asked[i];
+    }
+    g->chain = chain;
+    entry[0] = (chain & ~(uint64_t)0xffff) | (g->first & 0xffff);
+    __atomic_store_n(g->counters + g->rank * LINE + CALL, entry[0], __ATOMIC_RELAXED);
+}
+
+/* Return whether a rank that has come to the first step of this collective is in the same collective. It may be further. */
+static int agrees(const Group *g, int64_t rank) {
+    uint64_t mine = *call_at(g, g->rank, g->first);
+    if (__atomic_load_n(g->counters + rank * LINE + CALL, __ATOMIC_RELAXED) == mine) return 1;
+    return __atomic_load_n(call_at(g, rank, g->first), __ATOMIC_RELAXED) == mine;
+}
+
+/* Return 0 and leave to Python what a wait is for. */
+static int leave_wait(Group *g, int64_t rank, uint64_t target) {
     g->awaited_rank = (uint64_t)rank;
     g->awaited_number = target;
     return 0;
+}
+
+static int wait_rank(Group *g, int64_t rank, uint64_t target) {
+    const uint64_t *counter = g->counters + rank * LINE;
+    if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < target) {
+        if (g->place) spread(g);
+        int64_t start = g->clocked ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+        int reached = mw_wait(counter, target, g->spins, g->yield_ns, g->patience_ns);
+        if (g->clocked) g->waited_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
+        if (!reached) return leave_wait(g, rank, target);
+    }
+    return target != g->first || agrees(g, rank) || leave_wait(g, rank, target);
 }
 
 static int wait_all(Group *g, uint64_t target) {
@@ -228,7 +263,7 @@ static void pass_slots(Group *g) {
 
 /* Return that a collective is done. */
 static int done(Group *g) {
-    g->chunk = 0;
+    g->chunk = g->begun = 0;
     return 1;
 }
 
@@ -386,6 +421,7 @@ static int all_reduce_pieces(Group *g) {
 
 /* Sum data of all ranks in place. Given: data, count, kind. */
 int mw_all_reduce(Group *g) {
+    begin(g);
     return g->given[1] * item_bytes(g->given[2]) <= g->whole_bytes ? all_reduce_whole(g) : all_reduce_pieces(g);
 }
 
@@ -419,6 +455,7 @@ int mw_all_gather(Group *g) {
     int64_t me = g->rank, most = largest(g->received, g->size), pair = g->size == 2;
     int64_t chunk = pair ? g->block_bytes : g->slot_bytes;
     int streams = total(g->received, g->size) >= g->stream_bytes;
+    begin(g);
     for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
         if (g->phase == 0) {
             int64_t length = part(g->received[me], start, chunk);
@@ -445,6 +482,7 @@ int mw_reduce_scatter(Group *g) {
     int64_t kind = g->given[1], item = item_bytes(kind), chunk = g->block_bytes / item;
     int64_t most = largest(g->sent, g->size);
     void *in[MAX_RANKS];
+    begin(g);
     for (int64_t start; (start = g->chunk * chunk) < most; next_chunk(g)) {
         if (g->phase == 0) {
             if (!free_slots(g, 0)) return 0;
@@ -475,6 +513,7 @@ int mw_broadcast(Group *g) {
     int64_t size = g->given[1], root = g->given[2];
     int is_short = size <= SHORT_BYTES, streams = size >= g->stream_bytes;
     int64_t per_chunk = is_short ? SHORT_BYTES : g->slot_bytes;
+    begin(g);
     for (int64_t start; (start = g->chunk * per_chunk) < size; g->chunk++) {
         int64_t length = least(size - start, per_chunk);
         if (g->rank == root) {
@@ -497,15 +536,35 @@ int mw_broadcast(Group *g) {
     return done(g);
 }
 
-/* Return how many steps this rank needs for what it sends, and say so for this step. */
+/* Where a rank leaves, in the first step of an all-to-all, how many bytes it sends to each. */
+static uint64_t *sent_at(const Group *g, int64_t rank) {
+    return g->calls + rank * g->calls_words + CALLS * ENTRY + g->turn * g->size;
+}
+
+/* Return how many steps this rank needs for what it sends, and say so for this step, with what it sends to each. */
 static int64_t say_needed(Group *g) {
-    int64_t needed = 1;
+    int64_t needed = 1, uniform = g->sent[0];
     for (int64_t r = 0; r < g->size; r++) {
         int64_t blocks = r == g->rank ? 0 : (g->sent[r] + g->part_bytes - 1) / g->part_bytes;
         if (blocks > needed) needed = blocks;
+        if (g->sent[r] != uniform) uniform = -1;
     }
-    g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)needed;
+    if (uniform < 0 || uniform > UNIFORM_MOST) {
+        uniform = -1;
+        for (int64_t r = 0; r < g->size; r++) sent_at(g, g->rank)[r] = (uint64_t)g->sent[r];
+    }
+    g->counters[g->rank * LINE + g->steps + g->turn] = (uint64_t)(uniform + 1) << NEEDED_BITS | (uint64_t)needed;
     return needed;
+}
+
+/* Return how many steps a rank needs, or -1, and which rank it is, where it sends something else than expected. */
+static int64_t needed_by(Group *g, int64_t rank) {
+    uint64_t said = g->counters[rank * LINE + g->steps + g->turn];
+    int64_t uniform = (int64_t)(said >> NEEDED_BITS) - 1;
+    int64_t bytes = uniform >= 0 ? uniform : (int64_t)sent_at(g, rank)[g->rank];
+    if (bytes == g->received[rank]) return (int64_t)(said & (((uint64_t)1 << NEEDED_BITS) - 1));
+    g->odd_rank = rank + 1, g->odd_bytes = bytes;
+    return -1;
 }
 
 /* Copy source j of rank i to target i of rank j; all tables are of bytes. No rank knows all sizes, so each says how many
@@ -513,6 +572,7 @@ static int64_t say_needed(Group *g) {
 int mw_all_to_all(Group *g) {
     int64_t me = g->rank, *needed = &g->given[0];
     int streams = total(g->received, g->size) >= g->stream_bytes;
+    begin(g);
     do {
         int64_t start = g->chunk * g->part_bytes;
         int is_first = g->chunk == 0;
@@ -530,8 +590,11 @@ int mw_all_to_all(Group *g) {
         for (; g->phase < g->size; g->phase++) {
             int64_t peer = (me + g->phase) % g->size, length = part(g->received[peer], start, g->part_bytes);
             if (!wait_rank(g, peer, g->sequence)) return 0;
-            int64_t theirs = (int64_t)g->counters[peer * LINE + g->steps + g->turn];
-            if (is_first && theirs > *needed) *needed = theirs;
+            if (is_first) {
+                int64_t theirs = needed_by(g, peer);
+                if (theirs < 0) return leave_wait(g, peer, g->sequence);
+                if (theirs > *needed) *needed = theirs;
+            }
             land(streams, g->targets[peer] + start, between(g, peer, me), length);
         }
         next_chunk(g);
@@ -542,12 +605,13 @@ int mw_all_to_all(Group *g) {
 
 /* Return when every rank has come. */
 int mw_barrier(Group *g) {
+    begin(g);
     if (g->phase == 0) {
         publish(g);
         g->phase = 1;
     }
     if (!wait_all(g, g->sequence)) return 0;
     g->seen = g->sequence;
-    g->phase = 0;
+    g->phase = g->begun = 0;
     return 1;
 }

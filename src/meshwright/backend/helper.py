@@ -14,7 +14,7 @@ from typing import Any
 
 from ..native import compiled, load_compiled
 from .filling import Filling, Fillings
-from .memory import LINE, SHORT_SLOTS, SLOTS
+from .memory import LINE, SHORT_SLOTS, SLOTS, WORDS_OF_CALL
 from .reductions import Reduction
 from .waiting import CHECK_S
 
@@ -45,14 +45,20 @@ class GroupState(ctypes.Structure):
         ("shorts", ctypes.c_int64),
         ("laps", ctypes.c_uint64 * SLOTS),
         ("free_at", ctypes.c_uint64 * (SLOTS + SHORT_SLOTS)),
+        ("first", ctypes.c_uint64),
+        ("chain", ctypes.c_uint64),
+        ("asked", ctypes.c_uint64 * WORDS_OF_CALL),
         ("given", ctypes.c_int64 * 3),
         ("chunk", ctypes.c_int64),
         ("phase", ctypes.c_int64),
+        ("begun", ctypes.c_int64),
         ("sources", ctypes.c_void_p),
         ("targets", ctypes.c_void_p),
         ("sent", ctypes.c_void_p),
-        ("received", ctypes.c_void_p),
+        ("received", ctypes.POINTER(ctypes.c_int64)),
         ("counters", ctypes.c_void_p),
+        ("calls", ctypes.c_void_p),
+        ("calls_words", ctypes.c_int64),
         ("slots", ctypes.c_void_p),
         ("slot_bytes", ctypes.c_int64),
         ("own_bytes", ctypes.c_int64),
@@ -76,6 +82,8 @@ class GroupState(ctypes.Structure):
         ("waited_ns", ctypes.c_int64),
         ("place", ctypes.c_int64),
         ("waits", ctypes.c_int64),
+        ("odd_rank", ctypes.c_int64),
+        ("odd_bytes", ctypes.c_int64),
     )
 
 
@@ -123,7 +131,8 @@ class Native:
         self._sources, self._targets, self._sent, self._received = tables = [
             (ctypes.c_int64 * state.size)() for _ in range(4)
         ]
-        state.sources, state.targets, state.sent, state.received = map(ctypes.addressof, tables)
+        state.sources, state.targets, state.sent = map(ctypes.addressof, tables[:3])
+        state.received = self._received
         self._write = struct.Struct(f"{state.size}q").pack_into
 
     def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
@@ -214,7 +223,7 @@ class Native:
                 if function(self.address):
                     return
         except BaseException:
-            state.chunk = state.phase = 0
+            state.chunk = state.phase = state.begun = 0
             raise
         finally:
             state.yield_ns = yield_ns

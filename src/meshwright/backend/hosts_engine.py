@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .engine import LocalEngine
-from .failures import CollectiveError, Culprit, RankFailure
+from .failures import CollectiveError, CollectiveMismatch, Culprit, RankFailure
 from .hosts import Member, hosts_of
 from .hosts_network import HostsNetwork, as_tensor
 from .lines import Line, SharedLine, SocketLine
@@ -27,6 +27,7 @@ from .mailbox import Mailbox
 from .options import GroupOptions
 from .reductions import Reduction, reduction
 from .segment import Segment
+from .signature import Signature
 from .transport import Incoming, Outgoing
 from .transport_tcp import TcpTransport
 
@@ -70,6 +71,11 @@ class HostsEngine:
         }
         self.mailbox = Mailbox(me, members, lines, self._doubt_letters)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
+
+    def ask(self, call: Signature) -> None:
+        """Say what the next collectives are: the ranks compare it."""
+        self._local.ask(call)
+        self.network.ask(call)
 
     def all_here(self, seconds: float) -> bool:
         """Return False: the network's part of a collective goes on beside computation."""
@@ -275,7 +281,7 @@ class HostsEngine:
             near, waited_s or 0.0, group.timeout_s, call, lambda place: arrived(group.members[place].rank)
         )
         if error is not None:
-            self.network.tell(error.culprit)
+            self.stopped(error)
         return error
 
     @property
@@ -285,8 +291,10 @@ class HostsEngine:
 
     def stopped(self, error: BaseException) -> None:
         """Tell the other hosts of an error that this host's shared memory told of."""
-        if isinstance(error, RankFailure):
-            self.network.tell(error.culprit)
+        culprit = error.culprit if isinstance(error, RankFailure | CollectiveMismatch) else None
+        if culprit is not None:
+            self.network.leave_calls()
+            self.network.tell(culprit)
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,15 +17,19 @@ from torch import Tensor
 from ..collectives import algorithms
 from .choice import Links, choose, price_s, still_serves
 from .executor import Executor
-from .failures import Culprit, RankFailure
+from .failures import DISAGREE, CollectiveError, Culprit
 from .hearsay import Hearsay
 from .hosts import Member
 from .links import LinkCache, Watch, measure
 from .local import LocalGroup
 from .options import WIRE_TYPES, GroupOptions
 from .reductions import Reduction
-from .transport import Incoming, Outgoing, Transport, TransportError
+from .signature import Signature, mix
+from .transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
 from .transport_tcp import TcpTransport
+from .words import OURS
+
+RECENT = 32  # calls that a rank can tell others of
 
 
 class Among:
@@ -72,13 +77,21 @@ class HostsNetwork:
         self.transport = TcpTransport(
             store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
         )
+        self._recent: deque[tuple[int, Signature]] = deque(maxlen=RECENT)
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._schedules: dict[tuple[str, str, int, int], Any] = {}
         self._algorithm = options.algorithm
         self._wire = WIRE_TYPES[options.wire]
         self._watch = Watch()
         self._cache = LinkCache(members, self.columns, address)
+        local.before_blame = self.leave_calls
         self.links = self._known() or self._kept(self._measured())
+
+    def ask(self, call: Signature) -> None:
+        """Say what this rank calls next: its messages carry a number made of all that it has called so far."""
+        self._recent.append((self._local.flight.sequence, call))
+        for number in call:
+            self.transport.call = mix(self.transport.call, number)
 
     def _known(self) -> Links | None:
         """Return the links that rank 0 remembers, the same on all ranks, or None."""
@@ -163,18 +176,45 @@ class HostsNetwork:
         """Turn the loss of a connection into an error that names the rank that is to blame."""
         try:
             yield
+        except OtherMessage as error:
+            raise self._mismatch(self.members[error.peer], str(error)) from None
         except TransportError as error:
             peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
             raise self.failure(peer, str(error), self._local.flight.current()) from None
 
-    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> RankFailure:
+    def _mismatch(self, peer: Member, why: str) -> CollectiveError:
+        """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""
+        said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
+        return self._failed(Culprit.of(peer, DISAGREE + said), self._local.flight.current())
+
+    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> CollectiveError:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
+        self.leave_calls()  # the peer may have closed, or wait, because it calls something else
         suspect = Culprit.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
-        culprit = self._hearsay.culprit(peer.rank, suspect, lost=lost)
+        if not lost:
+            OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
+            if said := self._other_call(peer):
+                return self._failed(Culprit.of(peer, DISAGREE + said), call)
+        return self._failed(self._hearsay.culprit(peer.rank, suspect, lost=lost), call)
+
+    def _failed(self, culprit: Culprit, call: tuple[str, int, int]) -> CollectiveError:
         error = self._local.failure(culprit, call)
         self.tell(culprit)
         return error
+
+    def leave_calls(self) -> None:
+        """Leave word of what this rank has called last."""
+        self._hearsay.leave_calls({number: str(call) for number, call in self._recent})
+
+    def _other_call(self, peer: Member) -> str:
+        """Return the first of the last calls that a peer made otherwise, both sides of it; "" where none is known."""
+        self.leave_calls()
+        theirs = self._hearsay.calls_of(peer.rank)
+        for number, mine in self._recent:
+            if theirs.get(number, str(mine)) != str(mine):
+                return f"{self._me} in {mine}; {peer} in {theirs[number]}"
+        return ""
 
     def tell(self, culprit: Culprit) -> None:
         """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from .failures import CollectiveError, Culprit, RankFailure
+from .failures import CollectiveError, CollectiveMismatch, Culprit, failure_of
 from .flight import FlightRecord, forget, remember, write_flights
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
 from .hosts import Member
+from .local_calls import LocalCalls
 from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
 from .segment import Segment
@@ -41,6 +42,7 @@ LINE_BYTES = 64  # of a cache
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
 SEQUENCE, SEEN, _, LONGS, SHORTS, LAPS = range(6)  # places in the state of the steps, the first of struct Group
 FREE = LAPS + SLOTS
+FIRST = FREE + SLOTS + SHORT_SLOTS
 
 
 class LocalGroup:
@@ -72,10 +74,16 @@ class LocalGroup:
         self.peers = [(self.rank + i) % self.size for i in range(1, self.size)]
         self.peer_indices = [peer * LINE for peer in self.peers]
         storage = bytearray(ctypes.sizeof(GroupState))
+        state = GroupState.from_buffer(storage)
         self.steps = memoryview(storage)[: GroupState.given.offset].cast("Q")  # the C helper works on them too
-        self.free = self.steps[FREE:]  # what every counter must reach before the slot may be filled again
+        self.free = self.steps[FREE:FIRST]  # what every counter must reach before the slot may be filled again
+        rings = memoryview(self.buffer)[memory.calls_at : memory.common_bytes].cast("Q")
+        self.calls = LocalCalls(self.counters, rings, memory.calls_words, state, self.rank, self.members)
+        self.ask = self.calls.ask
+        self._state = state
         self.plans: dict[tuple[int, Reduction], Any] = {}
         self.broken: CollectiveError | None = None
+        self.before_blame: Callable[[], object] = lambda: None  # called by a rank that has waited too long
         cores = len({core for member in members for core in member.cores})
         self.crowded = self.size >= cores
         helper = load_helper()
@@ -83,8 +91,8 @@ class LocalGroup:
         self.patience = Patience(self.counters, self.base, crowded=self.size > cores, helper=helper)
         self.native: Native | None = None
         if helper is not None and self.size <= MAX_RANKS:
-            state = GroupState.from_buffer(storage)
             state.counters, state.slots = self.base, self.base + memory.common_bytes
+            state.calls, state.calls_words = self.base + memory.calls_at, memory.calls_words
             state.slot_bytes, state.own_bytes = self.slot_bytes, memory.own_bytes
             state.part_bytes, state.block_bytes = self.part_bytes, self.block_bytes
             state.least_chunk_bytes, state.whole_bytes = self.least_chunk_bytes, self.whole_bytes
@@ -126,6 +134,10 @@ class LocalGroup:
     @seen.setter
     def seen(self, number: int) -> None:
         self.steps[SEEN] = number
+
+    def begin(self) -> None:
+        """Begin the collective that was asked for; before its first step."""
+        self.calls.begin(self.sequence + 1)
 
     def free_slots(self, *, short: bool = False) -> int:
         """Return which slots the next step takes, short ones or long ones, once they may be filled."""
@@ -181,12 +193,23 @@ class LocalGroup:
         for index in self.peer_indices:
             if counters[index] < number:
                 self.patience.wait(index, number, self.check)
+        if number == self.steps[FIRST] and not all(map(self.calls.agrees, self.peers)):
+            raise self._mismatch()
         self.seen = number
 
     def wait(self, rank: int, number: int) -> None:
         """Return when `rank` has entered step `number`."""
         if self.counters[rank * LINE] < number:
             self.patience.wait(rank * LINE, number, self.check)
+        if number == self.steps[FIRST] and not self.calls.agrees(rank):
+            raise self._mismatch()
+
+    def needed_by(self, peer: int, turn: int, expected_bytes: int) -> int:
+        """Return how many steps of an all-to-all a rank needs that has come; `expected_bytes` is what it is to send."""
+        needed, sent_bytes = self.calls.sent_by(peer, turn, self.counters[peer * LINE + STEPS + turn])
+        if sent_bytes != expected_bytes:
+            raise self._refused(peer, self.calls.other_size(peer, sent_bytes, expected_bytes))
+        return needed
 
     def all_here(self, seconds: float) -> bool:
         """Say that this rank has come to its next collective; return whether all have, after `seconds` at most.
@@ -220,6 +243,11 @@ class LocalGroup:
     def check(self, index: int, target: int, waited_s: float) -> None:
         """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
         counters = self.counters
+        if (found := self.calls.disagreement()) is not None:
+            raise self._refused(*found)
+        if self._state.odd_rank:
+            peer, sent_bytes = self._state.odd_rank - 1, self._state.odd_bytes
+            raise self._refused(peer, self.calls.other_size(peer, sent_bytes, self._state.received[peer]))
         late = [peer for peer in self.peers if counters[peer * LINE] < target]
         limit_s = self.flight.time_limit_s(self.timeout_s)
         error = self.doubt(late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target)
@@ -233,7 +261,7 @@ class LocalGroup:
         limit_s: float,
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
-    ) -> RankFailure | None:
+    ) -> CollectiveError | None:
         """Return the reason why waiting for the ranks in `late` is in vain, if there is one, and give up.
 
         `call` is the name, number and bytes of what waits; `arrived(peer)` looks once more at what a rank that has
@@ -249,6 +277,7 @@ class LocalGroup:
             if self.has_left(peer) and not arrived(peer):
                 return self.failure(self._blamed(peer, "has left the group"), call)
         if waited_s > limit_s and late:
+            self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = Culprit.of(self.members[last], f"did not arrive within {limit_s:g} s")
             if OURS.has_several_boards:  # it may wait itself, for a rank that is not in this group
@@ -260,10 +289,23 @@ class LocalGroup:
         """Return whether a rank has left the group."""
         return bool(self.counters[peer * LINE + STATE] == LEFT)
 
-    def failure(self, culprit: Culprit, call: tuple[str, int, int]) -> RankFailure:
+    def failure(self, culprit: Culprit, call: tuple[str, int, int]) -> CollectiveError:
         """Give up and return the error: who is to blame, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
-        error = RankFailure(culprit, operation=name, sequence=sequence, size_bytes=size_bytes)
+        error = failure_of(culprit, operation=name, sequence=sequence, size_bytes=size_bytes)
+        self.give_up(error, culprit)
+        return error
+
+    def _mismatch(self) -> CollectiveError:
+        """Give up because a rank that has come is in another collective."""
+        found = self.calls.disagreement()
+        assert found is not None
+        return self._refused(*found)
+
+    def _refused(self, peer: int, message: str) -> CollectiveError:
+        """Give up because `peer` calls something else, and return the error."""
+        culprit = Culprit.of(self.members[peer], message)
+        error = CollectiveMismatch(message, culprit)
         self.give_up(error, culprit)
         return error
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from ctypes import memmove
 
 from .local import STEPS, LocalGroup
-from .memory import LINE, SHORT_BYTES
+from .memory import SHORT_BYTES
 
 
 def barrier(group: LocalGroup) -> None:
     """Return when every rank has called it."""
+    group.begin()
     group.wait_all(group.post())
 
 
@@ -23,6 +24,7 @@ def broadcast(group: LocalGroup, address: int, size_bytes: int, root: int) -> No
     if group.native is not None:
         group.native.broadcast(address, size_bytes, root)
         return
+    group.begin()
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
@@ -43,6 +45,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
     if group.native is not None and any(sizes_bytes):
         group.native.all_gather(source, targets, sizes_bytes)
         return
+    group.begin()
     for start in range(0, max(sizes_bytes), chunk):
         turn = group.free_slots()
         length = min(chunk, own - start)
@@ -52,8 +55,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
         if length > 0 and targets[rank] != source:
             memmove(targets[rank] + start, source + start, length)
         for peer in group.peers:
-            if group.counters[peer * LINE] < number:
-                group.wait(peer, number)
+            group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
                 owner = group.owner_for_others(peer, turn)
@@ -69,6 +71,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
 def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: int, root: int) -> None:
     """Copy the bytes at `source` on rank i to `targets[i]` on `root`. Blocks; all ranks."""
     chunk, copy = group.slot_bytes, _copy_of(group, size_bytes * group.size)
+    group.begin()
     for start in range(0, size_bytes, chunk):
         length = min(chunk, size_bytes - start)
         if group.rank == root:
@@ -89,6 +92,7 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
 def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
     """Copy the bytes at `sources[i]` on `root` to `target` on rank i. Blocks; all ranks."""
     block, copy = group.block_bytes, _copy_of(group, size_bytes)
+    group.begin()
     for start in range(0, size_bytes, block):
         length = min(block, size_bytes - start)
         if group.rank == root:
@@ -119,13 +123,14 @@ def all_to_all(
     if group.native is not None:
         group.native.all_to_all(sources, sent_bytes, targets, received_bytes)
         return
+    group.begin()
     needed = max([1, *(-(-sent_bytes[peer] // block) for peer in group.peers)])
     step = 0
     while step < needed:
         start = step * block
         turn = group.free_slots()
         if step == 0:
-            group.counters[group.mine + STEPS + turn] = needed
+            group.counters[group.mine + STEPS + turn] = group.calls.say_sent(turn, needed, sent_bytes)
         for peer in group.peers:
             length = min(block, sent_bytes[peer] - start)
             if length > 0:
@@ -134,10 +139,9 @@ def all_to_all(
         if step == 0:
             memmove(targets[rank], sources[rank], sent_bytes[rank])
         for peer in group.peers:
-            if group.counters[peer * LINE] < number:
-                group.wait(peer, number)
+            group.wait(peer, number)
             if step == 0:
-                needed = max(needed, group.counters[peer * LINE + STEPS + turn])
+                needed = max(needed, group.needed_by(peer, turn, received_bytes[peer]))
             length = min(block, received_bytes[peer] - start)
             if length > 0:
                 memmove(targets[peer] + start, group.address_between(peer, rank, turn), length)

@@ -10,7 +10,7 @@ from ctypes import memmove
 import numpy as np
 
 from .local import LINE_BYTES, LocalGroup
-from .memory import LINE, SLOTS
+from .memory import SLOTS
 from .reductions import Block, Reduction
 
 
@@ -20,7 +20,9 @@ def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> 
         return
     if group.native is not None and kind.native is not None:
         group.native.all_reduce(address, count, kind)
-    elif count * kind.item_bytes <= group.whole_bytes:
+        return
+    group.begin()
+    if count * kind.item_bytes <= group.whole_bytes:
         _one_shot(group, address, count, count * kind.item_bytes, kind)
     else:
         _in_pieces(group, address, count, kind, None)
@@ -29,6 +31,7 @@ def all_reduce(group: LocalGroup, address: int, count: int, kind: Reduction) -> 
 def reduce(group: LocalGroup, address: int, count: int, kind: Reduction, root: int) -> None:
     """Reduce over all ranks into the memory of `root`; the others keep theirs. Blocks; all ranks."""
     if group.size > 1:
+        group.begin()
         _in_pieces(group, address, count, kind, root)
 
 
@@ -106,8 +109,7 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
             memmove(source + low * item, slot + low * item, (high - low) * item)
             for peer in group.peers:
                 low, high = bounds[peer], bounds[peer + 1]
-                if group.counters[peer * LINE] < number:
-                    group.wait(peer, number)
+                group.wait(peer, number)
                 memmove(source + low * item, slot + low * item, (high - low) * item)
             group.seen = number
         group.next_lap(turn)
@@ -135,6 +137,7 @@ def reduce_scatter(
     if group.native is not None and kind.native is not None and any(counts):
         group.native.reduce_scatter(sources, target, counts, kind)
         return
+    group.begin()
     block = group.block_bytes // item
     slots = group.typed(kind)
     own = kind.at(sources[rank], counts[rank]) if counts[rank] else None

@@ -15,9 +15,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_char, memmove
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from .failures import CollectiveError, Mismatch
+from .failures import CollectiveError, CollectiveMismatch
+from .futures import WorkFuture
 from .helper import load_helper
 from .hosts import Member
 from .lines import Early, Line, LineLost, Parcel
@@ -54,10 +56,18 @@ class Letter(PendingWork):
         self._landing = landing
 
     def complete(self, error: BaseException | None = None) -> None:
-        """Bring a received message to its tensor and open the gate."""
+        """Bring a received message to its tensor and open the gate; under the mailbox's lock."""
         if error is None and self._landing is not None:
-            self._landing()
+            try:
+                self._landing()
+            except Exception as failure:  # of this tensor alone: the mailbox goes on
+                error = failure
         self.finish(error)
+
+    def _call_back(self, future: WorkFuture, before_callbacks: Callable[[], object] | None) -> None:
+        """Run callbacks on a thread of their own: they may send and receive."""
+        call_back = partial(super()._call_back, future, before_callbacks)
+        threading.Thread(target=call_back, name="meshwright-callback", daemon=True).start()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return when the message has left, or has come."""
@@ -310,9 +320,9 @@ class Mailbox:
 
     # ---- trouble
 
-    def _wrong_size(self, letter: Letter, peer: int, size_bytes: int) -> Mismatch:
+    def _wrong_size(self, letter: Letter, peer: int, size_bytes: int) -> CollectiveMismatch:
         parcel = letter.parcel
-        return Mismatch(
+        return CollectiveMismatch(
             f"{self._members[peer]} sent {size_bytes} bytes with tag {parcel.tag}, "
             f"{self._me} receives {parcel.size_bytes}"
         )

@@ -5,9 +5,11 @@ marks looks at the profiler's own flag first, which is all that a mark costs wit
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch.autograd.profiler import record_function
+from torch.futures import Future
 
 from .work import PendingWork
 
@@ -25,10 +27,15 @@ def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
 
 
 def mark_until_done(name: str, work: PendingWork) -> None:
-    """Mark the time from now, on the caller's thread, until another thread finishes `work`."""
+    """Mark the time from now, on the caller's thread, until another thread finishes `work`.
+
+    The mark ends before anybody is woken who waits for the work, and who may end the profiler.
+    """
     mark: Any = record_function(f"{LIBRARY}:{name}")
     mark.__enter__()
-    mark._call_end_callbacks_on_future(work.get_future())
+    ended: Future[None] = Future()
+    mark._call_end_callbacks_on_future(ended)
+    work.end_mark = partial(ended.set_result, None)
 
 
 def mark_issue(name: str, work: PendingWork, submit: Callable[[PendingWork], None]) -> None:

@@ -30,18 +30,19 @@ class TryStore(dist.PrefixStore):
 
     def __init__(self, prefix: str, store: Any) -> None:
         super().__init__(prefix, store)
-        self._own: list[str] = []
+        self._own: list[str] | None = []  # the keys of this rank, None once they are forgotten
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        self._own.append(key)
+        if self._own is not None:
+            self._own.append(key)
         super().set(key, value)
 
     def forget(self) -> None:
-        """Delete what this rank has written up to now; all others have read it."""
-        for key in self._own:
+        """Delete what this rank has written up to now, which all others have read; what follows stays."""
+        for key in self._own or ():
             self.delete_key(key)
-        self._own.clear()
+        self._own = None
 
 
 class Meeting:

@@ -3,6 +3,7 @@
 counters   one line a rank: its step, its state, ...
 mail       two lines for each ordered pair of ranks: messages written, messages read
 texts      one a rank: why it gave up
+calls      of each rank: its last collectives, and what it sends to each in an all-to-all, by the long slots
 slots      of each rank: `SLOTS` long ones of `slot_bytes`, `SHORT_SLOTS` of `SHORT_BYTES`, then `MAIL_SLOTS` of
            `mail_bytes` for each message line into that rank
 """
@@ -18,7 +19,10 @@ PAGE = mmap.PAGESIZE
 SLOTS = 2
 SHORT_SLOTS, SHORT_BYTES = 16, 64 * 1024  # for a small broadcast, whose root need not wait for others; as in helper.h
 LINE = 16  # counters of 8 bytes in a line: two cache lines, so that a neighbour is not fetched along
+CALL = 7  # place in a line: what its last collective is, in the same line of the cache as its step
 TEXT_BYTES = 512
+CALLS, WORDS_OF_CALL = 32, 3  # the last collectives of a rank, and what says which each is; more than there are slots
+ENTRY = 1 + WORDS_OF_CALL
 MAIL_SLOTS = 4
 MAIL_BUDGET_BYTES = 8 * 2**20  # for the messages of a whole group
 MAIL_MAX_BYTES = 256 * 1024
@@ -48,7 +52,17 @@ class Memory:
     @property
     def common_bytes(self) -> int:
         """Size of what no rank in particular owns, at the start."""
+        return self.calls_at + up(self.ranks * self.calls_words * 8)
+
+    @property
+    def calls_at(self) -> int:
+        """Return the offset of what the ranks call."""
         return self.counters_bytes + up(self.ranks * TEXT_BYTES)
+
+    @property
+    def calls_words(self) -> int:
+        """How many numbers of 8 bytes a rank has for what it calls: whole lines."""
+        return -(-(CALLS * ENTRY + SLOTS * self.ranks) // LINE) * LINE
 
     @property
     def mail_bytes(self) -> int:

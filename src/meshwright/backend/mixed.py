@@ -43,6 +43,12 @@ class MixedGroup(MeshwrightGroup):
             self._other = self._make()
         return self._other
 
+    def _get_backend(self, device: torch.device) -> Any:
+        """Return what moves the bytes of tensors on a device."""
+        if torch.device(device).type == self._device_type:
+            return self.other()._get_backend(device)
+        return super()._get_backend(device)
+
     def shutdown(self) -> None:
         """Finish what was issued, and leave both groups."""
         if self._other is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
+from .failures import ArgumentError
 
 OPERATORS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 _NUMPY_TYPES: dict[torch.dtype, Any] = {
@@ -95,20 +95,20 @@ class Reduction:
 
 @functools.cache
 def reduction(dtype: torch.dtype, operator: str) -> Reduction:
-    """Return the reduction of one element type and operator; InputError for a pair that has no meaning."""
+    """Return the reduction of one element type and operator; ArgumentError for a pair that has no meaning."""
     if operator not in OPERATORS:
-        raise InputError(f"reduction {operator}: expected one of {', '.join(OPERATORS)}")
+        raise ArgumentError(f"reduction {operator}: expected one of {', '.join(OPERATORS)}")
     if operator in {"band", "bor", "bxor"} and (dtype.is_floating_point or dtype.is_complex):
-        raise InputError(f"reduction {operator} of {dtype}: bitwise operators need integers")
+        raise ArgumentError(f"reduction {operator} of {dtype}: bitwise operators need integers")
     if operator in {"min", "max"} and dtype.is_complex:
-        raise InputError(f"reduction {operator} of {dtype}: complex numbers have no order")
+        raise ArgumentError(f"reduction {operator} of {dtype}: complex numbers have no order")
     if operator == "avg" and dtype == torch.bool:
-        raise InputError("reduction avg of torch.bool: has no meaning")
+        raise ArgumentError("reduction avg of torch.bool: has no meaning")
     if dtype in _NUMPY_TYPES:
         return _with_numpy(dtype, operator)
     if dtype.is_floating_point:
         return _with_torch(dtype, operator)
-    raise InputError(f"reduction {operator} of {dtype}: this element type cannot be reduced")
+    raise ArgumentError(f"reduction {operator} of {dtype}: this element type cannot be reduced")
 
 
 def _with_numpy(dtype: torch.dtype, operator: str) -> Reduction:

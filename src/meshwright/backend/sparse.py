@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-from ..errors import InputError
 from .engine import Engine
+from .failures import ArgumentError
 
 
 def check_sparse(tensor: Tensor, operator: str) -> None:
-    """Raise InputError unless `tensor` can be summed over ranks."""
+    """Raise ArgumentError unless `tensor` can be summed over ranks."""
     if operator not in {"sum", "avg"}:
-        raise InputError(f"all_reduce of a sparse tensor: expected sum or avg, got {operator}")
+        raise ArgumentError(f"all_reduce of a sparse tensor: expected sum or avg, got {operator}")
     if tensor.device.type != "cpu":
-        raise InputError(f"all_reduce: expected tensors on the CPU, got one on {tensor.device}")
+        raise ArgumentError(f"all_reduce: expected tensors on the CPU, got one on {tensor.device}")
 
 
 def all_reduce_sparse(engine: Engine, tensor: Tensor, ranks: int, *, average: bool) -> None:

@@ -60,14 +60,16 @@ class Stream:
         self._connections = connections
         self._stage = ctypes.create_string_buffer(STAGE_BYTES)
 
-    def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming], timeout_s: float) -> bool:
-        """Move all these messages, as `Transport.exchange` does; False if it is none for the helper."""
+    def exchange(
+        self, sends: Sequence[Outgoing], receives: Sequence[Incoming], timeout_s: float, call: int = 0
+    ) -> bool:
+        """Move all these messages, of collective `call`, as `Transport.exchange` does; False if none for the helper."""
         ways = [way for way in map(_way, receives) if way is not None]
         if len(ways) < len(receives) or len(sends) + len(receives) > MOST:
             return False
         rows: list[Row] = [(each, each.dtype, way, each.after) for each, way in zip(receives, ways, strict=True)]
         rows += [(send, send.data.dtype, SEND, ()) for send in sends]
-        messages = self._messages(rows)
+        messages = self._messages(rows, call)
         which, deadline = ctypes.c_int64(), Deadline(timeout_s)
         while True:
             state = self._library.mw_exchange(
@@ -78,12 +80,12 @@ class Stream:
             if state == MOVED:
                 deadline = Deadline(timeout_s)
             elif state != IDLE:
-                raise self._failure(state, messages[which.value], rows[which.value][0])
+                raise self._failure(state, messages[which.value], rows[which.value][0], call)
             elif not deadline.left_s:
                 first = next(row for row, message in zip(rows, messages, strict=True) if message.done < message.size)
                 raise late(self._rank, first[0].peer, "receive" if first[2] == SEND else "send", timeout_s)
 
-    def _messages(self, rows: Sequence[Row]) -> Any:
+    def _messages(self, rows: Sequence[Row], call: int) -> Any:
         """Return the messages for C, each after those before it to or from the same peer."""
         messages = (Message * len(rows))()
         last: dict[tuple[int, bool], int] = {}
@@ -94,14 +96,14 @@ class Stream:
             message.size = HEADER.size + size_bytes
             message.descriptor = self._connections[either.peer].fileno()
             message.way = way
-            message.header[:] = header_of(size_bytes)
+            message.header[:] = header_of(size_bytes, call)
             message.after = sum(1 << j for j in {*after, last.get(stream, i)} - {i})
             last[stream] = i
         return messages
 
-    def _failure(self, state: int, message: Message, either: Outgoing | Incoming) -> TransportError:
+    def _failure(self, state: int, message: Message, either: Outgoing | Incoming, call: int) -> TransportError:
         if state == OUT_OF_STEP and isinstance(either, Incoming):
-            check_header(self._rank, either, bytes(message.come))
+            check_header(self._rank, either, bytes(message.come), call)
         reason = os.strerror(ctypes.get_errno()) if state == FAILED else "connection closed"
         return TransportError(f"rank {self._rank} lost rank {either.peer}: {reason}")
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from ..errors import InputError
+from .arguments import are_apart
+from .failures import ArgumentError
 
 _OPERATORS = {
     int(cast(Any, code)): name
@@ -27,7 +27,10 @@ _OPERATORS = {
 
 def operator_of(code: Any) -> str:
     """Return our name of a ReduceOp."""
-    return _OPERATORS[hash(code)]
+    name = _OPERATORS.get(hash(code)) if isinstance(code, ReduceOp | ReduceOp.RedOpType) else None
+    if name is None:
+        raise ArgumentError(f"reduction {code!r}: expected an operator of torch.distributed.ReduceOp")
+    return name
 
 
 def dense(tensor: Tensor) -> Tensor:
@@ -38,10 +41,15 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 class Outputs:
-    """Contiguous memory for results: the tensors themselves where possible, else copies that `land` writes back."""
+    """Contiguous memory for results: the tensors themselves where possible, else copies that `land` writes back.
+
+    Results whose memory overlaps are made apart and written back in their order, so that the last counts on all ranks.
+    """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.memory = [dense(tensor) for tensor in tensors]
+        if len(tensors) > 1 and not are_apart(tensors):
+            self.memory = [m.clone() if m is t else m for t, m in zip(tensors, self.memory, strict=True)]
         self._away = [(t, m) for t, m in zip(tensors, self.memory, strict=True) if m is not t]
         self.addresses = [memory.data_ptr() for memory in self.memory]
 
@@ -59,7 +67,7 @@ def size_bytes(tensor: Tensor) -> int:
 def block_count(tensor: Tensor, parts: int, what: str) -> int:
     """Return the elements of each of `parts` equal blocks of a flat tensor."""
     if tensor.numel() % parts:
-        raise InputError(f"{what}: {tensor.numel()} elements do not divide by {parts} ranks")
+        raise ArgumentError(f"{what}: {tensor.numel()} elements do not divide by {parts} ranks")
     return tensor.numel() // parts
 
 
@@ -72,31 +80,7 @@ def addresses_of(tensor: Tensor, sizes_bytes: Sequence[int]) -> list[int]:
     return result
 
 
-def splits_bytes(tensor: Tensor, splits: Sequence[int], parts: int, what: str) -> list[int]:
-    """Return the bytes of each rank's block of `tensor` along its first axis; equal blocks if `splits` is empty."""
-    rows = tensor.size(0) if tensor.dim() else tensor.numel()
-    if not splits:
-        if rows % parts:
-            raise InputError(f"{what}: {rows} rows do not divide by {parts} ranks")
-        splits = [rows // parts] * parts
-    if len(splits) != parts or sum(splits) != rows:
-        raise InputError(f"{what}: split sizes {list(splits)} do not add up to {rows} rows over {parts} ranks")
-    row_bytes = size_bytes(tensor) // rows if rows else 0
-    return [rows_of_rank * row_bytes for rows_of_rank in splits]
-
-
 def scale_(tensor: Tensor, code: Any) -> None:
     """Multiply `tensor` by the factor of a PREMUL_SUM."""
     _, factor = code.__getstate__()  # which torch 2.11 has too, unlike `factor`
     tensor.mul_(factor)
-
-
-def check_tensors(tensors: Sequence[Tensor], what: str) -> None:
-    """Raise InputError unless all tensors are dense, on the CPU and of one element type."""
-    for tensor in tensors:
-        if tensor.layout != torch.strided:
-            raise InputError(f"{what}: expected dense tensors, got {tensor.layout}")
-        if tensor.device.type != "cpu":
-            raise InputError(f"{what}: expected tensors on the CPU, got one on {tensor.device}")
-        if tensor.dtype != tensors[0].dtype:
-            raise InputError(f"{what}: element types differ: {tensors[0].dtype} and {tensor.dtype}")

@@ -24,6 +24,14 @@ class TransportError(MeshwrightError):
     """A message that could not be delivered; names the two ranks."""
 
 
+class OtherMessage(TransportError):
+    """A message that is another than was expected: of another size, or of another collective."""
+
+    def __init__(self, peer: int, message: str) -> None:
+        self.peer = peer
+        super().__init__(message)
+
+
 @dataclass(slots=True)
 class Outgoing:
     """A message to a peer: contiguous elements, which stay as they are until the exchange is over."""
@@ -127,10 +135,12 @@ class ThreadsTransport:
 
 
 def check_size(rank: int, receive: Incoming, size_bytes: int) -> None:
-    """Raise TransportError if a message has another size than its receiver expects."""
+    """Raise OtherMessage if a message has another size than its receiver expects."""
     expected = receive.data.numel() * receive.dtype.itemsize
     if size_bytes != expected:
-        raise TransportError(f"rank {receive.peer} sent {size_bytes} bytes where rank {rank} expects {expected}")
+        raise OtherMessage(
+            receive.peer, f"rank {receive.peer} sent {size_bytes} B where rank {rank} expects {expected} B"
+        )
 
 
 def late(rank: int, peer: int, verb: str, timeout_s: float) -> TransportError:

@@ -1,8 +1,8 @@
 """What transports over byte streams share: the state of each message, and the loop that moves all of them.
 
-A message is a header of 16 bytes (its size, and a check word) and its elements. Each peer has a queue of messages to
-send and one of messages to receive; a transport moves bytes of the first of each whenever it can, so that an exchange
-needs no thread, and reductions run while later bytes are on their way.
+A message is a header of 16 bytes (its size, and a word that tells of which collective it is) and its elements. Each
+peer has a queue of messages to send and one of messages to receive; a transport moves bytes of the first of each
+whenever it can, so that an exchange needs no thread, and reductions run while later bytes are on their way.
 """
 
 import time
@@ -13,22 +13,24 @@ from struct import Struct
 import torch
 from torch import Tensor
 
-from .transport import Incoming, Outgoing, TransportError, check_size, late
+from .transport import Incoming, OtherMessage, Outgoing, TransportError, check_size, late
 
 HEADER = Struct("<QQ")
-CHECK = 0x4D57_4D53_4721_0001  # of each header; a stream that is out of step is noticed
+CHECK = 0x4D57  # the last two bytes of each word; a stream that is out of step is noticed
 
 
-def header_of(size_bytes: int) -> bytes:
-    """Return the header of a message of this many bytes."""
-    return HEADER.pack(size_bytes, CHECK)
+def header_of(size_bytes: int, call: int) -> bytes:
+    """Return the header of a message of this many bytes; `call` is the number of the collective, 64 bits."""
+    return HEADER.pack(size_bytes, call >> 16 << 16 | CHECK)
 
 
-def check_header(rank: int, message: Incoming, header: bytes | bytearray) -> None:
+def check_header(rank: int, message: Incoming, header: bytes | bytearray, call: int) -> None:
     """Raise TransportError if `header` is not that of the message that `rank` expects."""
-    size, check = HEADER.unpack(header)
-    if check != CHECK:
+    size, word = HEADER.unpack(header)
+    if word & 0xFFFF != CHECK:
         raise TransportError(f"rank {rank}: the stream from rank {message.peer} is out of step")
+    if word >> 16 != call >> 16:
+        raise OtherMessage(message.peer, f"rank {message.peer} is in another collective than rank {rank}")
     check_size(rank, message, size)
 
 
@@ -37,9 +39,9 @@ class OutgoingState:
 
     __slots__ = ("data", "header", "sent")
 
-    def __init__(self, message: Outgoing) -> None:
+    def __init__(self, message: Outgoing, call: int) -> None:
         self.data = bytes_of(message.data)
-        self.header = header_of(self.data.nbytes)
+        self.header = header_of(self.data.nbytes, call)
         self.sent = 0  # bytes, header included
 
     @property
@@ -51,11 +53,12 @@ class OutgoingState:
 class IncomingState:
     """A message on its way in: `got` counts its bytes, header included."""
 
-    __slots__ = ("after", "done", "element", "got", "header", "message", "size", "view")
+    __slots__ = ("after", "call", "done", "element", "got", "header", "message", "size", "view")
 
-    def __init__(self, message: Incoming, after: Sequence["IncomingState"]) -> None:
+    def __init__(self, message: Incoming, after: Sequence["IncomingState"], call: int) -> None:
         self.message = message
         self.after = after
+        self.call = call
         self.header = bytearray(HEADER.size)
         self.got = 0
         self.element = message.dtype.itemsize
@@ -71,20 +74,20 @@ class IncomingState:
 
     def check_header(self, rank: int) -> None:
         """Raise TransportError if the header is not that of the message that is expected."""
-        check_header(rank, self.message, self.header)
+        check_header(rank, self.message, self.header, self.call)
 
 
 class Exchange:
-    """The messages of one exchange by peer; a transport's loop empties it."""
+    """The messages of one exchange by peer, all of collective `call`; a transport's loop empties it."""
 
-    def __init__(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+    def __init__(self, sends: Sequence[Outgoing], receives: Sequence[Incoming], call: int = 0) -> None:
         self.out: dict[int, deque[OutgoingState]] = {}
         self.inn: dict[int, deque[IncomingState]] = {}
         states: list[IncomingState] = []
         for send in sends:
-            self.out.setdefault(send.peer, deque()).append(OutgoingState(send))
+            self.out.setdefault(send.peer, deque()).append(OutgoingState(send, call))
         for receive in receives:
-            states.append(IncomingState(receive, [states[i] for i in receive.after]))
+            states.append(IncomingState(receive, [states[i] for i in receive.after], call))
             self.inn.setdefault(receive.peer, deque()).append(states[-1])
 
     def finish_send(self, peer: int) -> None:

@@ -44,6 +44,7 @@ class TcpTransport:
         self.rank = rank
         self.ranks = ranks
         self.timeout_s = timeout_s
+        self.call = 0  # the number of the collective that the next exchanges are of, the same on all ranks
         self._stages: dict[int, torch.Tensor] = {}
         self.connections: dict[int, socket.socket] = {}  # by rank; non-blocking once all are there
         self._at_work = threading.RLock()
@@ -107,11 +108,11 @@ class TcpTransport:
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""
         with self._at_work:
-            if self._stream is None or not self._stream.exchange(sends, receives, self.timeout_s):
+            if self._stream is None or not self._stream.exchange(sends, receives, self.timeout_s, self.call):
                 self._exchange(sends, receives)
 
     def _exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
-        exchange = Exchange(sends, receives)
+        exchange = Exchange(sends, receives, self.call)
         deadline = Deadline(self.timeout_s)
         while not exchange.is_over:
             moved = False

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from .failures import Culprit
+from .failures import DISAGREE, Culprit
 
 WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own last byte
 LOOK_S = 0.02
@@ -85,7 +85,7 @@ class Voice:
         while time.monotonic() < end:
             word = word_of_suspect()
             if word is not None:
-                if word.culprit.rank == me:
+                if word.culprit.rank == me and not word.culprit.deed.startswith(DISAGREE):
                     return suspect
                 if word.final:
                     return word.culprit

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.backend.helper import GroupState, load_helper
 from meshwright.backend.local import PLACE
-from meshwright.backend.memory import LINE
+from meshwright.backend.memory import CALLS, ENTRY, LINE
 
 RANKS = 4
 WAITS = 16  # as many as there are between two looks, SPREAD_WAITS of helper.c
@@ -26,7 +26,9 @@ def waits_on(first, places, *, allowed, rank=RANKS - 1):
         for peer, place in places.items():
             counters[peer * LINE + PLACE] = place + 1
         data, slots = ctypes.c_float(1.0), (ctypes.c_char * (RANKS * 2 * 256))()
+        calls = (ctypes.c_uint64 * (RANKS * CALLS * ENTRY))()
         state = GroupState(counters=ctypes.addressof(counters), slots=ctypes.addressof(slots), slot_bytes=256)
+        state.calls, state.calls_words = ctypes.addressof(calls), CALLS * ENTRY
         state.whole_bytes = 64
         state.own_bytes, state.rank, state.size, state.place = 512, rank, RANKS, PLACE
         state.given[0], state.given[1] = ctypes.addressof(data), 1

@@ -1,0 +1,70 @@
+"""Functions of torch.distributed that know Gloo alone, let in for our groups; and our groups in the place of Gloo's.
+
+`torch.distributed.monitored_barrier` and `_set_pg_timeout` look for Gloo by its name. Some clients (Hugging Face
+Accelerate and Trainer) know no other backend on CPUs than "gloo". No torch is imported here.
+"""
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+REPLACE_VARIABLE = "MESHWRIGHT_REPLACE_GLOO"  # 1: groups called "gloo" are ours
+OURS, GLOO = "meshwright", "gloo"
+_MAKER = "_new_process_group_helper"
+
+
+def let_in(c10d: ModuleType) -> None:
+    """Let torch's functions that are for Gloo's groups do for ours what they say."""
+    barrier, set_timeout = c10d.monitored_barrier, c10d._set_pg_timeout
+
+    @functools.wraps(barrier)
+    def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
+        found = _ours(c10d, group)
+        if found is None:
+            return barrier(group, timeout, wait_all_ranks)
+        return found.monitored_barrier(timeout, wait_all_ranks)
+
+    @functools.wraps(set_timeout)
+    def _set_pg_timeout(timeout: Any, group: Any = None) -> Any:
+        found = _ours(c10d, group)
+        return set_timeout(timeout, group) if found is None else found.set_timeout(timeout)
+
+    for name, function in (("monitored_barrier", monitored_barrier), ("_set_pg_timeout", _set_pg_timeout)):
+        setattr(c10d, name, function)
+        whole = sys.modules.get("torch.distributed")
+        if hasattr(whole, name):
+            setattr(whole, name, function)
+
+
+def _ours(c10d: ModuleType, group: Any) -> Any:
+    """Return a group if it is ours and this rank is in it."""
+    if c10d._rank_not_in_group(group):
+        return None
+    found = c10d._get_default_group() if group is None else group
+    return found if getattr(found, "getBackendName", str)() == OURS else None
+
+
+def replace(c10d: ModuleType) -> None:
+    """Make groups that are asked for as "gloo" ours, under that name; once."""
+    made = getattr(c10d, _MAKER)
+    if hasattr(made, "replaces_gloo"):
+        return
+
+    @functools.wraps(made)
+    def helper(size: int, rank: int, ranks: Any, backend: Any, *more: Any, **named: Any) -> Any:
+        asked = str(backend)
+        ours = ",".join(_in_place_of_gloo(part) for part in asked.split(","))
+        group, store = made(size, rank, ranks, c10d.Backend(ours), *more, **named)
+        if ours != asked and group in c10d._world.pg_map:
+            c10d._world.pg_map[group] = (backend, c10d._world.pg_map[group][1])
+        return group, store
+
+    helper.replaces_gloo = True  # type: ignore[attr-defined]
+    setattr(c10d, _MAKER, helper)
+
+
+def _in_place_of_gloo(part: str) -> str:
+    """Return "meshwright" for "gloo", and "cpu:meshwright" for "cpu:gloo"."""
+    device, colon, name = part.rpartition(":")
+    return f"{device}{colon}{OURS if name == GLOO else name}"

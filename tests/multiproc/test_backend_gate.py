@@ -1,0 +1,154 @@
+"""What a collective is given is checked before anything moves, and the group goes on after what was refused."""
+
+import os
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import meshwright  # noqa: F401  (registers the backend)
+from meshwright.backend.failures import ArgumentError
+from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
+
+LONG = 1000
+
+
+def shrunk(first=0):
+    """Return a tensor from element `first` on whose memory was let go, as FSDP lets go of it."""
+    tensor = torch.ones(LONG)[first:]
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def bad_calls(rank):
+    """Return calls that no group can make, by what is wrong; 2 ranks."""
+    group = dist.group.WORLD
+    ones, canary = torch.ones(LONG), torch.zeros(LONG)
+    halves = [torch.ones(3), torch.ones(3)]
+    own = [55, 5] if rank == 0 else [5, 55]
+    quantized = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+    root = dist.BroadcastOptions()
+    root.rootRank = -1
+    return canary, {
+        "own block longer than its place": lambda: dist.all_to_all_single(canary[:10], ones[:60], [5, 5], own),
+        "own block shorter than its place": lambda: dist.all_to_all_single(canary[:60], ones[:10], own, [5, 5]),
+        "own tensor longer than its place": lambda: dist.all_to_all([torch.empty(0)] * 2, halves),
+        "a negative split": lambda: dist.all_to_all_single(ones, ones.clone(), [500, 500], [-(2**40), 2**40 + LONG]),
+        "a split that is no number": lambda: group.all_to_all_single(ones, ones.clone(), [500, 500], [2.5, 997.5]),
+        "splits that do not add up": lambda: dist.all_to_all_single(ones, ones.clone(), [500, 500], [500, 400]),
+        "rows that do not divide": lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)),
+        "three tensors for two ranks": lambda: dist.all_to_all([torch.ones(3)] * 3, [torch.ones(3)] * 3),
+        "a root outside: broadcast": lambda: dist.broadcast(ones, group_src=2),
+        "a root below 0: broadcast": lambda: group.broadcast([ones], root),
+        "a root outside: reduce": lambda: dist.reduce(ones, group_dst=2),
+        "a root outside: gather": lambda: group.gather([halves], [torch.ones(3)], root=7),
+        "a root outside: scatter": lambda: group.scatter([torch.ones(3)], [halves], root=-3),
+        "a root that is no number": lambda: group.broadcast(ones, root="0"),
+        "an operator that is none": lambda: group.allreduce(ones, op="sum"),
+        "bits of floats": lambda: dist.all_reduce(ones, dist.ReduceOp.BAND),
+        "element types that differ": lambda: all_gather_single(torch.ones(6), torch.ones(3).double()),
+        "an input longer than its place": lambda: dist.all_gather([torch.ones(3), torch.ones(3)], torch.ones(4)),
+        "one output for two ranks": lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
+        "an output of a wrong size": lambda: reduce_scatter_single(torch.ones(4), torch.ones(6)),
+        "an expanded target: all-reduce": lambda: dist.all_reduce(torch.ones(1).expand(4)),
+        "an expanded target: broadcast": lambda: dist.broadcast(torch.ones(2, 1).expand(2, 3), 0),
+        "an expanded target: recv": lambda: dist.recv(torch.ones(1).expand(4), 1 - rank),
+        "a window of a tensor": lambda: dist.all_reduce(torch.ones(10).unfold(0, 4, 2)),
+        "a tensor without memory: all-reduce": lambda: dist.all_reduce(shrunk()),
+        "a tensor without memory: broadcast": lambda: dist.broadcast(shrunk(), 0),
+        "a view of a tensor without memory": lambda: dist.broadcast(shrunk(500), 0),
+        "a sparse tensor": lambda: dist.broadcast(torch.ones(4).to_sparse(), 0),
+        "a nested tensor": lambda: dist.all_to_all([torch.nested.nested_tensor([torch.ones(2)])] * 2, halves),
+        "a quantized tensor": lambda: dist.all_reduce(quantized),
+        "a tensor that holds nothing": lambda: dist.all_reduce(torch.ones(4, device="meta")),
+        "no tensor": lambda: group.allreduce([None]),
+        "a list in a list": lambda: group.allreduce([[ones]]),
+        "two tensors": lambda: group.allreduce([ones, ones]),
+        "no tensors": lambda: group.allreduce_coalesced([]),
+        "a message to a rank outside": lambda: group.send([ones], 2, 0),
+        "a message to oneself": lambda: group.send([ones], rank, 0),
+        "a message from a rank outside": lambda: group.recv([ones], -1, 0),
+        "a negative tag": lambda: group.send([ones], 1 - rank, -1),
+        "a tag that is no number": lambda: group.recv([ones], 1 - rank, "tag"),
+        "a time limit that is none": lambda: group.allreduce(ones, timeout=3.0),
+    }
+
+
+def refuse_all(rank, world_size, store, helper):
+    os.environ["MESHWRIGHT_HELPER"] = helper
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store, timeout=timedelta(seconds=20))
+    canary, calls = bad_calls(rank)
+    wrong = {}
+    for name, call in calls.items():
+        try:
+            call()
+            wrong[name] = "nothing was raised"
+        except ArgumentError:
+            pass
+        except Exception as error:
+            wrong[name] = f"{type(error).__name__}: {error}"
+        total = torch.full((5,), rank + 1.0)
+        dist.all_reduce(total)
+        if total.tolist() != [3.0] * 5 or canary.any():
+            wrong[name] = f"afterwards {total.tolist()}, {int(canary.count_nonzero())} foreign numbers"
+    return wrong
+
+
+@pytest.mark.parametrize("helper", ["1", "0"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_bad_call_is_refused_before_anything_moves_and_the_group_goes_on(rank_pool, helper):
+    assert rank_pool(2).run(refuse_all, helper) == [{}, {}]
+
+
+def overlap(rank, world_size, store, asynchronous):
+    """Return results where inputs and outputs share memory, and where they do not."""
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
+    found = []
+
+    def wait(work):
+        if asynchronous:
+            work.wait()
+
+    same = [torch.full((3,), 9.0)] * world_size
+    wait(dist.all_gather(same, torch.ones(3) * rank, async_op=asynchronous))
+    found.append((same[0].tolist(), [world_size - 1.0] * 3))
+    whole = torch.arange(4.0 * world_size)
+    shifted = whole[1:5]
+    expected = torch.cat([torch.arange(1.0, 5.0)] * world_size).tolist()
+    wait(all_gather_single(whole, shifted, async_op=asynchronous))
+    found.append((whole.tolist(), expected))
+    in_place = torch.arange(4.0 * world_size)
+    wait(all_gather_single(in_place, in_place[4 * rank : 4 * rank + 4], async_op=asynchronous))
+    found.append((in_place.tolist(), list(range(4 * world_size))))
+    total = torch.arange(4.0 * world_size)
+    wait(reduce_scatter_single(total[1:5], total, async_op=asynchronous))
+    found.append((total[1:5].tolist(), [world_size * (4.0 * rank + i) for i in range(4)]))
+    mixed = torch.arange(4.0 * world_size)
+    wait(dist.all_to_all_single(mixed, mixed, async_op=asynchronous))
+    found.append((mixed.tolist(), [4.0 * rank + i for _ in range(world_size) for i in range(4)]))
+    return [(got, right) for got, right in found if got != right]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_inputs_and_outputs_that_share_memory_come_out_as_if_they_did_not(rank_pool, asynchronous):
+    assert rank_pool(3).run(overlap, asynchronous) == [[], [], []]
+
+
+def one_rank_refuses(rank, world_size, store):
+    """Rank 0 gives a wrong list, hears of it, and makes the same call rightly: it is paired with the other's first."""
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
+    mine = torch.full((4,), float(rank))
+    into = [torch.zeros(4), torch.zeros(4)]
+    heard = False
+    if rank == 0:
+        try:
+            dist.all_gather(into[:1], mine)
+        except ArgumentError:
+            heard = True
+    dist.all_gather(into, mine)
+    return heard, [t[0].item() for t in into]
+
+
+def test_a_call_that_one_rank_refuses_can_be_made_again(rank_pool):
+    assert rank_pool(2).run(one_rank_refuses) == [(True, [0.0, 1.0]), (False, [0.0, 1.0])]
