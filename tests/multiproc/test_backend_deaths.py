@@ -169,8 +169,11 @@ def chained(rank, world_size):
     def sum_again(_):
         return dist.all_reduce(torch.ones(4), async_op=True).get_future().wait()[0]
 
-    futures = [dist.all_reduce(torch.ones(3), async_op=True).get_future().then(sum_again) for _ in range(3)]
-    return [future.then(sum_again).wait().tolist() for future in futures]
+    found = []
+    for _ in range(3):
+        future = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(sum_again)
+        found.append(future.then(sum_again).wait().tolist())
+    return found
 
 
 def test_a_callback_may_wait_for_a_later_collective(tmp_path):

@@ -176,6 +176,24 @@ def test_a_rank_of_a_sub_group_is_named_as_the_job_counts_it_and_every_group_is_
     assert sorted(pair["arrivals"]) == ["2", "3"]
 
 
+def stall_behind_patience(rank, world_size, victim):
+    """Rank 2 waits for the victim in a group with much time, and the others for rank 2 in one with little."""
+    patient = dist.new_group([2, 3], timeout=timedelta(seconds=60))
+    dist.barrier()
+    if rank == victim:
+        signal.pause()
+    dist.all_reduce(torch.ones(1000), group=patient if rank == 2 else None)
+
+
+def test_a_group_with_more_time_does_not_hide_who_stopped(tmp_path):
+    answers = launch(stall_behind_patience, 4, tmp_path, 3, silent={2, 3}, TIMEOUT_S="3")
+
+    for kind, message, took_s in answers[:2]:
+        assert kind == "RankFailure"
+        assert re.match(r"rank 3 \(host .*\) did not come to all_reduce #1, in all_reduce #3 of 3.91 KiB", message)
+        assert took_s < 9
+
+
 def break_a_grid(rank, world_size, victim, what):
     """Wait in rows and columns of a grid of 2 x 2: rank 2 for 3 in their row, 1 for 3 and 0 for 2 in their columns."""
     groups = [dist.new_group(ranks, timeout=timedelta(seconds=3)) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]

@@ -96,7 +96,7 @@ def test_signals_go_to_and_fro(rank_pool, kind):
 def test_a_message_of_another_size_is_an_error_that_names_both_ranks(rank_pool, kind):
     messages = rank_pool(2).run(cases.mismatch, kind)
 
-    assert messages[1] == "rank 0 sent 400 bytes where rank 1 expects 360"
+    assert messages[1] == "rank 0 sent 400 B where rank 1 expects 360 B"
 
 
 @pytest.mark.parametrize("kind", OWN)

@@ -6,6 +6,7 @@ its own and an end, and none follows one that is overdue, whichever group asks.
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -72,7 +73,9 @@ class Hearsay:
         self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
 
     def leave_word(self, word: Word) -> None:
-        """Leave this rank's word, unless its final one is there."""
+        """Leave this rank's word, unless its final one is there, or it is one that soon is old news."""
+        if word.until_s < math.inf:
+            return
         with self._writing:
             if not self._is_final:
                 self._is_final = word.final

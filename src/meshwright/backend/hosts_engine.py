@@ -76,6 +76,7 @@ class HostsEngine:
         """Say what the next collectives are: the ranks compare it."""
         self._local.ask(call)
         self.network.ask(call)
+        self.network.transport.timeout_s = self.flight.time_limit_s(self._local.group.timeout_s)
 
     def all_here(self, seconds: float) -> bool:
         """Return False: the network's part of a collective goes on beside computation."""
@@ -304,7 +305,6 @@ class HostsEngine:
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""
         self._local.set_timeout(timeout_s)
-        self.network.transport.timeout_s = timeout_s
 
     def close(self) -> None:
         """Leave the group."""

@@ -39,6 +39,7 @@ CHUNKS = 16  # of an all-reduce that is neither short nor long
 BLOCK_BYTES = 512 * 1024  # of a slot at most, for all readers; two of them and what is moved fit into a cache
 STREAM_BYTES = 4 * 2**20  # results from here on leave the caches to others
 LINE_BYTES = 64  # of a cache
+HINT_AFTER_S, HINT_S = 0.5, 1.5  # when a rank says for whom it waits, and for how long that is news
 ACTIVE, LEFT, BROKEN = 1, 2, 3  # values of STATE
 SEQUENCE, SEEN, _, LONGS, SHORTS, LAPS = range(6)  # places in the state of the steps, the first of struct Group
 FREE = LAPS + SLOTS
@@ -83,6 +84,7 @@ class LocalGroup:
         self._state = state
         self.plans: dict[tuple[int, Reduction], Any] = {}
         self.broken: CollectiveError | None = None
+        self._next_hint_s = 0.0
         self.before_blame: Callable[[], object] = lambda: None  # called by a rank that has waited too long
         cores = len({core for member in members for core in member.cores})
         self.crowded = self.size >= cores
@@ -249,10 +251,25 @@ class LocalGroup:
             peer, sent_bytes = self._state.odd_rank - 1, self._state.odd_bytes
             raise self._refused(peer, self.calls.other_size(peer, sent_bytes, self._state.received[peer]))
         late = [peer for peer in self.peers if counters[peer * LINE] < target]
+        if late and waited_s > HINT_AFTER_S and OURS.has_several_boards:
+            self._hint(late[0])
         limit_s = self.flight.time_limit_s(self.timeout_s)
         error = self.doubt(late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target)
         if error is not None:
             raise error
+
+    def _hint(self, late: int) -> None:
+        """Say now and then for whom this rank waits, to those that wait for it in other groups, perhaps not as long."""
+        now = time.monotonic()
+        if now < self._next_hint_s:
+            return
+        self._next_hint_s = now + HINT_S / 3
+        word = self._word_of(late)
+        name, sequence, _ = self.flight.current()
+        culprit = Culprit.of(self.members[late], f"did not come to {name} #{sequence}")
+        if word is not None and word.culprit.rank != self.flight.rank:
+            culprit = word.culprit
+        OURS.say(culprit, final=False, until_s=now + HINT_S)
 
     def doubt(
         self,
@@ -354,7 +371,8 @@ class LocalGroup:
         line = bytes(self.buffer[start : start + TEXT_BYTES])
         if not times or times % 2 or self.counters[at] != times:
             return None
-        return word_in(line.rstrip(b"\0").decode(errors="replace"))
+        word = word_in(line.rstrip(b"\0").decode(errors="replace"))
+        return word if word.until_s > time.monotonic() else None
 
     def _blamed(self, peer: int, deed: str) -> Culprit:
         """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself."""

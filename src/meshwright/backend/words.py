@@ -5,6 +5,7 @@ nothing of. So each leaves word, on a board of every group of its process, and g
 for: who left none is to blame.
 """
 
+import math
 import threading
 import time
 import weakref
@@ -18,21 +19,25 @@ LOOK_S = 0.02
 
 
 class Word(NamedTuple):
-    """Whom a rank blames; `final`: it has given up, and does not look any further."""
+    """Whom a rank blames; `final`: it has given up, and does not look any further.
+
+    One that only waits, with patience left, says so for a while: `until_s` of the machine's monotonic clock.
+    """
 
     culprit: Culprit
     final: bool
+    until_s: float = math.inf
 
     def line(self) -> str:
         """Return the word in one line, of which the end may be cut off."""
         rank, host, pid, deed = self.culprit
-        return f"{self.final:d} {rank} {pid} {host} {deed}"
+        return f"{self.final:d} {self.until_s} {rank} {pid} {host} {deed}"
 
 
 def word_in(line: str) -> Word:
     """Return the word that a line holds."""
-    final, rank, pid, host, deed = line.split(" ", 4)
-    return Word(Culprit(int(rank), host, int(pid), deed), final == "1")
+    final, until_s, rank, pid, host, deed = line.split(" ", 5)
+    return Word(Culprit(int(rank), host, int(pid), deed), final == "1", float(until_s))
 
 
 class Board(Protocol):
@@ -67,12 +72,12 @@ class Voice:
         """Whether there is a group, or a way to other hosts, beside the one that asks."""
         return len(self._boards) > 1
 
-    def say(self, culprit: Culprit, *, final: bool) -> None:
-        """Leave word of whom this rank blames."""
+    def say(self, culprit: Culprit, *, final: bool, until_s: float = math.inf) -> None:
+        """Leave word of whom this rank blames, or only waits for until then."""
         with self._lock:
             boards = list(self._boards)
         for board in boards:
-            board.leave_word(Word(culprit, final))
+            board.leave_word(Word(culprit, final, until_s))
 
     def follow(self, suspect: Culprit, me: int, word_of_suspect: Callable[[], Word | None]) -> Culprit:
         """Return who is to blame where `suspect` is late: whom it blames itself, if it leaves word soon.

@@ -175,7 +175,7 @@ def test_more_messages_than_the_helper_takes_arrive_too(monkeypatch, helped):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (HEADER.pack(12, CHECK), "rank 0 sent 12 bytes where rank 1 expects 16"),
+        (HEADER.pack(12, CHECK), "rank 0 sent 12 B where rank 1 expects 16 B"),
         (HEADER.pack(16, CHECK ^ 1), "rank 1: the stream from rank 0 is out of step"),
     ],
 )

@@ -1,0 +1,26 @@
+"""What a group of ours has of a C++ process group: every method, or a refusal by its name."""
+
+import pytest
+from torch.distributed import ProcessGroup
+
+from meshwright.backend.mixed import MixedGroup
+from meshwright.backend.process_group import MeshwrightGroup
+from meshwright.backend.torch_group import REFUSED, TorchGroup
+
+# The C++ group under ours answers these by itself: numbers that it was made with, and what belongs to the class.
+OF_THE_CLASS = {"rank", "size", "unbox", "_id", "BackendType", "_pybind11_conduit_v1_", "Options"}
+
+
+@pytest.mark.parametrize("kind", [MeshwrightGroup, MixedGroup])
+def test_every_method_of_a_group_in_c_is_there_or_refused(kind):
+    ours = {name for each in kind.__mro__[: kind.__mro__.index(ProcessGroup)] for name in vars(each)}
+    theirs = {name for name in dir(ProcessGroup) if not name.startswith("__") and name not in OF_THE_CLASS}
+    theirs -= set(ProcessGroup.BackendType.__members__)
+
+    assert theirs - ours == set()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_refused_by_its_name(name):
+    with pytest.raises(NotImplementedError, match=name):
+        getattr(TorchGroup, name)(object())

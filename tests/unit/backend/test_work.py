@@ -1,0 +1,76 @@
+"""Works and the thread that does them: order, futures, callbacks that wait for later works."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from meshwright.backend.work import DoneWork, PendingWork, Worker, flat
+
+
+@pytest.fixture
+def worker():
+    worker = Worker("test")
+    yield worker
+    worker.close(timeout_s=5.0)
+
+
+def test_works_are_done_in_order_by_one_thread_after_the_other(worker):
+    done = []
+    works = [PendingWork(lambda i=i: done.append(i), ()) for i in range(50)]
+    for work in works:
+        work.get_future().then(lambda _: time.sleep(1e-4))
+        worker.submit(work)
+    works[-1].wait()
+
+    assert done == list(range(50))
+    while not worker.idle:
+        time.sleep(1e-4)
+
+
+def test_callbacks_may_wait_for_later_works_one_inside_the_other(worker):
+    def after(depth):
+        work = PendingWork(lambda: None, [torch.tensor(float(depth))])
+        worker.submit(work)
+        if depth:
+            return work.get_future().then(lambda _: after(depth - 1)).wait()
+        return work.get_future().wait()[0]
+
+    first = PendingWork(lambda: None, ())
+    worker.submit(first)
+
+    assert first.get_future().then(lambda _: after(5)).wait().item() == 0
+
+
+def test_a_future_holds_the_error_of_its_work():
+    def fail():
+        raise KeyError("rank 3")
+
+    work = PendingWork(fail, ())
+    future = work.get_future()
+    work.run()
+
+    for wait in (work.wait, future.wait, future.wait, work.get_future().value):
+        with pytest.raises(Exception, match="rank 3"):
+            wait()
+
+
+def test_a_mark_ends_before_anybody_is_woken():
+    events = []
+    work = PendingWork(lambda: events.append("done"), ())
+    work.end_mark = lambda: events.append("mark")
+    work.get_future().then(lambda _: events.append("callback"))
+    waiter = threading.Thread(target=lambda: (work.wait(), events.append("woken")))
+    waiter.start()
+    work.run()
+    waiter.join()
+
+    assert events == ["done", "mark", "callback", "woken"]
+
+
+def test_results_are_flat_lists_of_tensors():
+    a, b = torch.ones(1), torch.ones(2)
+
+    assert [t is u for t, u in zip(flat([[a, b], a]), [a, b, a], strict=True)] == [True] * 3
+    assert DoneWork([[a, b]]).get_future().value()[1] is not None
