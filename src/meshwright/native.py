@@ -7,29 +7,73 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 _log = logging.getLogger(__name__)
 
 
-def cache_folder() -> Path:
-    """Return the folder of built helpers, which only this user can write."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "meshwright"
+@functools.cache
+def warn_once(text: str) -> None:
+    """Log a line about a comfort that is missed, once in a process."""
+    _log.warning("meshwright: %s", text)
+
+
+def warn_on_first(text: str) -> None:
+    """Log such a line by the first of the ranks that torchrun starts on a node: it is the same for all."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        warn_once(text)
+
+
+def cache_folder() -> Path | None:
+    """Return the first of `cache_folders`, None where there is none."""
+    return next(cache_folders(), None)
+
+
+def cache_folders() -> Iterator[Path]:
+    """Yield the folders that keep what takes time to make again: the user's cache, then one among temporary files.
+
+    This user alone can write to them. One that cannot be had is told of and passed over.
+    """
+    for place in (_user_cache, _temporary_cache):
+        try:
+            yield _own_folder(place())
+        except (OSError, RuntimeError) as error:  # Path.home() has no other error for a user without a home
+            warn_on_first(f"a cache folder is passed over: {error}")
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshwright"
+
+
+def _temporary_cache() -> Path:
+    base = Path(tempfile.gettempdir())
+    folder, mode = base / f"meshwright-{os.getuid()}", base.stat().st_mode
+    if folder.is_symlink() or (mode & 0o022 and not mode & stat.S_ISVTX):
+        raise PermissionError(f"{folder} can be replaced by others")
+    return folder
+
+
+def _own_folder(folder: Path) -> Path:
+    """Return a folder, made if need be; PermissionError unless this user can write to it, and nobody else."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise PermissionError(f"{folder} can be written by others")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{folder} cannot be written")
     return folder
 
 
+Loaded = TypeVar("Loaded")
 Declare = Callable[[ctypes.CDLL], None]  # says which arguments a library's functions take
 
 
@@ -49,32 +93,62 @@ def load_extension(source: Path, flags: tuple[str, ...], included: tuple[Path, .
 def _load(
     source: Path, flags: tuple[str, ...], included: tuple[Path, ...], declare: Declare | None
 ) -> ctypes.CDLL | None:
-    path = _built(source, flags, included)
-    if path is None:
-        return None
-    library = ctypes.CDLL(str(path), use_errno=True)
-    if declare is not None:
+    library = _first_loaded(source, flags, included, lambda path: ctypes.CDLL(str(path), use_errno=True))
+    if library is not None and declare is not None:
         declare(library)
     return library
 
 
 @functools.cache
 def _load_extension(source: Path, flags: tuple[str, ...], included: tuple[Path, ...]) -> ModuleType | None:
-    path = _built(source, flags, included)
-    if path is None:
+    folders = [Path(flag.removeprefix("-I")) for flag in flags if flag.startswith("-I")]
+    if not any((folder / "Python.h").exists() for folder in folders):
+        _log.info("%s is not used: no headers of Python", source.name)
         return None
-    loader = ExtensionFileLoader(source.stem, str(path))
-    module = module_from_spec(ModuleSpec(source.stem, loader, origin=str(path)))
+    return _first_loaded(source, flags, included, lambda path: _import_extension(source.stem, path))
+
+
+def _import_extension(name: str, path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(name, str(path))
+    module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
     loader.exec_module(module)
     return module
 
 
-def _built(source: Path, flags: tuple[str, ...], included: tuple[Path, ...]) -> Path | None:
-    try:
-        return compiled(source, flags, cache_folder(), included)
-    except (OSError, subprocess.SubprocessError) as error:
-        _log.info("%s is not used: %s", source.name, error)
+def _first_loaded(
+    source: Path, flags: tuple[str, ...], included: tuple[Path, ...], load: Callable[[Path], Loaded]
+) -> Loaded | None:
+    """Return what `load` makes of the library in the first folder where it can be built and loaded."""
+    if _compiler() is None:
+        _log.info("%s is not used: no C compiler on PATH", source.name)
         return None
+    reason = "no folder to build it in"
+    for folder in _program_folders():
+        try:
+            return load(compiled(source, flags, folder, included))
+        except (OSError, ImportError, subprocess.SubprocessError) as error:
+            reason = _reason(error)
+    warn_on_first(f"no C helper, slower Python code takes its place: {reason}")
+    return None
+
+
+def _program_folders() -> Iterator[Path]:
+    """Yield those of `cache_folders` from which libraries can be loaded."""
+    for folder in cache_folders():
+        if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+            warn_on_first(f"a cache folder is passed over: {folder} is on a file system mounted noexec")
+        else:
+            yield folder
+
+
+def _reason(error: Exception) -> str:
+    """Return an error in one line; of a compiler the first that says so."""
+    said = error.stderr.decode(errors="replace") if isinstance(error, subprocess.CalledProcessError) else ""
+    return next((line for line in said.splitlines() if "error" in line), str(error))
+
+
+def _compiler() -> str | None:
+    return shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
 
 
 def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequence[Path] = ()) -> Path:
@@ -83,7 +157,7 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
     `included`: the headers of this package that it includes, and further C files that are part of it.
     OSError without a compiler or a place to write, CalledProcessError where the compiler refuses.
     """
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    compiler = _compiler()
     if compiler is None:
         raise FileNotFoundError("no C compiler on PATH")
     text = "".join(file.read_text() for file in (source, *included))

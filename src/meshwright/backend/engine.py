@@ -10,11 +10,12 @@ from typing import Protocol
 from . import local_move, local_reduce
 from .failures import CollectiveError, Culprit
 from .flight import FlightRecord
-from .hosts import KeyValueStore, Member
+from .hosts import Member
 from .lines import SharedLine
 from .local import LocalGroup
 from .mailbox import Mailbox
 from .reductions import Reduction
+from .segment import Segment
 from .signature import Signature
 
 
@@ -85,8 +86,8 @@ class Engine(Protocol):
 class LocalEngine:
     """All ranks on one host: everything goes through shared memory."""
 
-    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
-        group = self.group = LocalGroup(store, members, me, timeout_s)
+    def __init__(self, segment: Segment, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+        group = self.group = LocalGroup(segment, members, me, timeout_s)
         self.members = group.members
         self.flight = group.flight
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}

@@ -1,32 +1,22 @@
-"""Which ranks of a group share a host, found from the machines themselves; and which hosts are near each other."""
+"""Which ranks of a group share a host, as they find when they meet; and which hosts are near each other."""
 
-import json
+import contextlib
 import os
 import socket
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-import psutil
+import msgspec
 import torch.distributed as dist
 
 from ..cluster.proximity import nearest_hosts
-from ..errors import InputError
+from .meeting import Meeting, meet
+from .reach import Door, Place, Reached
 
-INTERFACE_VARIABLE = "MESHWRIGHT_INTERFACE"
 HOST_VARIABLE = "MESHWRIGHT_HOST"  # pretends another host identity: tests of several hosts on one machine
 SWITCHES_VARIABLE = "MESHWRIGHT_SWITCHES"  # those above this host, the highest first: "spine0.leaf3"
-
-
-class KeyValueStore(Protocol):
-    """The part of `torch.distributed.Store` that the rendezvous needs."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a value."""
-
-    def get(self, key: str) -> bytes:
-        """Return a value, waiting for it as long as the store's timeout says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +26,15 @@ class Member:
     rank: int  # in the group
     world_rank: int  # in the job: the one that people know
     host: str  # a name for people
-    identity: str  # equal on two ranks if and only if they can share memory
+    identity: str  # of its host: equal for the ranks that share memory
     pid: int
     cores: tuple[int, ...]
     switches: tuple[str, ...] = ()  # above its host, the highest first; empty where nobody says
+    processes: str = ""  # the namespace in which `pid` counts; empty where that is unknown
+
+    def shares_pids_with(self, other: "Member") -> bool:
+        """Return whether both are on one host and in one process namespace, so that each finds the other by its pid."""
+        return self.identity == other.identity and self.processes == other.processes != ""
 
     def __str__(self) -> str:
         return f"rank {self.world_rank} (host {self.host}, pid {self.pid})"
@@ -52,10 +47,11 @@ def this_member(rank: int) -> Member:
         rank=rank,
         world_rank=dist.get_rank() if dist.is_initialized() else rank,  # the first group to be made is the job's
         host=pretended or socket.gethostname(),
-        identity=f"{pretended or ''}|{host_identity()}",
+        identity=f"{pretended or ''}|{host_identity()}",  # until it is tried with whom it shares memory
         pid=os.getpid(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         switches=switches_above(os.environ),
+        processes=_namespace("pid"),
     )
 
 
@@ -72,24 +68,86 @@ def switches_above(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def host_identity() -> str:
-    """Return what two processes have in common when they can share memory: kernel boot, network and process namespace.
+    """Return a name of this machine and network, as far as they can be told apart without asking anybody.
 
-    The name alone would not do: containers of one machine may share it, and so may machines of a cluster.
+    Containers of one machine may share the host name, and so may machines of a cluster; clones of one virtual machine
+    may share everything.
     """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return "|".join((socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), os.readlink("/proc/self/ns/pid")))
+    return "|".join((socket.gethostname(), _boot(), _namespace("net")))
 
 
-def exchange(store: KeyValueStore, rank: int, size: int) -> tuple[Member, ...]:
-    """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
+def _machine() -> str:
+    """Return what ranks that can share memory have in common, "" where that cannot be read."""
+    parts = (_boot(), _namespace("net"))
+    return "|".join(parts) if all(parts) else ""
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _namespace(kind: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/ns/{kind}")
+    return ""
+
+
+class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank brings to a meeting."""
+
+    member: Member
+    place: Place
+    word: str  # of whoever called the meeting
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The ranks of one try to make a group, in their order, and what each has said and found."""
+
+    meeting: Meeting
+    members: tuple[Member, ...]  # of one identity if they reach each other and are of one user: a host
+    networks: tuple[int, ...]  # the lowest rank that each reaches over the network of its machine
+    apart: tuple[str, ...]  # why a rank that leads a host does not share the memory of a lower one
+    words: tuple[str, ...]
+
+
+def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[], str]) -> Roster:
+    """Return who is there, once each has tried whom it reaches. Blocks; all ranks; `word` is what this one adds.
+
+    InputError on all ranks where `word` raises it on one.
+    """
     me = this_member(rank)
-    store.set(member_key(rank), json.dumps([me.world_rank, me.host, me.identity, me.pid, me.cores, me.switches]))
-    return tuple(me if peer == rank else _member(peer, store.get(member_key(peer))) for peer in range(size))
+    place = Place(door=door.name, pretended=os.environ.get(HOST_VARIABLE, ""), machine=_machine())
+
+    def say() -> str:
+        return msgspec.json.encode(_Arrival(member=me, place=place, word=word())).decode()
+
+    def look(said: list[str]) -> str:
+        found = door.look([msgspec.json.decode(text, type=_Arrival).place for text in said])
+        return msgspec.json.encode(found).decode()
+
+    meeting = meet(store, rank, size, say, look)
+    arrivals = [msgspec.json.decode(said, type=_Arrival) for said in meeting.said]
+    reached = [msgspec.json.decode(answer, type=Reached) for answer in meeting.answers]
+    leads = [answer.leader == peer for peer, answer in enumerate(reached)]
+    leaders = [answer.leader if leads[answer.leader] else peer for peer, answer in enumerate(reached)]
+    members = tuple(
+        replace(arrival.member, identity=f"{arrivals[leader].member.identity}|{leader}")
+        for arrival, leader in zip(arrivals, leaders, strict=True)
+    )
+    apart = tuple(answer.why if leads[peer] else "" for peer, answer in enumerate(reached))
+    networks = tuple(answer.network for answer in reached)
+    return Roster(meeting, members, networks, apart, tuple(arrival.word for arrival in arrivals))
 
 
-def member_key(rank: int) -> str:
-    """Return the store's key under which a rank describes itself."""
-    return f"member/{rank}"
+def exchange(store: Any, rank: int, size: int) -> tuple[Member, ...]:
+    """Tell the other ranks where this one runs and return all members in the order of the ranks. Blocks; all ranks."""
+    with Door(rank, size) as door:
+        roster = call_roster(store, rank, size, door, str)
+    roster.meeting.gather("met", "")
+    return roster.members
 
 
 def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
@@ -101,39 +159,3 @@ def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
     for member in members:
         groups.setdefault(member.identity, []).append(member)
     return nearest_hosts(([member.rank for member in host], host[0].switches) for host in groups.values())
-
-
-def _member(rank: int, text: bytes) -> Member:
-    world_rank, host, identity, pid, cores, switches = json.loads(text)
-    return Member(
-        rank=rank,
-        world_rank=world_rank,
-        host=host,
-        identity=identity,
-        pid=pid,
-        cores=tuple(cores),
-        switches=tuple(switches),
-    )
-
-
-def network_address() -> str:
-    """Return the address on which this rank listens for ranks of other hosts: one interface, never all.
-
-    `MESHWRIGHT_INTERFACE` (or `GLOO_SOCKET_IFNAME`) names the interface; otherwise it is the one that leads to the
-    launcher's `MASTER_ADDR`, and the loopback one if there is none.
-    """
-    name = os.environ.get(INTERFACE_VARIABLE) or os.environ.get("GLOO_SOCKET_IFNAME")
-    if name:
-        found = [a.address for a in psutil.net_if_addrs().get(name, []) if a.family == socket.AF_INET]
-        if not found:
-            raise InputError(f"{INTERFACE_VARIABLE}={name}: no such interface with an IPv4 address")
-        return str(found[0])
-    master = os.environ.get("MASTER_ADDR")
-    if not master:
-        return "127.0.0.1"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent: the kernel picks the route
-        try:
-            probe.connect((master, 9))
-        except OSError as error:
-            raise InputError(f"MASTER_ADDR={master}: no way there ({error.strerror})") from None
-        return str(probe.getsockname()[0])

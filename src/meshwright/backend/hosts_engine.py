@@ -26,6 +26,7 @@ from .local_reduce import piece_bounds
 from .mailbox import Mailbox
 from .options import GroupOptions
 from .reductions import Reduction, reduction
+from .segment import Segment
 from .signature import Signature
 from .transport import Incoming, Outgoing
 from .transport_tcp import TcpTransport
@@ -43,6 +44,7 @@ class HostsEngine:
     def __init__(
         self,
         store: Any,
+        segment: Segment,
         members: Sequence[Member],
         me: Member,
         timeout_s: float,
@@ -55,7 +57,7 @@ class HostsEngine:
         self._hosts = hosts_of(members)
         mine = next(ranks for ranks in self._hosts if me.rank in ranks)
         self._place = mine.index(me.rank)
-        self._local = LocalEngine(store, [members[rank] for rank in mine], me, timeout_s)
+        self._local = LocalEngine(segment, [members[rank] for rank in mine], me, timeout_s)
         self.flight = self._local.flight
         group = self._local.group
         self.network = HostsNetwork(

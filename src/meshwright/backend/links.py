@@ -110,17 +110,23 @@ class LinkCache:
     def __init__(self, members: Sequence[Member], columns: int, address: str) -> None:
         kept = os.environ.get(LINKS_VARIABLE)
         if kept:
-            self._folder, self._kept_s = Path(kept), math.inf
+            self._folder: Path | None = Path(kept)
+            self._kept_s = math.inf
             parts = _together(members)
         else:
-            self._folder, self._kept_s = cache_folder() / "links", KEPT_S
+            cache = cache_folder()
+            self._folder = cache / "links" if cache else None  # without one, every group measures
+            self._kept_s = KEPT_S
             parts = [_hardware_address(address), *sorted(member.identity for member in members)]
         self._name = hashlib.sha256("\n".join([str(columns), *parts]).encode()).hexdigest()[:32]
 
     def get(self) -> Links | None:
         """Return the remembered links, or None where there are none of the last hours."""
+        path = self._path()
+        if path is None:
+            return None
         with contextlib.suppress(InputError, OSError):
-            stored = read_struct(self._path(), _StoredLinks)
+            stored = read_struct(path, _StoredLinks)
             if 0 <= time.time() - stored.unix_s < self._kept_s and stored.alpha_s > 0:
                 return Links(stored.alpha_s, stored.beta_s_per_byte)
         return None
@@ -128,12 +134,14 @@ class LinkCache:
     def put(self, links: Links) -> None:
         """Remember links; a folder that cannot be written costs only the next group's measurement."""
         stored = _StoredLinks(alpha_s=links.alpha_s, beta_s_per_byte=links.beta_s_per_byte, unix_s=time.time())
-        with contextlib.suppress(OSError):
-            self._path().parent.mkdir(mode=0o700, exist_ok=True)
-            write_struct(self._path(), stored)
+        path = self._path()
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                write_struct(path, stored)
 
-    def _path(self) -> Path:
-        return self._folder / f"{self._name}.json"
+    def _path(self) -> Path | None:
+        return self._folder / f"{self._name}.json" if self._folder else None
 
 
 def _together(members: Sequence[Member]) -> list[str]:

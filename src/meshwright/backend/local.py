@@ -21,11 +21,11 @@ import numpy as np
 from .failures import CollectiveError, CollectiveMismatch, Culprit, failure_of
 from .flight import FlightRecord, forget, remember, write_flights
 from .helper import MAX_RANKS, GroupState, Native, claim_bytes, load_helper
-from .hosts import KeyValueStore, Member
+from .hosts import Member
 from .local_calls import LocalCalls
-from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES, Memory, default_slot_bytes
+from .memory import LINE, SHORT_SLOTS, SLOTS, TEXT_BYTES
 from .reductions import Block, Reduction
-from .segment import share_segment
+from .segment import Segment
 from .waiting import CHECK_NS, Lives, Patience, make_fence
 from .words import OURS, Word, word_in
 
@@ -52,11 +52,11 @@ class LocalGroup:
     `rank` and `size` count within the host; `members` are in that order.
     """
 
-    def __init__(self, store: KeyValueStore, members: Sequence[Member], me: Member, timeout_s: float) -> None:
+    def __init__(self, segment: Segment, members: Sequence[Member], me: Member, timeout_s: float) -> None:
         self.members = tuple(members)
         self.size = len(members)
         self.rank = self.members.index(me)
-        memory = self.memory = Memory(self.size, default_slot_bytes())
+        memory = self.memory = segment.memory
         self.slot_bytes = memory.slot_bytes
         readers = max(1, self.size - 1)
         self.part_bytes = self.slot_bytes // readers // LINE_BYTES * LINE_BYTES
@@ -66,19 +66,6 @@ class LocalGroup:
         self.stream_bytes = STREAM_BYTES
         self.flight = FlightRecord(me.world_rank)
         self.timeout_s = timeout_s
-        segment = share_segment(
-            store,
-            rank=me.rank,
-            local_ranks=[member.rank for member in members],
-            size_bytes=memory.total_bytes,
-            timeout_s=timeout_s,
-        )
-        try:
-            if self.rank == 0:
-                segment.reserve(0, memory.common_bytes)
-            segment.reserve(memory.own_at(self.rank), memory.own_bytes)
-        finally:
-            segment.close_descriptor()
         self.buffer = segment.buffer
         self.counters = memoryview(self.buffer)[: memory.counters_bytes].cast("Q")
         self.base = np.frombuffer(self.buffer, np.uint8).ctypes.data
@@ -118,7 +105,7 @@ class LocalGroup:
             state.patience_ns = CHECK_NS
             state.place = PLACE if self.size > cores else 0
             self.native = Native(helper, state, self.check)
-        self._lives = Lives({i: member.pid for i, member in enumerate(members) if i != self.rank})
+        self._lives = Lives(segment.lives)
         self._typed: dict[Reduction, list[list[Block]]] = {}
         self._writing = threading.Lock()
         self.counters[self.mine + STATE] = ACTIVE

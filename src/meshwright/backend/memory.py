@@ -8,13 +8,14 @@ slots      of each rank: `SLOTS` long ones of `slot_bytes`, `SHORT_SLOTS` of `SH
            `mail_bytes` for each message line into that rank
 """
 
+import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .segment import PAGE
 
+PAGE = mmap.PAGESIZE
 SLOTS = 2
 SHORT_SLOTS, SHORT_BYTES = 16, 64 * 1024  # for a small broadcast, whose root need not wait for others; as in helper.h
 LINE = 16  # counters of 8 bytes in a line: two cache lines, so that a neighbour is not fetched along
@@ -103,17 +104,22 @@ def up(size_bytes: int) -> int:
     return -(-size_bytes // PAGE) * PAGE
 
 
+def asked_slot_bytes() -> int | None:
+    """Return the bytes of a slot that `MESHWRIGHT_SLOT_BYTES` asks for, None where it is not set."""
+    asked = os.environ.get(SLOT_VARIABLE)
+    if asked is None:
+        return None
+    if not asked.isdecimal() or int(asked) < PAGE or int(asked) % PAGE:
+        raise InputError(f"{SLOT_VARIABLE}={asked}: expected a multiple of {PAGE} bytes")
+    return int(asked)
+
+
 def default_slot_bytes() -> int:
-    """Return the bytes of a slot: those of the second-level cache.
+    """Return the bytes of a slot where nobody asks for another size: those of the second-level cache.
 
     A rank touches its slot, its tensor and its peers' slots in turn. From half to twice the cache there is little
     difference; a quarter costs up to 20 % in waits, and four times up to 40 % in misses.
     """
-    asked = os.environ.get(SLOT_VARIABLE)
-    if asked is not None:
-        if not asked.isdecimal() or int(asked) < PAGE or int(asked) % PAGE:
-            raise InputError(f"{SLOT_VARIABLE}={asked}: expected a multiple of {PAGE} bytes")
-        return int(asked)
     return min(max(cache_bytes(), 256 * 1024), 1024 * 1024)
 
 
@@ -121,6 +127,7 @@ def cache_bytes() -> int:
     """Return the size of this processor's second-level cache, or 512 KiB where the system does not tell."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip()
-    except OSError:
+        size, unit = int(text.rstrip("KM")), text[-1:]
+    except (OSError, ValueError):
         return 512 * 1024
-    return int(text.rstrip("KM")) * (2**20 if text.endswith("M") else 1024)
+    return size * (2**20 if unit == "M" else 1024)

@@ -11,12 +11,13 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
 import torch
 
+from .addresses import advice, from_here, listening_at
 from .doorway import Doorway
 from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
@@ -24,6 +25,7 @@ from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_o
 
 GREETING = Struct("<32sI")  # the random word, the rank
 CONNECT_TIMEOUT_S = 300.0
+LOOK_S = 0.5  # between two looks at whether another rank has given up
 
 
 class TcpTransport:
@@ -58,31 +60,40 @@ class TcpTransport:
         deadline = Deadline(min(self.timeout_s, CONNECT_TIMEOUT_S))
         if self.rank == 0:
             store.set(f"{prefix}/word", secrets.token_hex(16))
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.create_server((address, 0), family=family, backlog=max(self.ranks, 16)) as server:
+        family, place = listening_at(address)
+        with socket.create_server(place, family=family, backlog=max(self.ranks, 16)) as server:
             store.set(f"{prefix}/{self.rank}", f"{address} {server.getsockname()[1]}")
             word = store.get(f"{prefix}/word")
             for peer in range(self.rank):
-                host, _, port = store.get(f"{prefix}/{peer}").decode().rpartition(" ")
+                theirs, _, port = store.get(f"{prefix}/{peer}").decode().rpartition(" ")
+                host = from_here(theirs, address)
                 try:
                     connection = socket.create_connection((host, int(port)), timeout=deadline.left_s)
                 except OSError as error:
-                    raise TransportError(
-                        f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}"
-                    ) from None
+                    text = f"rank {self.rank} cannot reach rank {peer} at {host} port {port}: {error}; {advice()}"
+                    store.set(f"{prefix}/failed", text)
+                    raise TransportError(text) from None
                 self.connections[peer] = connection
                 connection.sendall(GREETING.pack(word, self.rank))
-            self._accept(server, word, deadline)
+            self._accept(server, word, deadline, lambda: _told(store, f"{prefix}/failed"))
         for connection in self.connections.values():
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setblocking(False)
 
-    def _accept(self, server: socket.socket, word: bytes, deadline: Deadline) -> None:
-        """Take in the ranks above this one; strangers keep nobody waiting, whether they talk or are silent."""
+    def _accept(self, server: socket.socket, word: bytes, deadline: Deadline, told: Callable[[], str]) -> None:
+        """Take in the ranks above this one; strangers keep nobody waiting, whether they talk or are silent.
+
+        `told` returns why another rank has given up, if one has.
+        """
         server.setblocking(False)
         with Doorway(server, GREETING.size) as doorway:
             while len(self.connections) < self.ranks - 1:
-                greeted = doorway.next(deadline)
+                greeted = doorway.next(Deadline(min(deadline.left_s, LOOK_S)))
+                if greeted is None and deadline.left_s:
+                    failed = told()
+                    if failed:
+                        raise TransportError(failed)
+                    continue
                 if greeted is None:
                     missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self.connections)
                     raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time")
@@ -206,3 +217,8 @@ class TcpTransport:
             for connection in self.connections.values():
                 connection.close()
             self.connections.clear()
+
+
+def _told(store: Any, key: str) -> str:
+    """Return what a key of the store holds, "" where it is not there."""
+    return store.get(key).decode() if store.check([key]) else ""

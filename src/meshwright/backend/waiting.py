@@ -11,8 +11,10 @@ import os
 import platform
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from ..native import warn_on_first
 
 SPINS = 60  # looks before the first yield where ranks do not share processors
 HELPER_SPINS = 1000  # the same in C, where a look is shorter and other threads of the process go on
@@ -168,17 +170,50 @@ def membarrier_fence(machine: str) -> Callable[[], object]:
     return fence
 
 
-class Lives:
-    """Watches processes of this host: says which have ended, zombies included."""
+class _Pipe:
+    """A pipe of which this process alone holds the writing end, so that its end is that of the process."""
 
-    def __init__(self, pids: dict[int, int]) -> None:
-        self._descriptors: dict[int, int] = {}
+    def __init__(self) -> None:
+        self._ends: tuple[int, int] | None = None
+        os.register_at_fork(after_in_child=self._close)
+
+    def reader(self) -> int:
+        """Return a new descriptor of the reading end."""
+        if self._ends is None:
+            self._ends = os.pipe2(os.O_CLOEXEC)
+        return os.dup(self._ends[0])
+
+    def _close(self) -> None:
+        """Let go of what is the parent's: a child may outlive it."""
+        if self._ends is not None:
+            os.close(self._ends[0])
+            os.close(self._ends[1])
+            self._ends = None
+
+
+_PIPE = _Pipe()
+
+
+def sign_of_life() -> int:
+    """Return a new descriptor that any process may hold, which is ready for reading once this process has ended.
+
+    It is a pidfd, which the kernel keeps for itself; where that is denied (by a seccomp filter, or by an old kernel),
+    the reading end of a pipe.
+    """
+    try:
+        return os.pidfd_open(os.getpid())
+    except (OSError, AttributeError) as error:
+        warn_on_first(f"the end of a rank is seen by a pipe of its own, since there is no pidfd_open: {error}")
+        return _PIPE.reader()
+
+
+class Lives:
+    """Watches processes of this host by their signs of life: says which have ended, zombies included."""
+
+    def __init__(self, signs: Mapping[int, int]) -> None:
+        """Take over the descriptors, one for each rank."""
+        self._descriptors = dict(signs)
         self._dead: set[int] = set()
-        for rank, pid in pids.items():
-            try:
-                self._descriptors[rank] = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self._dead.add(rank)
 
     def ended(self, rank: int) -> bool:
         """Return whether the process of `rank` has ended (it is known within a millisecond of the end)."""

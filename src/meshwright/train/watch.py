@@ -36,8 +36,8 @@ class Watch:
         if ranks > 1:
             members = exchange(dist.PrefixStore("watch", dist.distributed_c10d._get_default_store()), rank, ranks)
             for member in members:
-                if member.rank != rank and member.identity == members[rank].identity:
-                    with contextlib.suppress(ProcessLookupError):  # its end is noticed by the next collective
+                if member.rank != rank and member.shares_pids_with(members[rank]):
+                    with contextlib.suppress(OSError):  # its end is noticed by the next collective
                         self._peers[os.pidfd_open(member.pid)] = member
         self._named: set[int] = set()
         self._failed = False

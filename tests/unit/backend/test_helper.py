@@ -1,12 +1,14 @@
 """The C helper: built once into a folder of the user's, left out where it cannot be, equal to plain sums."""
 
 import ctypes
+import os
 import subprocess
 
 import numpy as np
 import pytest
 import torch
 
+from meshwright import native
 from meshwright.backend import calls, helper
 from meshwright.native import cache_folder
 
@@ -46,13 +48,78 @@ def test_without_headers_of_python_or_an_interface_to_tensors_there_is_no_short_
     assert calls.load_calls() is None
 
 
-def test_a_folder_that_others_can_write_is_refused(tmp_path, monkeypatch):
+@pytest.fixture
+def warnings_of_folders(tmp_path, monkeypatch, caplog):
+    """Return the lines of warning; the temporary folder is one of this test."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(native.tempfile, "tempdir", str(tmp_path / "tmp"))
+    native.warn_once.cache_clear()
+    yield lambda: [record.getMessage() for record in caplog.records]
+    native.warn_once.cache_clear()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_folder_that_others_can_write_is_passed_over_with_one_line(tmp_path, monkeypatch, warnings_of_folders, mode):
     (tmp_path / "meshwright").mkdir()
-    (tmp_path / "meshwright").chmod(0o777)
+    (tmp_path / "meshwright").chmod(mode)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    with pytest.raises(PermissionError, match="can be written by others"):
-        cache_folder()
+    for _ in range(2):
+        assert cache_folder() == tmp_path / "tmp" / f"meshwright-{os.getuid()}"
+    (line,) = warnings_of_folders()
+    assert line.endswith(f"{tmp_path / 'meshwright'} can be written by others")
+
+
+def no_passwd_entry():
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_without_a_home_the_temporary_folder_serves(tmp_path, monkeypatch, warnings_of_folders):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(native.Path, "home", no_passwd_entry)
+
+    assert cache_folder() == tmp_path / "tmp" / f"meshwright-{os.getuid()}"
+    assert len(warnings_of_folders()) == 1
+
+
+@pytest.mark.parametrize("what", ["link", "open", "file"])
+def test_a_temporary_folder_that_others_can_change_is_not_taken(tmp_path, monkeypatch, warnings_of_folders, what):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nonexistent")
+    place = tmp_path / "tmp" / f"meshwright-{os.getuid()}"
+    if what == "link":
+        place.symlink_to(tmp_path)
+    elif what == "open":
+        (tmp_path / "tmp").chmod(0o777)  # and not sticky
+    else:
+        place.write_text("")
+
+    assert cache_folder() is None
+    assert len(warnings_of_folders()) == 2
+
+
+def test_what_cannot_be_loaded_from_the_cache_is_built_again_in_the_temporary_folder(
+    tmp_path, monkeypatch, warnings_of_folders
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "answer.c"
+    source.write_text("int answer(void) { return 42; }")
+    built = native.compiled(source, ("-shared", "-fPIC"), native.cache_folder())
+    built.write_bytes(b"no library")
+
+    assert native.load_compiled(source, ("-shared", "-fPIC")).answer() == 42
+    assert list((tmp_path / "tmp").glob("*/answer-*.so"))
+
+
+def test_a_compiler_that_refuses_is_told_of_in_one_line(tmp_path, monkeypatch, warnings_of_folders):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sources = [tmp_path / "one.c", tmp_path / "two.c"]
+    for source in sources:
+        source.write_text("#error out of order")
+        assert native.load_compiled(source, ("-shared", "-fPIC")) is None
+
+    lines = warnings_of_folders()
+    assert len(lines) == 2  # one for each source, whatever the folders
+    assert all("slower Python code takes its place" in line for line in lines)
 
 
 @pytest.mark.parametrize("code", TYPES)

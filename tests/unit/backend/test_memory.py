@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.backend.memory import LINE, MAIL_SLOTS, SHORT_BYTES, SHORT_SLOTS, SLOTS, Memory, default_slot_bytes
-from meshwright.backend.segment import PAGE
+from meshwright.backend.memory import (
+    LINE,
+    MAIL_SLOTS,
+    PAGE,
+    SHORT_BYTES,
+    SHORT_SLOTS,
+    SLOTS,
+    Memory,
+    asked_slot_bytes,
+)
 from meshwright.errors import InputError
 
 
@@ -48,4 +56,4 @@ def test_a_bad_slot_size_is_named(monkeypatch, text):
     monkeypatch.setenv("MESHWRIGHT_SLOT_BYTES", text)
 
     with pytest.raises(InputError, match="MESHWRIGHT_SLOT_BYTES=.*expected a multiple"):
-        default_slot_bytes()
+        asked_slot_bytes()

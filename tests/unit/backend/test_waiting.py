@@ -1,6 +1,7 @@
 """Waiting, fences and the watch over processes."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -80,12 +81,33 @@ def test_x86_needs_no_fence_and_arm_does():
         make_fence("toaster")
 
 
-def test_the_end_of_a_process_is_seen_before_it_is_reaped():
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        lives = Lives({1: process.pid})
+SIGN = """
+import os, socket, sys
+from meshwright.backend import waiting
+
+def denied(pid):
+    raise PermissionError("denied")
+
+if sys.argv[2] == "pipe":
+    os.pidfd_open = denied
+ours = socket.socket(fileno=int(sys.argv[1]))
+socket.send_fds(ours, [b"s"], [waiting.sign_of_life()])
+child = os.fork()  # which lives on
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["pidfd", "pipe"])
+def test_the_end_of_a_process_is_seen_before_it_is_reaped_though_a_child_lives_on(kind):
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-c", SIGN, str(theirs.fileno()), kind]
+    with ours, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]) as process:
+        theirs.close()
+        (sign,) = socket.recv_fds(ours, 1, 1)[1]
+        lives = Lives({1: sign})
         assert not lives.ended(1)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
         assert lives.ended(1)
+        assert not lives.ended(2)  # of which nothing is known
         lives.close()
-    assert Lives({1: process.pid}).ended(1)

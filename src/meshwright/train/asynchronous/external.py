@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ...backend.hosts import network_address
+from ...backend.addresses import network_address
 from ...bench.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
 from ..environment import Place
@@ -42,7 +42,7 @@ def take_part(folder: RunFolder, place: Place) -> str:
     server = None
     if place.local_rank == 0 and node < settings.servers:
         start_fork_server("meshwright.train.asynchronous.processes")
-        server = Child(f"server {node}", server_main, str(folder.path), node, network_address())
+        server = Child(f"server {node}", server_main, str(folder.path), node, network_address() or "127.0.0.1")
         if node == 0:
             signal.signal(signal.SIGTERM, lambda *_: server.process.terminate())
     try:
