@@ -1,6 +1,8 @@
 """Compile a C file of this package for the processor at hand, once, into the user's cache folder."""
 
+import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import logging
@@ -18,6 +20,7 @@ from types import ModuleType
 from typing import TypeVar
 
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
+COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
 _log = logging.getLogger(__name__)
 
 
@@ -128,7 +131,7 @@ def _first_loaded(
             return load(compiled(source, flags, folder, included))
         except (OSError, ImportError, subprocess.SubprocessError) as error:
             reason = _reason(error)
-    warn_on_first(f"no C helper, slower Python code takes its place: {reason}")
+    warn_on_first(f"{source.name} is not used, Python code takes its place: {reason}")
     return None
 
 
@@ -163,17 +166,31 @@ def compiled(source: Path, flags: Sequence[str], folder: Path, included: Sequenc
     text = "".join(file.read_text() for file in (source, *included))
     parts = (text, compiler, " ".join(flags), platform.machine(), _processor())
     path = folder / f"{source.stem}-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".so")
-        os.close(handle)
-        try:
-            sources = [str(file) for file in (source, *included) if file.suffix in {".c", ".cpp"}]
-            command = [compiler, *flags, "-o", temporary, *sources, "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+    with _alone(folder):
+        if not path.exists():
+            _compile([compiler, *flags], [file for file in (source, *included) if file.suffix in {".c", ".cpp"}], path)
     return path
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process of this user compile into a folder at a time: the others then find what it has made."""
+    with open(folder / ".lock", "w") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: several may compile the same
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(command: Sequence[str], sources: Sequence[Path], path: Path) -> None:
+    """Make a library at `path`, at once."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".so")
+    os.close(handle)
+    try:
+        whole = [*command, "-o", temporary, *map(str, sources), "-lm"]
+        subprocess.run(whole, check=True, capture_output=True, timeout=COMPILE_S)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _processor() -> str:

@@ -81,7 +81,7 @@ def disagree(rank, world_size, what):
         dist.broadcast(torch.ones(10), 1 if one else 0)
     elif what == "nothing":
         dist.all_reduce(torch.ones(10))
-        dist.all_to_all([torch.empty(3), torch.empty(rank + 3)], [torch.ones(3), torch.ones(3 + (rank ^ 1) * rank)])
+        dist.all_to_all([torch.empty(3 + rank) for _ in range(2)], [torch.ones(3), torch.ones(4)])
 
 
 def shared_memory():

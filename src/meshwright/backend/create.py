@@ -12,7 +12,9 @@ from torch._C._distributed_c10d import Store
 from ..errors import InputError
 from ..native import warn_once
 from .addresses import common_address, host_of_store, network_address
+from .calls import load_calls
 from .engine import Engine, LocalEngine
+from .futures import load_futures
 from .helper import load_helper
 from .hosts import Roster, call_roster, hosts_of
 from .meeting import Meeting
@@ -39,7 +41,12 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
     store, rank, size = request.store, request.group_rank, request.group_size
     timeout_s = request.timeout.total_seconds()
     store.set_timeout(request.timeout)
-    load_helper()  # building it takes seconds on a first start: no part of a later wait of the others
+    for load in (
+        load_helper,
+        load_calls,
+        load_futures,
+    ):  # built on a first start: no part of a later wait of the others
+        load()
     with Door(rank, size) as door:
         roster = call_roster(store, rank, size, door, lambda: _word(options))
         engine = _engine(roster, door, store, options, timeout_s)

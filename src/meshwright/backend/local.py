@@ -297,7 +297,7 @@ class LocalGroup:
             self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
             culprit = Culprit.of(self.members[last], f"did not arrive within {limit_s:g} s")
-            if OURS.has_several_boards:  # it may wait itself, for a rank that is not in this group
+            if OURS.has_several_boards or self._word_of(last):  # it may wait itself, perhaps for one of another group
                 culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last))
             return self.failure(culprit, call)
         return None
