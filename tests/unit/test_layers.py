@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
-    *("gloo", "__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
+    *("gloo", "hooks", "__init__", "errors", "units", "files", "native", "timeline", "layout", "pipelines"),
     *("hardware", "cluster", "workload", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
     *("train", "report", "cli", "__main__"),
 )
