@@ -1,5 +1,9 @@
 """Programs of other packages train over our groups and come to what they come to over Gloo's."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.clients.launch import needs, needs_entry_point, run, same_as_gloo, values
@@ -25,6 +29,28 @@ def test_accelerates_own_tests_pass_unchanged_where_ours_stands_in_for_gloo(scri
 @pytest.mark.parametrize("ranks", [2, soak(4)])
 def test_trainer_takes_our_name(ranks):
     same_as_gloo("trainer.py", "named", ranks=ranks)
+
+
+@needs("accelerate")
+@pytest.mark.parametrize("imports", ["import meshwright, accelerate", "import accelerate, meshwright"])
+def test_accelerate_takes_our_name_in_any_order_of_imports_and_still_refuses_others(imports):
+    code = f"""
+{imports}
+for backend in ("nccl", "meshwright"):
+    try:
+        print(accelerate.PartialState(cpu=True, backend=backend).backend)
+    except ValueError as error:
+        print(error)
+        accelerate.PartialState._reset_state()
+"""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | alone | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    refused = "Your assigned backend nccl is not available, please use gloo"
+    assert done.stdout.splitlines() == [refused, "meshwright"], done.stderr
 
 
 @pytest.mark.soak

@@ -44,7 +44,8 @@ mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 model, optimizer = make(mesh, 0)
 step(model, optimizer)
 dcp.save(state(model, optimizer), checkpoint_id=folder / "saved")
-beside = dcp.async_save(state(model, optimizer), checkpoint_id=folder / "beside")
+own = dist.new_group()  # its thread calls collectives beside the training's
+beside = dcp.async_save(state(model, optimizer), checkpoint_id=folder / "beside", process_group=own)
 saved = whole(model)
 step(model, optimizer)  # while the other is written
 beside.result()
