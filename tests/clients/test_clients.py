@@ -15,6 +15,22 @@ def soak(*values):
     return pytest.param(*values, marks=pytest.mark.soak)
 
 
+@needs_entry_point()
+def test_torch_alone_knows_the_name_and_imports_next_to_nothing_for_it():
+    code = """
+import sys, torch
+import torch.distributed as dist
+print(sorted(name for name in sys.modules if name.startswith("meshwright")))
+dist.init_process_group("meshwright", store=dist.HashStore(), rank=0, world_size=1)
+print(dist.get_backend())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stdout.splitlines() == ["['meshwright', 'meshwright.gloo', 'meshwright.hooks']", "meshwright"], (
+        done.stderr
+    )
+
+
 @needs("accelerate")
 @needs_entry_point()
 @pytest.mark.parametrize(
@@ -109,3 +125,7 @@ def test_torchrun_restarts_after_ranks_were_killed(ranks):
 
     found = values(reports, ours=True, count=ranks)
     assert found == [{"tried": 2, "total": [ranks * (ranks + 1) / 2]}] * ranks
+
+
+def test_the_hooks_that_ddp_has_in_cpp_average_alike():
+    same_as_gloo("built_in_hooks.py", ranks=2)
