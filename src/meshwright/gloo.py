@@ -54,12 +54,16 @@ def replace(c10d: ModuleType) -> None:
     if hasattr(made, "replaces_gloo"):
         return
 
+    signature = importlib.import_module("inspect").signature(made)  # too much for every `import torch`
+
     @functools.wraps(made)
-    def helper(size: int, rank: int, ranks: Any, backend: Any, *more: Any, **named: Any) -> Any:
-        asked = str(backend)
-        ours = _in_place_of_gloo(c10d, asked)
-        group, store = made(size, rank, ranks, c10d.Backend(ours), *more, **named)
-        if ours != asked and group in c10d._world.pg_map:
+    def helper(*arguments: Any, **named: Any) -> Any:
+        call = signature.bind(*arguments, **named)
+        backend = call.arguments["backend"]
+        ours = _in_place_of_gloo(c10d, str(backend))
+        call.arguments["backend"] = c10d.Backend(ours)
+        group, store = made(*call.args, **call.kwargs)
+        if ours != str(backend) and group in c10d._world.pg_map:
             c10d._world.pg_map[group] = (backend, c10d._world.pg_map[group][1])
             c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
         return group, store
@@ -87,7 +91,7 @@ def accept_our_name(state: ModuleType) -> None:
     choice = getattr(getattr(state, "PartialState", None), "_prepare_backend", None)
     if choice is None or hasattr(choice, "accepts_ours"):
         return
-    signature = importlib.import_module("inspect").signature(choice)  # too much for every `import torch`
+    signature = importlib.import_module("inspect").signature(choice)
 
     @functools.wraps(choice)
     def _prepare_backend(self: Any, *arguments: Any, **named: Any) -> Any:
