@@ -5,15 +5,10 @@ the backend is registered at once if torch.distributed is loaded, and as soon as
 """
 
 import importlib
-import importlib.util
 import os
-import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from . import gloo
+from . import gloo, hooks
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "parallelize", "plan", "replace_gloo", "step"]
@@ -31,6 +26,8 @@ def __getattr__(name: str) -> object:
 
 def _register(c10d: ModuleType) -> None:
     """Tell torch of the backend; its code is imported when the first group is made."""
+    if not hasattr(c10d, "Backend"):  # torch may be built without torch.distributed
+        return
     backend = c10d.Backend
     if "meshwright" not in backend.backend_list:
         backend.register_backend("meshwright", _create_group, extended_api=True, devices=["cpu"])
@@ -60,33 +57,5 @@ def _create_group(*arguments: object) -> object:
     return module.create_group(*arguments)
 
 
-class _RegisterOnImport(MetaPathFinder):
-    """Lets torch's module load as ever, and registers the backend right after."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _TORCH:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
-class _Loader(Loader):
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        if hasattr(module, "Backend"):  # torch may be built without torch.distributed
-            _register(module)
-
-
-if _TORCH in sys.modules:
-    _register(sys.modules[_TORCH])
-else:
-    sys.meta_path.insert(0, _RegisterOnImport())
+hooks.when_loaded(_TORCH, _register)
+hooks.when_loaded(gloo.ACCELERATE, gloo.accept_our_name)

@@ -1,5 +1,6 @@
 """The backend is there whichever of torch and meshwright is imported first, and meshwright alone stays light."""
 
+import os
 import subprocess
 import sys
 
@@ -12,8 +13,11 @@ INIT = (
 )
 
 
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+def python(code, *arguments, **variables):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=os.environ | variables,
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,8 +40,59 @@ def test_importing_meshwright_imports_neither_torch_nor_numpy():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_the_hook_is_gone_once_torch_is_loaded():
-    code = "import sys; n = len(sys.meta_path); import meshwright, torch; print(len(sys.meta_path) - n)"
-    plain = "import sys; n = len(sys.meta_path); import torch; print(len(sys.meta_path) - n)"
+def test_the_hook_is_gone_once_torch_is_loaded_and_the_module_keeps_its_loader():
+    code = """
+import sys, meshwright, torch
+from torch.distributed import distributed_c10d as c10d
+print([finder.name for finder in sys.meta_path if type(finder).__module__ == "meshwright.hooks"])
+print(type(c10d.__loader__).__name__, type(c10d.__spec__.loader).__name__)
+"""
 
-    assert python(code).stdout == python(plain).stdout
+    assert python(code).stdout.splitlines() == ["['accelerate.state']", "SourceFileLoader SourceFileLoader"]
+
+
+def test_looking_for_torchs_module_without_loading_it_does_not_lose_the_backend():
+    code = """
+import sys, meshwright
+import importlib.util
+for finder in list(sys.meta_path):
+    if type(finder).__module__ == "meshwright.hooks" and finder.name.startswith("torch"):
+        package = importlib.util.find_spec("torch").submodule_search_locations[0]
+        assert finder.find_spec(finder.name, [package + "/distributed"])
+"""
+    done = python(f"{code}\nimport torch\n{INIT}")
+
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+def test_the_backend_is_there_without_torchs_search_for_backends():
+    done = python(f"import torch, meshwright; {INIT}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+GROUPS = """
+import sys, torch, torch.distributed as dist
+import meshwright
+if len(sys.argv) > 1:
+    meshwright.replace_gloo()
+kinds = set()
+for asked in ("gloo", None, "cpu:gloo"):
+    dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
+    for group in (dist.group.WORLD, dist.new_group([0]), dist.new_group([0], backend="gloo")):
+        print(dist.get_backend(group), dist.get_backend_config(group), end=" ")
+        kinds.add(type(group).__name__)
+    dist.destroy_process_group()
+    print()
+print(*kinds)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "variables"), [(["replace"], {}), ([], {"MESHWRIGHT_REPLACE_GLOO": "1"})])
+def test_in_the_place_of_gloo_groups_are_ours_and_bear_its_name(arguments, variables):
+    *by_gloo, gloo = python(GROUPS).stdout.splitlines()
+    *by_ours, ours = python(GROUPS, *arguments, **variables).stdout.splitlines()
+
+    assert (gloo, ours) == ("ProcessGroup", "MeshwrightGroup")
+    assert by_ours == by_gloo
+    assert len(by_ours) == 3
