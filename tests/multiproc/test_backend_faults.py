@@ -194,6 +194,25 @@ def test_a_group_with_more_time_does_not_hide_who_stopped(tmp_path):
         assert took_s < 9
 
 
+def die_while_waiting(rank, world_size):
+    """Rank 2 says for a while that it waits for rank 3, and is killed; the others wait for rank 2."""
+    patient = dist.new_group([2, 3], timeout=timedelta(seconds=60))
+    dist.barrier()
+    if rank == 3:
+        signal.pause()
+    if rank == 2:
+        signal.setitimer(signal.ITIMER_REAL, 1.5)  # SIGALRM ends a process that does not handle it
+    dist.all_reduce(torch.ones(1000), group=patient if rank == 2 else None)
+
+
+def test_a_rank_that_dies_while_it_waits_for_another_is_the_one_that_died(tmp_path):
+    answers = launch(die_while_waiting, 4, tmp_path, silent={2, 3}, TIMEOUT_S="20")
+
+    for kind, message, _ in answers[:2]:
+        assert kind == "RankFailure"
+        assert re.match(r"rank 2 \(host .*\) died, in all_reduce #3", message)
+
+
 def break_a_grid(rank, world_size, victim, what):
     """Wait in rows and columns of a grid of 2 x 2: rank 2 for 3 in their row, 1 for 3 and 0 for 2 in their columns."""
     groups = [dist.new_group(ranks, timeout=timedelta(seconds=3)) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]

@@ -11,6 +11,7 @@ into its own slot and into the other's by turns (`between`), and sums go into th
 """
 
 import ctypes
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -375,9 +376,14 @@ class LocalGroup:
         return word if word.until_s > time.monotonic() else None
 
     def _blamed(self, peer: int, deed: str) -> Culprit:
-        """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself."""
+        """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself.
+
+        That it waited for another a moment ago is no reason to have gone.
+        """
         word = self._word_of(peer)
-        return word.culprit if word is not None else Culprit.of(self.members[peer], deed)
+        if word is None or word.until_s < math.inf:
+            return Culprit.of(self.members[peer], deed)
+        return word.culprit
 
     def leave(self) -> None:
         """Tell the others that this rank takes part no longer; the memory goes when the last of them has left."""
