@@ -210,12 +210,13 @@ class GroupBase(TorchGroup):
         self._worker.submit(last)
         last.wait()
 
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks, or raise a CollectiveError that names all who do not come in time.
 
-        It always waits for all: torch's `wait_all_ranks` makes no difference.
+        It always waits for all; torch's `wait_all_ranks` makes the message begin with all of them. A number is seconds.
         """
-        self._monitored.wait(self._timeout_s if timeout is None else timeout.total_seconds())
+        limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self._monitored.wait(self._timeout_s if limit_s is None else limit_s, name_all=wait_all_ranks)
 
     def shutdown(self) -> None:
         """Finish what was issued, and leave."""

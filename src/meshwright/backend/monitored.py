@@ -22,26 +22,33 @@ class MonitoredBarrier:
         self._me = me
         self._number = 0
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float, *, name_all: bool) -> None:
         """Return when all ranks have come.
 
-        Errors: `CollectiveError` that names those who did not come in time, on every rank that did.
+        Errors: `CollectiveError` that names those who did not come in time, on every rank that did. It begins as Gloo's
+        does, with the first of them as the group counts, or with all if rank 0 is to `name_all`.
         """
         self._number += 1
         self._store.set(self._key(self._me), "")
-        reason = self._judge(timeout_s) if self._me == 0 else self._verdict(timeout_s)
-        if reason:
-            raise CollectiveError(f"Rank {self._me} timed out in monitoredBarrier {reason}")
+        if self._me == 0:
+            late = self._judge(timeout_s)
+            if late:
+                ranks = f"Ranks {', '.join(map(str, late))}" if name_all else f"Rank {late[0]}"
+                raise CollectiveError(f"{ranks} failed to pass monitoredBarrier. {self._timed_out(timeout_s, late)}")
+        elif not self._comes(0, time.monotonic() + timeout_s):
+            raise CollectiveError(self._timed_out(timeout_s, [0]))
+        elif reason := self._verdict(timeout_s):
+            reached = f"Rank {self._me} successfully reached monitoredBarrier, but received errors while waiting for"
+            raise CollectiveError(f"{reached} send/recv from rank 0. {reason}")
 
-    def _judge(self, timeout_s: float) -> str:
-        """Look who comes in time, and tell all; return who did not, "" if all came. For rank 0."""
+    def _judge(self, timeout_s: float) -> list[int]:
+        """Look who comes in time, and tell all; return who did not. For rank 0."""
         deadline = time.monotonic() + timeout_s
-        late = [self._members[rank] for rank in sorted(self._members) if not self._comes(rank, deadline)]
-        reason = _reason(timeout_s, late) if late else ""
-        self._store.set(self._key(VERDICT), reason)
+        late = [rank for rank in sorted(self._members) if not self._comes(rank, deadline)]
+        self._store.set(self._key(VERDICT), self._timed_out(timeout_s, late) if late else "")
         if not late and self._number > 1:
             self._tidy_up(self._number - 1)
-        return reason
+        return late
 
     def _tidy_up(self, number: int) -> None:
         """Remove what a barrier has left in the store, once all have come to the next one. For rank 0."""
@@ -50,11 +57,14 @@ class MonitoredBarrier:
             self._store.delete_key(self._key(part, number))
 
     def _verdict(self, timeout_s: float) -> str:
-        """Return what rank 0 has found."""
-        came = self._comes(0, time.monotonic() + timeout_s)
-        if came and self._comes(VERDICT, time.monotonic() + timeout_s + GRACE_S):
+        """Return what rank 0 has found, "" if all came."""
+        if self._comes(VERDICT, time.monotonic() + timeout_s + GRACE_S):
             return self._store.get(self._key(VERDICT)).decode()
-        return _reason(timeout_s, [self._members[0]])
+        return self._timed_out(timeout_s, [0])
+
+    def _timed_out(self, timeout_s: float, late: Sequence[int]) -> str:
+        names = ", ".join(str(Culprit.of(self._members[rank], "did not come")) for rank in late)
+        return f"Rank {self._me} timed out in monitoredBarrier after {timeout_s:g} s: {names}"
 
     def _comes(self, part: int | str, deadline: float) -> bool:
         while not self._store.check([self._key(part)]):
@@ -65,7 +75,3 @@ class MonitoredBarrier:
 
     def _key(self, part: int | str, number: int | None = None) -> str:
         return f"{KEY}/{number or self._number}/{part}"
-
-
-def _reason(timeout_s: float, late: Sequence[Member]) -> str:
-    return f"after {timeout_s:g} s: " + ", ".join(str(Culprit.of(member, "did not come")) for member in late)
