@@ -156,10 +156,6 @@ BY_NAME = 'compares the name of the backend with "gloo"'
 LEFT = "wants a timeout where a rank has left the group, which we say at once instead"
 KNOWN = {  # tests that Gloo passes and this backend does not, and why
     "test_get_backend": BY_NAME,
-    "test_monitored_barrier_failure_order": f"torch.distributed.monitored_barrier {BY_NAME}",
-    "test_monitored_barrier_wait_all_ranks": f"torch.distributed.monitored_barrier {BY_NAME}",
-    "test_monitored_barrier_gloo": f"torch.distributed.monitored_barrier {BY_NAME}",
-    "test_monitored_barrier_gloo_subgroup": f"torch.distributed.monitored_barrier {BY_NAME}",
     "test_barrier_timeout_full_group": LEFT,
     "test_barrier_timeout_group": LEFT,
 }

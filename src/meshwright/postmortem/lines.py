@@ -157,7 +157,7 @@ def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
 def _unpacked(line: str) -> str:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     return str(value.get("log", "")).rstrip("\n") if isinstance(value, dict) else line
 

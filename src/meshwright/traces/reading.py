@@ -109,6 +109,9 @@ def _by_order(untold: Sequence[RankTrace], taken: set[int]) -> None:
 
 def _cycles(traces: list[RankTrace]) -> list[RankTrace]:
     """Return the traces of one rank in the order of their steps; InputError where two have a step in common."""
+    empty = next((trace for trace in traces if not trace.windows), None)
+    if empty is not None:
+        raise InputError(f"{empty.source}: expected events that take time, found none")
     ordered = sorted(traces, key=lambda trace: trace.windows[0].number)
     for a, b in itertools.pairwise(ordered):
         both = {w.number for w in a.windows} & {w.number for w in b.windows}

@@ -34,6 +34,9 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
     read_markdown,
 )
 
+DIGITS = 100  # of a number: more are no size, time or rate, and Python converts no more than 4300
+_ENDLESS = re.compile(rf"\d{{{DIGITS + 1},}}")
+
 
 def read_tables(path: str) -> list[Table]:
     """Read all tables of a file; InputError, naming the line, where it contradicts itself or holds none."""
@@ -42,6 +45,10 @@ def read_tables(path: str) -> list[Table]:
 
 def parse_tables(text: str, where: str) -> list[Table]:
     """Return all tables of a text."""
+    endless = _ENDLESS.search(text)
+    if endless is not None:
+        line = text.count("\n", 0, endless.start()) + 1
+        raise InputError(f"{where}:{line}: a number of {len(endless[0])} digits: expected at most {DIGITS}")
     if is_csv(text):
         return read_csv(text, where)
     for reader in _READERS:

@@ -20,7 +20,7 @@ def read_nccl_json(text: str, where: str) -> list[Table] | None:
         return None
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or "results" not in data or "config" not in data:
         return None
