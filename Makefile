@@ -16,8 +16,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
+# the unit tests, which take one processor, beside those of several processes, most of which is waiting
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "not slow"
+	@unit=$$(mktemp); $(BIN)/python -m pytest -m "not slow" tests/unit >"$$unit" 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null; rm -f "$$unit"; exit 130' INT TERM; \
+	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit; failed=$$?; \
+	wait $$beside || failed=1; cat "$$unit"; rm -f "$$unit"; exit $$failed
 
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -m "$(SLOW)" $(TESTS)
