@@ -127,6 +127,7 @@ PROGRAMS = {
     "functional": functional_sum,
 }
 IN_THE_FAST_SET = ("ddp", "built-in fp16 hook")
+IN_THE_SLOW_SET = ("ddp of a static graph", "PowerSGD hook", "fsdp1", "fsdp2", "pipeline")
 HOOKS_IN_PYTHON = ("fp16 hook", "all-reduce hook", "PowerSGD hook")  # torch quotes the errors of their futures
 
 
@@ -144,11 +145,14 @@ def train(rank, world_size, program, fault):
     return "never heard of it"
 
 
+def marks_of(program):
+    if program in IN_THE_FAST_SET:
+        return []
+    return [pytest.mark.slow] if program in IN_THE_SLOW_SET else [pytest.mark.slow, pytest.mark.soak]
+
+
 @pytest.mark.parametrize("fault", ["dies", "stalls", "raises"])
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in IN_THE_FAST_SET)) for name in PROGRAMS],
-)
+@pytest.mark.parametrize("program", [pytest.param(name, marks=marks_of(name)) for name in PROGRAMS])
 def test_survivors_raise_and_name_the_rank(tmp_path, program, fault):
     answers = launch(train, 3, tmp_path, program, fault, silent={1}, TIMEOUT_S=str(LIMIT_S))
 
