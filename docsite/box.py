@@ -117,6 +117,7 @@ def _started(words: list[str], folder: Path) -> tuple[int, str]:
 
 def samples(folder: Path) -> None:
     """Write the files that the commands of the documentation name: dumps, tables, schedules, runs, traces."""
+    import gzip
     import json
 
     import msgspec
@@ -125,6 +126,7 @@ def samples(folder: Path) -> None:
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
+    from tests.faults.hostile.formats import HUGGING_FACE
     from tests.runs import fake_run
     from tests.unit.cluster import samples as dumps
     from tests.unit.cluster.test_dumps import SLURM, nccl, rocm
@@ -176,6 +178,13 @@ def samples(folder: Path) -> None:
         event = {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "ts": 0, "dur": 100}
         trace = {"distributedInfo": {"rank": rank}, "traceEvents": [event]}
         (folder / "trace" / f"rank{rank}.json").write_text(json.dumps(trace))
+    (folder / "traces").mkdir()
+    for rank, path in enumerate(sorted((ROOT / "tests/unit/traces/data/t07_culprit").iterdir())):
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        (folder / "traces" / f"rank{rank}.json").write_bytes(data)
+        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(data))
+    (folder / "launch.sh").write_text((ROOT / "examples/jobs/llama3_70b_megatron.sh").read_text())
+    (folder / "model.json").write_text(json.dumps(HUGGING_FACE))
     spans = (Span(0, "compute", "forward", 0.0, 1.0),)
     (folder / "timeline.json").write_text(json.dumps(chrome_trace(Timeline(spans, "simulated"))))
 

@@ -188,6 +188,7 @@ SMALLEST = {
     "recording": "--steps 10",
     "simulated": "--ranks 2 --sizes 4096 --rounds 1",
     "small": "--ranks 2 --launches 1 --rounds 1",
+    "traces": "--long 1",
     "training": "--parts layers --rounds 1",
 }
 TOO_LONG = {  # and what runs the same code instead
