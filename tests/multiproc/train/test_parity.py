@@ -25,6 +25,7 @@ def test_losses_equal_those_of_one_process_with_the_same_global_batch(layout, ba
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on CPUs")
 @pytest.mark.parametrize("layout", ["dp=2,mbs=4", "dp=2,mbs=2,zero=3,recompute=full"])
 def test_compiled_layers_train_as_the_others_do(layout, tmp_path, rank_pool):
