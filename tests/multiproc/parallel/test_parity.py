@@ -6,6 +6,8 @@ from meshwright.layout import Layout
 from tests.multiproc.parallel.layouts import FAST, SLOW
 from tests.multiproc.parallel.parity import difference, loss_difference, run
 
+pytestmark = pytest.mark.timeout(280)  # eight ranks on two processors may be slow beside other work
+
 LOSS, PARAMETERS = 1e-12, 1e-10  # rounding of float64 sums in another order
 
 

@@ -21,6 +21,8 @@ HALF = (
     *("dp=1,pp=2,mbs=2", "dp=1,tp=2,mbs=4,sp=1,recompute=full"),
 )
 
+pytestmark = pytest.mark.timeout(280)  # eight ranks on two processors may be slow beside other work
+
 
 def programmed(case, precision="float32"):
     """Return what the program says of each rank."""
