@@ -260,7 +260,7 @@ def outcome(rank: int, world_size: int, store: Any, backend: str, seed: int, hos
     if case.right == "result":
         if heard or after:
             return f"valid, but {heard or after}"
-        same = all(torch.equal(got, wanted) for got, wanted in zip(results, right, strict=True))
+        same = all(torch.equal(got.flatten(), wanted.flatten()) for got, wanted in zip(results, right, strict=True))
         return "right" if same else "wrong result"
     if case.right == "refused":
         return "right" if heard and not after else f"invalid: {heard or 'no error'}, afterwards {after or 'right'}"
