@@ -95,7 +95,8 @@ def case_of(seed: int) -> Case:
             name = rng.choice(bad)
             value = {"root": rng.choice((2, 7, -1)), "layout": "expanded", "entries": rng.choice((0, 1, 3))}
             odd = replace(call, count=max(call.count, 2), **{name: value.get(name, ((-4, 2), (2, -1)))})
-            return Case((odd, odd), "refused", f"invalid {name}")
+            only_root = name == "entries" and call.collective in {"gather", "scatter"}  # the others give no list
+            return Case((odd, odd), "disagree" if only_root else "refused", f"invalid {name}")
     if what == "differ":
         name, other = _changed(rng, call)
         if name:
