@@ -127,6 +127,13 @@ def overlap(rank, world_size, store, asynchronous):
     mixed = torch.arange(4.0 * world_size)
     wait(dist.all_to_all_single(mixed, mixed, async_op=asynchronous))
     found.append((mixed.tolist(), [4.0 * rank + i for _ in range(world_size) for i in range(4)]))
+    turned = torch.arange(2.0 * world_size).view(2, world_size).t()  # row i is [i, world_size + i]
+    wait(dist.all_to_all_single(turned, turned, async_op=asynchronous))
+    found.append((turned.tolist(), [[float(rank), float(world_size + rank)]] * world_size))
+    lists = torch.arange(4.0 * world_size).view(2, 2 * world_size).t().chunk(world_size)
+    first = [part.tolist() for part in lists]
+    wait(dist.all_to_all(list(lists), list(lists), async_op=asynchronous))
+    found.append(([part.tolist() for part in lists], [first[rank]] * world_size))
     return [(got, right) for got, right in found if got != right]
 
 

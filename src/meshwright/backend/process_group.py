@@ -332,11 +332,11 @@ class MeshwrightGroup(MessagesGroup):
         name = "all_to_all_single"
         check_tensors([output, input], name)
         check_targets([output], name)
-        landing, source = Outputs([output]), input.clone() if meet(output, input) else dense(input)
+        landing, source = Outputs([output]), dense(input.clone() if meet(output, input) else input)
         sent = splits_of(source, input_splits, self._size, f"{name} input")
         received = splits_of(output, output_splits, self._size, f"{name} output")
-        sources, targets = addresses_of(dense(source), sent), addresses_of(landing.memory[0], received)
-        return self._all_to_all(name, [dense(source)], sources, sent, targets, received, [output], options, landing)
+        sources, targets = addresses_of(source, sent), addresses_of(landing.memory[0], received)
+        return self._all_to_all(name, [source], sources, sent, targets, received, [output], options, landing)
 
     def alltoall(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Send the i-th tensor to rank i; tensors may differ in size."""
@@ -349,7 +349,7 @@ class MeshwrightGroup(MessagesGroup):
                 f"{name}: expected {self._size} tensors, got {len(inputs)} inputs, {len(outputs)} outputs"
             )
         landing = Outputs(outputs)
-        kept = [t.clone() if any(meet(t, target) for target in outputs) else dense(t) for t in inputs]
+        kept = [dense(t.clone() if any(meet(t, target) for target in outputs) else t) for t in inputs]
         sent, received = [size_bytes(t) for t in kept], [size_bytes(t) for t in outputs]
         sources = [t.data_ptr() for t in kept]
         return self._all_to_all(name, kept, sources, sent, landing.addresses, received, outputs, options, landing)

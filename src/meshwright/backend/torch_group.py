@@ -101,7 +101,7 @@ class TorchGroup(_ProcessGroup):  # type: ignore[misc]
     @property
     def options(self) -> Any:
         """The options of the group as torch's own backends show them."""
-        options = ProcessGroup.Options(NAME) if hasattr(ProcessGroup, "Options") else _Options()
+        options = _Options()
         options._timeout = timedelta(seconds=self._timeout_s)
         return options
 
