@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= # folders of `make test-slow`; all of them
 SLOW ?= slow # which tests `make test-slow` runs
+BESIDE ?= -n 4 --dist worksteal # how many tests run at a time; empty: one after the other
 
 .PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
 
@@ -16,15 +17,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
-# the unit tests, which take one processor, beside those of several processes, most of which is waiting
+# most tests of several processes wait most of the time, so that more of them run than there are processors
 test: $(VENV)/.ready
-	@unit=$$(mktemp); $(BIN)/python -m pytest -m "not slow" tests/unit >"$$unit" 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null; rm -f "$$unit"; exit 130' INT TERM; \
-	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit; failed=$$?; \
-	wait $$beside || failed=1; cat "$$unit"; rm -f "$$unit"; exit $$failed
+	$(BIN)/python -m pytest $(BESIDE) -m "not slow"
 
 test-slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -m "$(SLOW)" $(TESTS)
+	$(BIN)/python -m pytest $(BESIDE) -m "$(SLOW)" $(TESTS)
 
 test-pytorch: $(VENV)/.ready
 	$(BIN)/python -m tests.external.pytorch_suite
@@ -36,6 +34,7 @@ fmt: $(VENV)/.ready
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 docs: $(VENV)/.ready

@@ -31,3 +31,11 @@ def test_a_part_whose_rows_were_not_measured_is_named():
 
     with pytest.raises(SystemExit, match="planner_choice.json has no rows with nic=3Mbps"):
         with_results(text)
+
+
+def test_files_that_the_architecture_page_names_exist():
+    root = DOCS.parent
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", (root / "ARCHITECTURE.md").read_text()))
+
+    assert len(named) > 30
+    assert {name for name in named if not any((root / at / name).exists() for at in ("src/meshwright", "."))} == set()
