@@ -45,7 +45,22 @@ def commands(path: Path) -> list[str]:
     return found
 
 
-EVERY = sorted({(words, path.relative_to(ROOT).as_posix()) for path in SOURCES for words in commands(path)})
+def examples(command: click.Command = cli.group, name: str = "meshwright") -> list[tuple[str, str]]:
+    """Return the example of the help of each command, with that command."""
+    found = []
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for part in command.list_commands(context):
+            found += examples(command.get_command(context, part), f"{name} {part}")
+    text = re.sub(r"\\\n\s*", "", f"{command.help}\n{command.epilog}")
+    lines = [line.strip().removeprefix("Example:").strip() for line in text.splitlines()]
+    shown = [re.split(r"\s{2,}", line)[0] for line in lines if line.startswith("meshwright ")]
+    return [*found, *((words, f"{name} --help") for words in shown)]
+
+
+EVERY = sorted(
+    {(words, path.relative_to(ROOT).as_posix()) for path in SOURCES for words in commands(path)} | {*examples()}
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +111,9 @@ RUNNABLE = sorted({words for words, _ in EVERY if words.split()[0] == "meshwrigh
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", RUNNABLE, ids=str)
-def test_a_command_of_the_documentation_runs(words, folder):
+def test_a_command_of_the_documentation_runs(words, folder, monkeypatch):
+    opened = []
+    monkeypatch.setattr("click.launch", opened.append)
     plain = words.partition(" | ")[0].partition(" > ")[0]
 
     if plain == "meshwright topo --from dump.txt --gpu b200 --svg out.svg":
@@ -107,6 +124,7 @@ def test_a_command_of_the_documentation_runs(words, folder):
             output_of(plain, folder)
         return
     output_of(plain, folder)  # or say what it printed and its exit code
+    assert len(opened) == plain.endswith(" --open")
 
 
 @pytest.mark.slow

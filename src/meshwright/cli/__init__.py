@@ -7,7 +7,7 @@ import sys
 import click
 
 from .. import __version__
-from ..errors import InputError, MeshwrightError
+from ..errors import InputError, MeshwrightError, nearest
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
@@ -64,8 +64,11 @@ def run(args: list[str] | None = None, command: click.Command = group) -> int:
         result = command.main(args, prog_name="meshwright", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), color=error.ctx.color)
+        return 0
     except click.ClickException as error:
-        return _fail(error.format_message(), InputError.exit_code)
+        return _fail(error.format_message() + _nearest_command(error), InputError.exit_code)
     except MeshwrightError as error:
         return _fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -74,6 +77,15 @@ def run(args: list[str] | None = None, command: click.Command = group) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _nearest_command(error: click.ClickException) -> str:
+    """Return a hint where a command does not exist, else nothing."""
+    context = getattr(error, "ctx", None)
+    name = getattr(error, "command_name", None)  # of click's NoSuchCommand, since 8.4
+    if name is None or context is None or not isinstance(context.command, click.Group):
+        return ""
+    return f" {nearest(name, context.command.list_commands(context)).capitalize()}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -66,7 +66,7 @@ def show(path: Path, tensors: bool, as_json: bool) -> int:
     return 0
 
 
-@command.command(epilog="Example: meshwright checkpoint convert runs/20260101-120000 exported/")
+@command.command(epilog="Example: meshwright checkpoint convert runs/20260101-120000 llama/")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from ..errors import InputError
-from ..files import write_atomic
+from ..files import to_json, write_atomic
 
 PLACES = {
     "bash": ".local/share/bash-completion/completions/meshwright",
@@ -18,7 +18,8 @@ PLACES = {
 @click.command("completion", epilog="Example: meshwright completion bash --install")
 @click.argument("shell", type=click.Choice(list(PLACES)))
 @click.option("--install", is_flag=True, help="Write it to where the shell looks for it.")
-def command(shell: str, install: bool) -> int:
+@click.option("--json", "as_json", is_flag=True)
+def command(shell: str, install: bool, as_json: bool) -> int:
     """Print the completion script of SHELL, or install it for your user."""
     from . import group
 
@@ -26,7 +27,7 @@ def command(shell: str, install: bool) -> int:
     assert kind is not None
     script = kind(group, {}, "meshwright", "_MESHWRIGHT_COMPLETE").source()
     if not install:
-        click.echo(script)
+        click.echo(to_json({"shell": shell, "script": script}) if as_json else script)
         return 0
     path = Path.home() / PLACES[shell]
     try:
@@ -34,6 +35,9 @@ def command(shell: str, install: bool) -> int:
         write_atomic(path, script.encode())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
+    if as_json:
+        click.echo(to_json({"shell": shell, "installed": str(path)}))
+        return 0
     more = "; put `fpath+=~/.zfunc; autoload -Uz compinit; compinit` into ~/.zshrc" if shell == "zsh" else ""
     click.echo(f"{path}: in new shells, the tab key completes meshwright{more}")
     return 0

@@ -52,8 +52,8 @@ def command(
     if page is not None:
         raise InputError("--html: only --logs writes a page")
     if list_checks:
-        for check in CHECKS:
-            click.echo(f"{check.name}: {check.reason}")
+        listed = {check.name: check.reason for check in CHECKS}
+        click.echo(to_json(listed) if as_json else "\n".join(f"{name}: {reason}" for name, reason in listed.items()))
         return 0
     if run_folder is not None:
         return _explain(run_folder, as_json)

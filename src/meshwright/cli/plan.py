@@ -27,19 +27,18 @@ if TYPE_CHECKING:
     from ..timeline import Timeline
     from ..workload.models import Model
 
-EXAMPLES = """\b
-Example: meshwright plan --model llama3-70b --cluster dgx-h100 --gpus 256
-         meshwright plan --params 2B --gpus 8 --cluster dgx-a100-80g
-"""
-
-
 OFTEN = (
     *("model_name", "cluster", "gpus", "global_batch", "layout", "inter", "target_mfu", "compare", "scaling"),
     *("job", "emit", "as_json"),
 )
 
 
-@click.command("plan", cls=Brief, often=OFTEN, epilog=EXAMPLES)
+@click.command(
+    "plan",
+    cls=Brief,
+    often=OFTEN,
+    epilog="Example: meshwright plan --model llama3-8b --cluster aws-p5 --global-batch 512",
+)
 @click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")

@@ -1,5 +1,6 @@
 """The command line as a user types it."""
 
+import json
 import subprocess
 import sys
 
@@ -26,6 +27,30 @@ def test_a_bad_command_line_is_one_line_and_exit_code_two(arguments, message, ca
 
     assert message in errors
     assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["collectives"], ["checkpoint"]])
+def test_a_group_by_itself_shows_its_help_as_it_is(arguments, capsys):
+    assert cli.run(arguments) == 0
+    alone = capsys.readouterr()
+    assert cli.run([*arguments, "--help"]) == 0
+
+    assert alone.out == capsys.readouterr().out
+    assert alone.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"), [(["plann"], "plan"), (["collectives", "verfy"], "verify"), (["checkpoint", "shw"], "show")]
+)
+def test_a_mistyped_command_is_told_the_nearest(arguments, hint, capsys):
+    assert cli.run(arguments) == 2
+    assert f"did you mean {hint}?" in capsys.readouterr().err.lower()
+
+
+@pytest.mark.parametrize("arguments", [["doctor", "--list"], ["completion", "bash"]])
+def test_what_prints_text_prints_an_object_on_demand(arguments, capsys):
+    assert cli.run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
 
 
 def test_an_interrupt_is_exit_code_130(monkeypatch, capsys):
