@@ -4,6 +4,7 @@ The ranks join; rank 0 plans and writes the run folder while the others wait; al
 folder must be on storage that all ranks see.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from .config import load
 from .environment import adopt_slurm
 from .replan import ensure_planned
 from .run_folder import RunFolder
+from .run_lock import owned
 from .worker import joined, work
 
 
@@ -44,20 +46,25 @@ def command(
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
-    with joined(job, folder) as member:
-        goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        place = member.place
-        ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on)
-        if job.data_parallel.mode == "sync":
-            stopped = work(folder, member)
-        else:
-            from .asynchronous.external import take_part
+    with contextlib.ExitStack() as held:
 
-            stopped = take_part(folder, place)
-    if stopped:
-        raise MeshwrightError(stopped)
-    if member.place.rank == 0 and job.train.record:
-        _verify(folder)
+        def own() -> None:
+            held.enter_context(owned(folder.path, say=lambda text: click.echo(text, err=True)))
+
+        with joined(job, folder) as member:
+            goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+            place = member.place
+            ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on, own=own)
+            if job.data_parallel.mode == "sync":
+                stopped = work(folder, member)
+            else:
+                from .asynchronous.external import take_part
+
+                stopped = take_part(folder, place)
+        if stopped:
+            raise MeshwrightError(stopped)
+        if member.place.rank == 0 and job.train.record:
+            _verify(folder)
     return 0
 
 

@@ -19,6 +19,7 @@ from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
 from .checkpoint.folder import latest_checkpoint
 from .config import JobConfig
 from .events import EventLog
+from .meeting import is_here
 from .run_folder import RunFolder
 from .worker import main as worker_main
 
@@ -26,6 +27,11 @@ from .worker import main as worker_main
 def ranks_here(config: JobConfig) -> int:
     """Return how many ranks this machine runs where there are several: as configured, or one a GPU or core."""
     return config.launch.ranks or torch.cuda.device_count() or usable_cores()
+
+
+def hosts_rendezvous(config: JobConfig) -> bool:
+    """Return whether this machine is the one of several where all meet: it has the run folder, for all of them."""
+    return is_here(config.launch.rendezvous.rpartition(":")[0])
 
 
 def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
