@@ -14,7 +14,7 @@ from meshwright.train.run_lock import LOCK, owner_of
 from tests.faults.jobs import Job, steps_done
 from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(450)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_four_jobs_that_start_in_one_second_are_four_runs(tmp_path, corpus):
         )
         for seed in (11, 12, 13, 14)
     ]  # fmt: skip
-    answers = [process.communicate(timeout=200) for process in started]
+    answers = [process.communicate(timeout=400) for process in started]
 
     assert [process.returncode for process in started] == [0] * 4, answers
     found = [json.loads(out) for out, _ in answers]

@@ -21,6 +21,9 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 )
 @click.option("--resume", metavar="DIR", type=click.Path(path_type=Path), help="Go on with the run of this folder.")
 @click.option(
+    "--changed", multiple=True, metavar="KEY", help="With --resume: a key that may differ from the checkpoint."
+)
+@click.option(
     "--ranks", metavar="N", type=click.IntRange(min=1), help="Processes on this machine. Default: the planner chooses."
 )
 @click.option("--layout", metavar="LAYOUT", help='How the step is split, such as "dp=2,mbs=4".')
@@ -37,6 +40,7 @@ def command(
     config: Path | None,
     run_dir: Path | None,
     resume: Path | None,
+    changed: tuple[str, ...],
     ranks: int | None,
     layout: str | None,
     steps: int | None,
@@ -53,6 +57,7 @@ def command(
     from ..train.config import load, template
     from ..train.events import HOOK_VARIABLE
     from ..train.planned import is_plan, job_of
+    from ..train.resume import CHANGED_VARIABLE, check_keys
 
     if engine_files:
         raise InputError(
@@ -68,7 +73,11 @@ def command(
     if resume is not None:
         if config or run_dir or overrides:
             raise InputError("--resume goes on with the run as it was configured; give no other setting")
+        check_keys(changed)
+        os.environ[CHANGED_VARIABLE] = ",".join(changed)
         return _resume(resume, as_json=as_json)
+    if changed:
+        raise InputError("--changed: is for --resume, which holds a run against its checkpoint")
     if config is not None and is_plan(config):
         job = job_of(config, overrides, replan=replan)
     elif replan:
@@ -83,7 +92,7 @@ def command(
 
 
 def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -> int:
-    """Plan the job, write its run folder, train and verify; the folder is this job's from before the plan to the end."""
+    """Plan the job, write its run folder, train and verify; the folder is this job's all the time."""
     from ..report.terminal import console, show_plan
     from ..train.prepare import check_port, prepare, write_run
     from ..train.run_folder import check_writable

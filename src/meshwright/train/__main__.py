@@ -18,6 +18,7 @@ from ..errors import MeshwrightError
 from .config import load
 from .environment import adopt_slurm
 from .replan import ensure_planned
+from .resume import CHANGED_VARIABLE, check_keys
 from .run_folder import RunFolder
 from .run_lock import owned
 from .worker import joined, work
@@ -27,6 +28,9 @@ from .worker import joined, work
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/JOB.")
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir, where there is one.")
+@click.option(
+    "--changed", multiple=True, metavar="KEY", help="With --resume: a key that may differ from the checkpoint."
+)
 @click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
 @click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
 @click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
@@ -34,12 +38,15 @@ def command(
     config: Path | None,
     run_dir: Path | None,
     resume: bool,
+    changed: tuple[str, ...],
     steps: int | None,
     layout: str | None,
     backend: str | None,
 ) -> int:
     """Run one rank of a training job that torchrun or srun has started."""
     adopt_slurm(os.environ)
+    check_keys(changed)
+    os.environ[CHANGED_VARIABLE] = ",".join(changed)
     flags = {"train.steps": steps, "launch.layout": layout, "launch.backend": backend}
     job = load(config, {key: value for key, value in flags.items() if value is not None})
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"

@@ -201,7 +201,7 @@ class Agent(LocalElasticAgent):
 def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith("InputError: ")
+        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(("InputError: ", "NotFinite: "))
         for failure in failures.values()
     )
 

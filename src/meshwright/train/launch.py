@@ -93,6 +93,6 @@ def _failure(error: ChildFailedError) -> MeshwrightError:
     kind, _, rest = text_of(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
-    if kind == "MeshwrightError":
+    if kind in ("MeshwrightError", "NotFinite"):
         return MeshwrightError(rest)
     return MeshwrightError(first_failure(error.failures))

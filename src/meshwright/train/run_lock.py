@@ -133,7 +133,7 @@ def owned(
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Return who has a run folder now, None where nobody has; a lock whose owner is known to be dead counts for none."""
+    """Return who has a run folder now, None where nobody has, or its owner is known to be dead."""
     last = _last_of_chain(folder)
     if last is None:
         return None

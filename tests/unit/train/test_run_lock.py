@@ -1,4 +1,4 @@
-"""A run folder belongs to one job: one of many gets it, a live owner keeps it, a dead one is succeeded to by one heir."""
+"""A run folder belongs to one job: one of many gets it, a live owner keeps it, a dead one has one heir."""
 
 import json
 import multiprocessing

@@ -39,7 +39,7 @@ def is_whole(path: Path) -> bool:
 
 
 def has_its_sizes(path: Path) -> bool:
-    """Return whether the manifest of a checkpoint is whole and its files are of the sizes that it says; reads little."""
+    """Return whether the manifest of a checkpoint is whole and its files have the sizes that it says."""
     try:
         files = read_manifest(path).files
         return all((path / name).lstat().st_size == file.size_bytes for name, file in files.items())
@@ -80,9 +80,7 @@ def complete(partial: Path, final: Path) -> None:
     sync_folder(final.parent)
 
 
-def prune(
-    folder: Path, *, keep_last: int, keep_every: int, whole: Callable[[Path], bool] = is_whole
-) -> None:
+def prune(folder: Path, *, keep_last: int, keep_every: int, whole: Callable[[Path], bool] = is_whole) -> None:
     """Remove checkpoints that are neither among the `keep_last` newest (0: keep all) nor at a multiple of `keep_every`.
 
     Those that are not `whole` count for none of the newest, and are set aside. Raises OSError if the disk refuses.

@@ -81,6 +81,9 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     layout: str = ""  # how the step was split
     ranks: Count = 1  # that wrote it
     model: dict[str, Any] = {}  # by the keys of a Hugging Face config.json
+    optimizer: str = ""  # its kind
+    seq_len: Count = 0  # tokens of a sequence, in which `next_sequence` counts; 0: not said
+    corpus: str = ""  # checksum of its tokens
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
