@@ -55,7 +55,7 @@ def command(
 ) -> int:
     """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
     from ..train.config import load, template
-    from ..train.events import HOOK_VARIABLE
+    from ..train.event_hook import HOOK_VARIABLE
     from ..train.planned import is_plan, job_of
     from ..train.resume import CHANGED_VARIABLE, check_keys
 
@@ -147,6 +147,11 @@ def _run(path: Path, *, as_json: bool) -> int:
         return 130
     if not config.train.record:
         click.echo("recording is off (train.record = false): nothing to compare", err=True)
+        return 0
+    if not folder.holds_measured():
+        click.echo(
+            f"{path}: complete; nothing was measured in this start of it, so there is nothing to compare", err=True
+        )
         return 0
     comparison = report(folder)
     show_comparison(console(stderr=as_json), comparison)

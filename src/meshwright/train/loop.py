@@ -33,7 +33,7 @@ from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
 from .resume import GoesOn, facts_of
-from .run_folder import RunFolder
+from .run_folder import RunFolder, how_to_go_on
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
 
@@ -231,7 +231,7 @@ class Trainer:
         text = self.saver.shared_problem(problem)
         self.events.record(Event(kind="storage", message=text, step=self.current_step))
         if self.config.train.on_storage_error == "end":
-            raise InputError(f"{text}; make room and go on with --resume {self.folder.path}")
+            raise InputError(how_to_go_on(text, self.folder.path))
         if self.rank == 0:
             self._say(f"warning: {text}; training goes on")
 

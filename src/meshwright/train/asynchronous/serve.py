@@ -31,7 +31,7 @@ from ..finite import NotFinite, all_finite, not_finite
 from ..log import RunLog
 from ..measured import write_measured
 from ..resume import GoesOn, facts_of
-from ..run_folder import RunFolder
+from ..run_folder import RunFolder, how_to_go_on
 from .meeting import Address, announce, find
 from .task import WorkerRecord, parse_record
 from .terms import coordinator_terms, server_optimizer, server_rate
@@ -158,7 +158,7 @@ def _coordinate(
             raise stopped_at(row["step"], what)
         problem = saver.take_problem()
         if problem:
-            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+            raise InputError(how_to_go_on(problem, folder.path))
         log.step(row)
 
     coordinator = Coordinator(
@@ -177,7 +177,7 @@ def _coordinate(
         saver.finish()
         problem = saver.take_problem()
         if problem:
-            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+            raise InputError(how_to_go_on(problem, folder.path))
     finally:
         log.close()
     if config.train.record:

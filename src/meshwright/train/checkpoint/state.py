@@ -80,7 +80,8 @@ def restore(
     where one is whole but does not fit, or `accept` refuses it.
     """
     steps = [int(path.name.removeprefix("step-")) for path in checkpoints(folder)] if rank == 0 else []
-    first, passed_over = "", []
+    first = ""
+    passed_over: list[Path] = []
     while step := total(steps.pop(0) + 1 if steps else 0):
         path = folder / name_of(step - 1)
         facts, damage, misfit = None, "", ""
