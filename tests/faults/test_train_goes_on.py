@@ -13,7 +13,7 @@ from meshwright.train.config import OptimizerConfig, to_toml
 from tests.faults.jobs import Job, events
 from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 STEPS = 40
 
 
@@ -25,7 +25,7 @@ def go_on(tmp_path):
     def run(folder, *arguments: str, **environment: str):
         known = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
         jobs.append(Job(["--resume", str(folder.path), *arguments], known | environment))
-        return jobs[-1].end(timeout_s=180)
+        return jobs[-1].end(timeout_s=300)
 
     yield run
     for started in jobs:
