@@ -51,7 +51,7 @@ def this_member(rank: int) -> Member:
         pid=os.getpid(),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         switches=switches_above(os.environ),
-        processes=_namespace("pid"),
+        processes=namespace("pid"),
     )
 
 
@@ -73,22 +73,24 @@ def host_identity() -> str:
     Containers of one machine may share the host name, and so may machines of a cluster; clones of one virtual machine
     may share everything.
     """
-    return "|".join((socket.gethostname(), _boot(), _namespace("net")))
+    return "|".join((socket.gethostname(), boot(), namespace("net")))
 
 
 def _machine() -> str:
     """Return what ranks that can share memory have in common, "" where that cannot be read."""
-    parts = (_boot(), _namespace("net"))
+    parts = (boot(), namespace("net"))
     return "|".join(parts) if all(parts) else ""
 
 
-def _boot() -> str:
+def boot() -> str:
+    """Return the name that the kernel gave itself when it started, "" where it cannot be read."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
-def _namespace(kind: str) -> str:
+def namespace(kind: str) -> str:
+    """Return the namespace of this process, such as "pid:[4026531836]", "" where it cannot be read."""
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/self/ns/{kind}")
     return ""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 import torch.distributed as dist
+import xxhash
 from torch.distributed import Store
 
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
@@ -66,7 +67,7 @@ def calibrate(
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`)."""
     name = fingerprint(host)
     path = cache_folder() / "calibration" / f"{name}.json"
-    known = Measurements(fingerprint=name) if again else _load(path, name)
+    known = Measurements(fingerprint=name) if again else _load(path, name, say)
     for request in requests:
         missing = _missing(known, request)
         if missing is None:
@@ -224,18 +225,36 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
     )
 
 
-def _load(path: Path, name: str) -> Measurements:
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Measurements as they lie in the cache: with their checksum, so that what is damaged is never priced from."""
+
+    xxh3_128: str
+    measurements: Measurements
+
+
+def _load(path: Path, name: str, say: Callable[[str], None]) -> Measurements:
+    """Return what is kept of a machine; nothing, with a warning, where that is damaged or another machine's."""
     if not path.exists():
         return Measurements(fingerprint=name)
     try:
-        return read_struct(path, Measurements)
+        kept = read_struct(path, Kept)
+        if kept.xxh3_128 != _checksum(kept.measurements):
+            raise InputError(f"{path}: differs from its checksum")
+        if kept.measurements.fingerprint != name:
+            raise InputError(f"{path}: is of the machine {kept.measurements.fingerprint}")
     except InputError as error:
-        raise InputError(f"{error}; --recalibrate measures anew") from None
+        say(f"warning: {error}; this machine is measured anew")
+        return Measurements(fingerprint=name)
+    return kept.measurements
+
+
+def _checksum(measurements: Measurements) -> str:
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(measurements))
 
 
 def _store(path: Path, known: Measurements) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_struct(path, known)
+        write_struct(path, Kept(_checksum(known), known))
     except OSError as error:
         raise InputError(f"{path}: cannot keep the measurements: {error.strerror or error}") from None

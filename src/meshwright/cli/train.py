@@ -1,8 +1,8 @@
 """`meshwright train`: plan, run and verify a training job."""
 
+import contextlib
 import os
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ BACKENDS = ("auto", "gloo", "meshwright", "nccl")
 )
 @click.option("--resume", metavar="DIR", type=click.Path(path_type=Path), help="Go on with the run of this folder.")
 @click.option(
+    "--changed", multiple=True, metavar="KEY", help="With --resume: a key that may differ from the checkpoint."
+)
+@click.option(
     "--ranks", metavar="N", type=click.IntRange(min=1), help="Processes on this machine. Default: the planner chooses."
 )
 @click.option("--layout", metavar="LAYOUT", help='How the step is split, such as "dp=2,mbs=4".')
@@ -37,6 +40,7 @@ def command(
     config: Path | None,
     run_dir: Path | None,
     resume: Path | None,
+    changed: tuple[str, ...],
     ranks: int | None,
     layout: str | None,
     steps: int | None,
@@ -51,8 +55,9 @@ def command(
 ) -> int:
     """Plan, run and verify a job (TOML, or a plan.json); without CONFIG: a small decoder."""
     from ..train.config import load, template
-    from ..train.events import HOOK_VARIABLE
+    from ..train.event_hook import HOOK_VARIABLE
     from ..train.planned import is_plan, job_of
+    from ..train.resume import CHANGED_VARIABLE, check_keys
 
     if engine_files:
         raise InputError(
@@ -68,34 +73,60 @@ def command(
     if resume is not None:
         if config or run_dir or overrides:
             raise InputError("--resume goes on with the run as it was configured; give no other setting")
-        return _run(resume, resume=True, as_json=as_json)
+        check_keys(changed)
+        os.environ[CHANGED_VARIABLE] = ",".join(changed)
+        return _resume(resume, as_json=as_json)
+    if changed:
+        raise InputError("--changed: is for --resume, which holds a run against its checkpoint")
     if config is not None and is_plan(config):
         job = job_of(config, overrides, replan=replan)
     elif replan:
         raise InputError("--replan: needs a plan (plan.json) as CONFIG")
     else:
         job = load(config, overrides)
-    folder = run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
     if job.launch.nodes > 1:
         if run_dir is None:
             raise InputError("--run-dir: several machines need one folder that all of them see; name it")
-        return _run_node(job, folder)
-    _prepare(job, folder, recalibrate)
-    return _run(folder, resume=False, as_json=as_json)
+        return _run_node(job, run_dir)
+    return _run_new(job, run_dir, recalibrate, as_json=as_json)
 
 
-def _prepare(job: Any, path: Path, recalibrate: bool) -> None:
-    """Plan the job and write its run folder."""
+def _run_new(job: Any, path: Path | None, recalibrate: bool, *, as_json: bool) -> int:
+    """Plan the job, write its run folder, train and verify; the folder is this job's all the time."""
     from ..report.terminal import console, show_plan
     from ..train.prepare import check_port, prepare, write_run
+    from ..train.run_folder import check_writable
+    from ..train.run_lock import owned
 
     check_port(job.launch.port)
-    prepared = prepare(job, path, recalibrate=recalibrate, say=lambda text: click.echo(text, err=True))
-    write_run(prepared, path)
-    show_plan(console(stderr=True), prepared.plan)
+    if path is not None:
+        check_writable(path, 0)
+    with owned(path, say=_say) as folder:
+        prepared = prepare(job, folder, recalibrate=recalibrate, say=_say)
+        write_run(prepared, folder)
+        show_plan(console(stderr=True), prepared.plan)
+        return _run(folder, as_json=as_json)
 
 
-def _run(path: Path, *, resume: bool, as_json: bool) -> int:
+def _resume(path: Path, *, as_json: bool) -> int:
+    """Go on with a run, which must be nobody else's meanwhile."""
+    from ..train.run_folder import RunFolder
+    from ..train.run_lock import owned
+
+    config = RunFolder(path).config()
+    if config.launch.nodes > 1:
+        click.echo(f"resuming {path}", err=True)
+        return _run_node(config, path)
+    with owned(path, say=_say):
+        click.echo(f"resuming {path}", err=True)
+        return _run(path, as_json=as_json)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _run(path: Path, *, as_json: bool) -> int:
     """Train as the run folder says, then verify."""
     from ..files import to_json
     from ..report.run import report
@@ -105,10 +136,6 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
 
     folder = RunFolder(path)
     config, plan = folder.config(), folder.plan()
-    if resume:
-        click.echo(f"resuming {path}", err=True)
-    if config.launch.nodes > 1:
-        return _run_node(config, path)
     if config.data_parallel.mode == "sync":
         stopped = launch(str(path), config=config, ranks=plan.layout.world_size)
     else:
@@ -120,6 +147,11 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
         return 130
     if not config.train.record:
         click.echo("recording is off (train.record = false): nothing to compare", err=True)
+        return 0
+    if not folder.holds_measured():
+        click.echo(
+            f"{path}: complete; nothing was measured in this start of it, so there is nothing to compare", err=True
+        )
         return 0
     comparison = report(folder)
     show_comparison(console(stderr=as_json), comparison)
@@ -146,9 +178,11 @@ def _run(path: Path, *, resume: bool, as_json: bool) -> int:
 
 def _run_node(job: Any, path: Path) -> int:
     """Run the ranks of one machine of several; the first rank of all plans, and writes the run folder."""
-    from ..train.launch import launch, ranks_here
+    from ..train.launch import hosts_rendezvous, launch, ranks_here
+    from ..train.run_lock import owned
 
-    stopped = launch(str(path), config=job, ranks=ranks_here(job))
+    with owned(path, say=_say) if hosts_rendezvous(job) else contextlib.nullcontext():
+        stopped = launch(str(path), config=job, ranks=ranks_here(job))
     if stopped:
         click.echo(f"meshwright: {stopped}", err=True)
         return 130

@@ -68,6 +68,9 @@ def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **gi
     console.print(_table(summaries))
     for text, count in sorted(warnings(rows, catalogue, known).items(), key=lambda item: -item[1]):
         click.echo(f"{count} rows: {text}", err=True)
+    for row in rows:
+        for text in row.unreadable:
+            click.echo(f"warning: {runs}: {row.id}: {text}", err=True)
     if not as_objects:
         measured = [o for o in outcomes if not isinstance(o, Unpriced) and o.error is not None]
         for outcome in sorted(measured, key=lambda o: -abs(o.error or 0.0))[:WORST_SHOWN]:
@@ -75,8 +78,8 @@ def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **gi
                 f"{outcome.id}: predicted {outcome.step_time_s:.4g} s, measured {outcome.measured_step_time_s:.4g} s, "
                 f"{100 * (outcome.error or 0.0):+.1f} %"
             )
-        for row in (o for o in outcomes if isinstance(o, Unpriced)):
-            click.echo(f"{row.id}: not priced: {row.reason}")
+        for unpriced in (o for o in outcomes if isinstance(o, Unpriced)):
+            click.echo(f"{unpriced.id}: not priced: {unpriced.reason}")
     return 0
 
 

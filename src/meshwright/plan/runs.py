@@ -54,6 +54,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     reason: str | None = None
     measured_step_time_s: float | None = None
     measured_peak_memory_bytes: float | None = None
+    unreadable: tuple[str, ...] = ()  # measured cells that hold something, but no figure
 
 
 def read_rows(
@@ -91,13 +92,15 @@ def _row(
         run = _run(name, family, cells, catalogue, known, models)
     except InputError as error:
         reason = str(error)
+    unreadable: list[str] = []
     return Row(
         id=name,
         family=family,
         run=run,
         reason=reason,
-        measured_step_time_s=_measured(cells, "step_time_s"),
-        measured_peak_memory_bytes=_measured(cells, "peak_memory_bytes_per_gpu"),
+        measured_step_time_s=_measured(cells, "step_time_s", unreadable),
+        measured_peak_memory_bytes=_measured(cells, "peak_memory_bytes_per_gpu", unreadable),
+        unreadable=tuple(unreadable),
     )
 
 
@@ -287,12 +290,19 @@ def _link_rate(catalogue: Catalogue, accelerator: Accelerator, node: NodeType | 
     return gpu_link(catalogue, node).rate_bytes_per_s
 
 
-def _measured(cells: Mapping[str, str], name: str) -> float | None:
-    try:
-        value = float(cells.get(name, ""))
-    except ValueError:
+def _measured(cells: Mapping[str, str], name: str, unreadable: list[str]) -> float | None:
+    """Return a figure that was measured; None where there is none, or where the cell is added to `unreadable`."""
+    text = cells.get(name, "")
+    if text.lower() in PLACEHOLDERS:
         return None
-    return value if 0 < value < float("inf") else None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        unreadable.append(f"{name}: {text!r} is no number above 0, so it counts as not measured")
+        return None
+    return value
 
 
 def _text(cells: Mapping[str, str], name: str, default: str | None = None) -> str:

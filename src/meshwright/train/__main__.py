@@ -4,6 +4,7 @@ The ranks join; rank 0 plans and writes the run folder while the others wait; al
 folder must be on storage that all ranks see.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from ..errors import MeshwrightError
 from .config import load
 from .environment import adopt_slurm
 from .replan import ensure_planned
+from .resume import CHANGED_VARIABLE, check_keys
 from .run_folder import RunFolder
+from .run_lock import owned
 from .worker import joined, work
 
 
@@ -25,6 +28,9 @@ from .worker import joined, work
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--run-dir", type=click.Path(path_type=Path), help="Folder of the run. Default: runs/JOB.")
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir, where there is one.")
+@click.option(
+    "--changed", multiple=True, metavar="KEY", help="With --resume: a key that may differ from the checkpoint."
+)
 @click.option("--steps", type=click.IntRange(min=1), help="Optimiser steps.")
 @click.option("--layout", help='How the step is split, such as "dp=2,mbs=4".')
 @click.option("--backend", type=click.Choice(["auto", "gloo", "meshwright", "nccl"]), help="Who moves the gradients.")
@@ -32,32 +38,40 @@ def command(
     config: Path | None,
     run_dir: Path | None,
     resume: bool,
+    changed: tuple[str, ...],
     steps: int | None,
     layout: str | None,
     backend: str | None,
 ) -> int:
     """Run one rank of a training job that torchrun or srun has started."""
     adopt_slurm(os.environ)
+    check_keys(changed)
+    os.environ[CHANGED_VARIABLE] = ",".join(changed)
     flags = {"train.steps": steps, "launch.layout": layout, "launch.backend": backend}
     job = load(config, {key: value for key, value in flags.items() if value is not None})
     name = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID") or "job"
     folder = RunFolder(run_dir or Path("runs") / name)
     os.environ.setdefault(FLIGHT_VARIABLE, str(folder.flight))
     os.environ.setdefault(LINKS_VARIABLE, str(folder.links))
-    with joined(job, folder) as member:
-        goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        place = member.place
-        ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on)
-        if job.data_parallel.mode == "sync":
-            stopped = work(folder, member)
-        else:
-            from .asynchronous.external import take_part
+    with contextlib.ExitStack() as held:
 
-            stopped = take_part(folder, place)
-    if stopped:
-        raise MeshwrightError(stopped)
-    if member.place.rank == 0 and job.train.record:
-        _verify(folder)
+        def own() -> None:
+            held.enter_context(owned(folder.path, say=lambda text: click.echo(text, err=True)))
+
+        with joined(job, folder) as member:
+            goes_on = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+            place = member.place
+            ensure_planned(job, folder, rank=place.rank, ranks=place.world_size, new=not goes_on, own=own)
+            if job.data_parallel.mode == "sync":
+                stopped = work(folder, member)
+            else:
+                from .asynchronous.external import take_part
+
+                stopped = take_part(folder, place)
+        if stopped:
+            raise MeshwrightError(stopped)
+        if member.place.rank == 0 and job.train.record:
+            _verify(folder)
     return 0
 
 

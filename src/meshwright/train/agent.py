@@ -54,6 +54,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     rejoin_s: float = 60.0  # the least that machines wait for each other later
     grace_s: int = 30  # for ranks that are told to stop
     logs: str = ""
+    is_complete: Callable[[], bool] = lambda: False  # whether all is trained and saved
     secret: bytes = b""  # what is written at the rendezvous is sealed with it
 
 
@@ -125,6 +126,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     )
     agent.events, agent.patience = events, patience
     agent.grace_s, agent.rejoin_s = start.grace_s, start.rejoin_s
+    agent.min_nodes, agent.is_complete = start.min_nodes, start.is_complete
     told_to_stop = False
     try:
         result = agent.run()
@@ -158,9 +160,12 @@ class Agent(LocalElasticAgent):
     patience: RendezvousTimeout
     grace_s: int  # for ranks that are told to stop
     rejoin_s: float
+    min_nodes: int
+    is_complete: Callable[[], bool]
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         super()._rendezvous(worker_group)
+        check_machines(worker_group.group_world_size or 0, self.min_nodes)
         self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
         self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, self.rejoin_s))
 
@@ -188,7 +193,7 @@ class Agent(LocalElasticAgent):
         if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
             if worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
                 self._remaining_restarts += 1  # torch takes one off
-            elif not worth_a_restart(result.failures):
+            elif not worth_a_restart(result.failures) or self.is_complete():
                 self._remaining_restarts = 0
             elif self._remaining_restarts:
                 number = worker_group.spec.max_restarts - self._remaining_restarts + 1
@@ -198,10 +203,22 @@ class Agent(LocalElasticAgent):
         return result
 
 
+def check_machines(machines: int, least: int) -> None:
+    """Raise MeshwrightError where fewer machines came out of a meeting than the job needs.
+
+    torch drops a machine whose heartbeat is old by the wall clock, also out of a meeting that is complete.
+    """
+    if machines < least:
+        raise MeshwrightError(
+            f"{machines} machines have met, {least} are needed (launch.min_nodes); one was lost on the way: a machine "
+            f"whose clock is {HEARTBEAT_S * HEARTBEATS} s behind is taken for dead; compare `date` on all of them"
+        )
+
+
 def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith("InputError: ")
+        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(("InputError: ", "NotFinite: "))
         for failure in failures.values()
     )
 

@@ -76,6 +76,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keep_last: int = 3  # how many of the newest checkpoints are kept; 0: all
     keep_every: int = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
+    on_not_finite: Literal["end", "rewind"] = "end"  # a loss is NaN or infinite: end, or once from the last checkpoint
     start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
     compile: bool = False  # torch.compile each layer; CPUs need a C++ compiler, first steps take long

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from ..errors import InputError
-from ..files import read_text, write_atomic
+from ..files import read_text
+from .token_file import TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__"}
@@ -71,17 +74,28 @@ def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) ->
 
     `tokenizer` is "bytes" or the path of a Hugging Face tokenizer.json.
     """
+    return tokenized(files, tokenizer, cache).tokens
+
+
+def tokenized(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> TokenFile:
+    """Return the tokens of the files, with their checksum; a damaged cache is made anew, and that is said."""
     dtype = np.dtype(np.uint8 if tokenizer == "bytes" else np.uint32)
-    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}"
-    if not path.exists():
-        try:
+    path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.tokens"
+    try:
+        found = read_tokens(path, dtype) if path.exists() else None
+        if found is None:
+            if path.exists():
+                sys.stderr.write(f"warning: {path}: damaged; the corpus is tokenised anew\n")
             cache.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, b"".join(_encoded(files, tokenizer)))
-        except OSError as error:
-            raise InputError(f"{cache}: cannot hold the tokens of the corpus: {error.strerror or error}") from None
-    if not path.stat().st_size:
+            write_tokens(path, _encoded(files, tokenizer), dtype)
+            found = read_tokens(path, dtype)
+    except OSError as error:
+        raise InputError(f"{path}: cannot hold the tokens of the corpus: {error.strerror or error}") from None
+    if found is None:
+        raise InputError(f"{path}: differs from what was just written (a bad disk?)")
+    if not len(found.tokens):
         raise InputError("data.paths: the files are empty")
-    return np.memmap(path, dtype=dtype, mode="r")
+    return found
 
 
 class Corpus(msgspec.Struct, frozen=True):
@@ -90,6 +104,7 @@ class Corpus(msgspec.Struct, frozen=True):
     split: Split
     train: Tokens
     validation: Tokens
+    content: str = ""  # checksum of both
 
 
 def load_corpus(
@@ -100,9 +115,11 @@ def load_corpus(
     Raises InputError where there is no text, or where a part is shorter than a sequence.
     """
     split = split_files(find_files(paths, pattern), validation_share)
-    train = tokenize(split.train, tokenizer, cache)
+    whole = tokenized(split.train, tokenizer, cache)
+    train, content = whole.tokens, whole.checksum
     if split.validation:
-        validation = tokenize(split.validation, tokenizer, cache)
+        held_out = tokenized(split.validation, tokenizer, cache)
+        validation, content = held_out.tokens, content + held_out.checksum
     else:
         cut = len(train) - max(seq_len + 1, int(len(train) * validation_share))
         train, validation = train[: max(cut, 0)], train[max(cut, 0) :]
@@ -112,7 +129,8 @@ def load_corpus(
                 f"data.paths: {len(tokens)} {part} tokens are too few for sequences of {seq_len} "
                 f"(at least {least}): give more text or a smaller data.seq_len"
             )
-    return Corpus(split=split, train=train, validation=validation)
+    content = xxhash.xxh3_128_hexdigest(f"{content} {len(train)} {len(validation)}".encode())
+    return Corpus(split=split, train=train, validation=validation, content=content)
 
 
 def vocabulary_size(tokenizer: str) -> int:

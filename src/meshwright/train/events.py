@@ -7,8 +7,6 @@ kernel's hands when `record` returns: it outlives the process. A hook may be cal
 
 import os
 import socket
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,21 @@ from typing import Literal
 import msgspec
 
 from ..files import to_json
+from .event_hook import HOOK_VARIABLE, start_hook
 
-Kind = Literal["failure", "restart", "resume", "replan", "slow_rank", "slow_link", "storage", "stop", "joined", "left"]
-HOOK_VARIABLE = "MESHWRIGHT_ON_EVENT"  # a command that gets each event as JSON on its standard input
+Kind = Literal[
+    "failure",
+    "restart",
+    "resume",
+    "replan",
+    "slow_rank",
+    "slow_link",
+    "storage",
+    "stop",
+    "joined",
+    "left",
+    "not_finite",
+]
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]
 
@@ -51,7 +61,7 @@ class EventLog:
         self.rank = rank
         self.path = folder / f"{f'launcher-{this_host()}' if rank is None else rank}.jsonl"
         self._attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        self._hook = hook or _command_hook()
+        self._hook = hook or command_hook(folder)
 
     def record(self, event: Event) -> None:
         """Write an event down now; callable from any thread."""
@@ -86,17 +96,10 @@ def this_host() -> str:
     return socket.gethostname()
 
 
-def _command_hook() -> Hook | None:
+def command_hook(folder: Path) -> Hook | None:
+    """Return the hook that calls the user's command, None where there is none."""
     command = os.environ.get(HOOK_VARIABLE)
     if not command:
         return None
-
-    def call(event: Event) -> None:
-        """Start the command without waiting for it."""
-        process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE)  # the user's own, not a file's
-        assert process.stdin is not None
-        process.stdin.write(to_json(event).encode() + b"\n")
-        process.stdin.close()
-        threading.Thread(target=process.wait, name="hook", daemon=True).start()  # bury it, whenever it ends
-
-    return call
+    log = folder / "hook.log"
+    return lambda event: start_hook(command, to_json(event).encode() + b"\n", log)

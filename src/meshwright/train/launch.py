@@ -17,8 +17,10 @@ from ..errors import InputError, MeshwrightError
 from ..files import to_json
 from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
 from .checkpoint.folder import latest_checkpoint
+from .checkpoint.manifest import read_manifest
 from .config import JobConfig
-from .events import EventLog
+from .events import Event, EventLog
+from .meeting import is_here
 from .run_folder import RunFolder
 from .worker import main as worker_main
 
@@ -26,6 +28,11 @@ from .worker import main as worker_main
 def ranks_here(config: JobConfig) -> int:
     """Return how many ranks this machine runs where there are several: as configured, or one a GPU or core."""
     return config.launch.ranks or torch.cuda.device_count() or usable_cores()
+
+
+def hosts_rendezvous(config: JobConfig) -> bool:
+    """Return whether this machine is the one of several where all meet: it has the run folder, for all of them."""
+    return is_here(config.launch.rendezvous.rpartition(":")[0])
 
 
 def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
@@ -36,8 +43,9 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     """
     # A rank that is killed must not leave the others in a store that lives in the agent (see torch's elastic notes).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    for name in ("torch.distributed.elastic", "torch.multiprocessing"):  # what they say is said in the events
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in logging.root.manager.loggerDict:  # what they say is said in the events; each has a level of its own
+        if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     start_fork_server("meshwright.train.worker")
     settings = config.launch
     host, _, port = settings.rendezvous.rpartition(":")
@@ -56,17 +64,34 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             rejoin_s=settings.rejoin_s,
             logs=logs,
             secret=folder.secret(),
+            is_complete=lambda: is_complete(folder, config),
         )
         try:
             run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
                 return _interrupted(run_dir)
+            if is_complete(folder, config):  # it ended in what comes after the last save
+                text = f"{first_failure(error.failures)}; the run was complete by then"
+                events.record(Event(kind="failure", message=text))
+                return ""
             raise _failure(error) from None
         except SignalException as told:  # the ranks were told too
             signal.signal(told.sigval, _leave_now)
             return _interrupted(run_dir)
     return ""
+
+
+def is_complete(folder: RunFolder, config: JobConfig) -> bool:
+    """Return whether the last step of a run is trained, logged and saved."""
+    saved = latest_checkpoint(folder.checkpoints)
+    try:
+        rows = folder.metric_rows()
+        return bool(
+            saved and rows and read_manifest(saved).facts.step == config.train.steps == int(rows[-1]["step"]) + 1
+        )
+    except (InputError, KeyError):
+        return False
 
 
 def _leave_now(signum: int, _: FrameType | None) -> None:
@@ -87,6 +112,6 @@ def _failure(error: ChildFailedError) -> MeshwrightError:
     kind, _, rest = text_of(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
-    if kind == "MeshwrightError":
+    if kind in ("MeshwrightError", "NotFinite"):
         return MeshwrightError(rest)
     return MeshwrightError(first_failure(error.failures))

@@ -9,30 +9,31 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
 from ..parallel.engine import Notes, Settings
-from .checkpoint.manifest import Facts
+from .checkpoint.folder import latest_checkpoint
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
 from .decoder import Decoder
 from .environment import in_half_precision
-from .events import Event, EventLog
+from .events import Event, EventLog, read_events
 from .feed import Feed
+from .finite import NotFinite, all_finite, not_finite
 from .log import RunLog
 from .lookout import Lookout
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
-from .run_folder import RunFolder
+from .resume import GoesOn, facts_of
+from .run_folder import RunFolder, how_to_go_on
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
 
@@ -43,7 +44,7 @@ class Trainer:
     def __init__(
         self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder, *, rank: int, device: torch.device
     ) -> None:
-        self.config, self.plan, self.folder = config, plan, folder
+        self.config, self.plan, self.folder, self.corpus = config, plan, folder, corpus
         self.rank, self.device = rank, device
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
@@ -53,6 +54,7 @@ class Trainer:
         self._log: RunLog | None = None
         self._rows_lost = False
         self.events = EventLog(folder.events, rank)
+        self._past = read_events(folder.events) if rank == 0 else []  # of earlier starts
         self.current_step = self.first_step = self._resume()
         self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
         self.saver = Saver(
@@ -63,6 +65,7 @@ class Trainer:
             keep_last=config.train.keep_last,
             keep_every=config.train.keep_every,
             timeout_s=config.launch.timeout_s,
+            marker=folder.saved,
         )
         self.feed = Feed(config, plan, corpus, self.recorder, rank=rank, device=device)
         self.peak_memory_bytes = 0
@@ -77,6 +80,7 @@ class Trainer:
             self.current_step, start = step, clock()
             with counting:
                 loss, norm, stop = self.step(step)
+            self._check_finite(loss=loss, grad_norm=norm)
             row = {
                 "step": step,
                 "loss": loss,
@@ -87,6 +91,7 @@ class Trainer:
             last = step + 1 == steps
             if last or stop or (step + 1) % train.validate_every == 0:
                 row["validation_loss"] = self.validate()
+                self._check_finite(validation_loss=row["validation_loss"])
             if log is not None:
                 self._write_row(log, row)
             if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
@@ -170,24 +175,49 @@ class Trainer:
         """Load the newest good checkpoint, or the weights to start from; return the first step to run."""
         train = self.config.train
         shards = self.engine.shards()
-        facts = restore(self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn)
+        goes_on = GoesOn(self.config, self.plan, self.corpus, self.folder)
+        facts = restore(
+            self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn, accept=goes_on.check
+        )
         if facts is None:
+            goes_on.from_nothing(self._warn if self.rank == 0 else lambda text: None)
             if train.start_from:
                 load_weights(Path(train.start_from), shards)
             return 0
-        if (facts.seed, facts.next_sequence) != (train.seed, facts.step * train.global_batch):
-            raise InputError(
-                f"{self.folder.checkpoints}: step {facts.step} was reached with seed {facts.seed} and "
-                f"{facts.next_sequence} sequences, the run has seed {train.seed} and batches of {train.global_batch}"
-            )
         if self.rank == 0:
             text = f"goes on from step {facts.step}, saved by {facts.ranks} ranks under {facts.layout}"
+            text += "".join(f"; changed: {difference}" for difference in goes_on.differences(facts))
             self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step
 
     def _save(self, step: int) -> None:
-        facts = facts_of(self.config, self.plan, step)
-        self.saver.save(facts, [*pieces_of(self.engine.shards()), *generators(self.rank)])
+        pieces = pieces_of(self.engine.shards())
+        if self._total(not all_finite(piece.tensor for piece in pieces)):
+            self._not_finite("weights or moments")
+        facts = facts_of(self.config, self.plan, step, self.corpus)
+        self.saver.save(facts, [*pieces, *generators(self.rank)])
+
+    def _check_finite(self, **figures: float) -> None:
+        """End the run where a figure, the same on all ranks, is NaN or infinite: nothing after it is worth saving."""
+        what = not_finite(**figures)
+        if what:
+            self._not_finite(what)
+
+    def _not_finite(self, what: str) -> None:
+        """End with what is no number any more; the ranks are started again once from the last checkpoint, if asked."""
+        self.saver.finish()
+        saved = latest_checkpoint(self.folder.checkpoints)
+        kept = f"the last checkpoint is {saved.name}" if saved else "nothing had been saved"
+        text = f"step {self.current_step}: not finite: {what}; {kept}"
+        rewinds = self.config.train.on_not_finite == "rewind" and not self._has_rewound_from(self.current_step)
+        if self.rank == 0:
+            self.events.record(Event(kind="not_finite", message=text, step=self.current_step))
+        raise (MeshwrightError if rewinds else NotFinite)(text)
+
+    def _has_rewound_from(self, step: int) -> bool:
+        """Return whether the run has gone back from this step before: then it comes to the same again."""
+        seen = self._total(self.rank == 0 and any(e.kind == "not_finite" and e.step == step for e in self._past))
+        return seen > 0
 
     def _finish_saves(self) -> None:
         """Wait until what was saved is on disk, on all ranks."""
@@ -201,7 +231,7 @@ class Trainer:
         text = self.saver.shared_problem(problem)
         self.events.record(Event(kind="storage", message=text, step=self.current_step))
         if self.config.train.on_storage_error == "end":
-            raise InputError(f"{text}; make room and go on with --resume {self.folder.path}")
+            raise InputError(how_to_go_on(text, self.folder.path))
         if self.rank == 0:
             self._say(f"warning: {text}; training goes on")
 
@@ -257,19 +287,4 @@ def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Se
         async_tensor_parallel=config.train.async_tensor_parallel,
         compression=config.data_parallel.compression,
         powersgd_rank=config.data_parallel.powersgd_rank,
-    )
-
-
-def facts_of(config: JobConfig, plan: Plan, step: int) -> Facts:
-    """Return what a checkpoint after `step` steps says of a job."""
-    train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
-    return Facts(
-        step=step,
-        seed=train.seed,
-        next_sequence=step * train.global_batch,
-        schedule={name: value for name, value in optimizer.items() if not isinstance(value, str)},
-        steps=train.steps,
-        layout=str(plan.layout),
-        ranks=plan.layout.world_size,
-        model=msgspec.to_builtins(config.model),
     )

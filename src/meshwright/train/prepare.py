@@ -165,11 +165,15 @@ def corpus_listing(corpus: Corpus) -> str:
 
 
 def _written_bytes(config: JobConfig) -> int:
-    """Return about how much a run writes: its checkpoints, a page with its plots, a line of metrics a step."""
-    workload = describe(config.model, seq_len=1, micro_batch=1)
-    every = config.train.checkpoint_every
-    checkpoints = 1 + (config.train.steps // every if every else 0)
-    return checkpoints * CHECKPOINT_BYTES_PER_PARAMETER * workload.parameters + PAGE_BYTES + 1024 * config.train.steps
+    """Return about how much a run holds at most: the checkpoints that it keeps, the one that it writes, and a page.
+
+    What it logs a step is not counted: that is a matter of days, in which room can be made.
+    """
+    workload, train = describe(config.model, seq_len=1, micro_batch=1), config.train
+    saves = 1 + (train.steps // train.checkpoint_every if train.checkpoint_every else 0)
+    for_good = train.steps // train.keep_every if train.keep_every else 0
+    kept = min(saves, train.keep_last + for_good + 1) if train.keep_last else saves
+    return kept * CHECKPOINT_BYTES_PER_PARAMETER * workload.parameters + PAGE_BYTES
 
 
 def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:

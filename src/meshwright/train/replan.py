@@ -1,6 +1,7 @@
 """A plan for the ranks that are there: rank 0 makes it where there is none, or one for another number of them."""
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -16,18 +17,31 @@ PLANNED = "meshwright/planned"  # in the store: what went wrong while rank 0 pla
 PLANNING_S = 600.0  # the least that others wait for the plan: machines are measured for it
 
 
-def ensure_planned(config: JobConfig, folder: RunFolder, *, rank: int, ranks: int, new: bool = False) -> None:
+def ensure_planned(
+    config: JobConfig,
+    folder: RunFolder,
+    *,
+    rank: int,
+    ranks: int,
+    new: bool = False,
+    own: Callable[[], object] = lambda: None,
+) -> None:
     """Return once the run folder has a plan for `ranks`; called on all of them, and raises the same InputError on all.
 
-    With `new`, a folder that holds a run already is refused.
+    With `new`, a folder that holds a run already is refused. `own` is called on rank 0 before it looks at the folder,
+    and may refuse as well.
     """
     problem = ""
     if rank == 0:
+        owns = False
         try:
+            own()
+            owns = True
             _plan(config, folder, ranks, new=new)
         except InputError as error:
             problem = str(error)
-            folder.forget_secret()
+            if owns:
+                folder.forget_secret()
     if ranks > 1:
         store = dist.distributed_c10d._get_default_store()
         if rank == 0:

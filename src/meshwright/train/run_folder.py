@@ -1,6 +1,7 @@
 """The run folder: which file is where, and how each is read and written."""
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -38,6 +39,9 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.saved = (
+            path / "saved"
+        )  # the step that was saved last: whoever finds no checkpoint knows that there was one
         self.ranks = path / "ranks"
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.servers = path / "servers"  # of asynchronous modes: where they listen
@@ -92,6 +96,10 @@ class RunFolder:
     def holds_a_run(self) -> bool:
         """Return whether a run was started here."""
         return (self.path / "config.toml").exists()
+
+    def holds_measured(self) -> bool:
+        """Return whether the ranks have handed in what they measured: not where one died after the last step."""
+        return (self.path / "measured.json").exists()
 
     def write_measured(self, measured: Performance, timeline: Timeline) -> None:
         """Write what was measured; timeline.json is a Chrome trace."""
@@ -175,6 +183,12 @@ class RunFolder:
 
     def _write_trace(self, name: str, timeline: Timeline) -> None:
         write_atomic(self.path / name, json.dumps(chrome_trace(timeline)).encode())
+
+
+def how_to_go_on(problem: str, path: Path) -> str:
+    """Return what to do about a run that could not write: room is lacking only where the system says so."""
+    full = any(os.strerror(number) in problem for number in (errno.ENOSPC, errno.EDQUOT))
+    return f"{problem}; {'make room and ' if full else ''}go on with --resume {path}"
 
 
 def check_writable(path: Path, needed_bytes: int) -> None:

@@ -46,7 +46,7 @@ from .measured import write_measured
 from .meeting import join_torchruns, serve
 from .nearness import tell_switches
 from .replan import ensure_planned
-from .run_folder import RunFolder
+from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
 from .watch import Watch
 
@@ -187,8 +187,7 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
             if trainer.recorder.parts:
                 _hand_in(trainer, folder, rank=rank, ranks=ranks)
         except OSError as error:  # the run folder cannot be written any more
-            what = error.strerror or str(error)
-            raise InputError(f"{folder.path}: {what}; make room and go on with --resume {folder.path}") from None
+            raise InputError(how_to_go_on(f"{folder.path}: {error.strerror or error}", folder.path)) from None
         except (RuntimeError, CollectiveError) as error:
             watch.failed(error)
             trainer.saver.finish(SAVE_PATIENCE_S)  # a checkpoint that all ranks have written still counts

@@ -4,8 +4,8 @@ import pytest
 
 from meshwright.bench import calibrate
 from meshwright.bench.collectives import fit_names
+from meshwright.cluster.graph import Measurements
 from meshwright.cluster.local import discover_host
-from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.split_step import RESUMING
 from meshwright.workload.graph import Operator
@@ -72,12 +72,19 @@ def test_only_what_is_missing_is_measured():
     assert set(known.operators) < set(more.operators)
 
 
-def test_a_damaged_cache_says_how_to_go_on(tmp_path):
-    request = calibrate.Request(ranks=1, backend="gloo", operators=(SMALL,))
-    calibrate.calibrate(discover_host(), [request])
-    path = next((tmp_path / "meshwright" / "calibration").iterdir())
-    path.write_text("{")
+@pytest.mark.parametrize("damage", ["cut", "a figure", "of another machine"])
+def test_a_damaged_cache_is_measured_anew_with_a_warning(tmp_path, damage):
+    known = Measurements(fingerprint="there", memory_bandwidth_bytes_per_s=1.0)
+    path = tmp_path / "meshwright" / "calibration" / "there.json"
+    calibrate._store(path, known)
+    said = []
+    assert calibrate._load(path, "there", said.append) == known
+    assert not said
+    text = path.read_text()
+    broken = {"cut": text[:-9], "a figure": text.replace(": 1.0", ": 2.0"), "of another machine": text}
+    name = "here" if damage == "of another machine" else "there"
+    path.write_text(broken[damage])
 
-    with pytest.raises(InputError, match="--recalibrate"):
-        calibrate.calibrate(discover_host(), [request])
-    assert calibrate.calibrate(discover_host(), [request], again=True).operators
+    assert calibrate._load(path, name, said.append) == Measurements(fingerprint=name)
+    assert said[0].startswith(f"warning: {path}: ")
+    assert said[0].endswith("measured anew")

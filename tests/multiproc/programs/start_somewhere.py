@@ -42,8 +42,8 @@ import meshwright  # noqa: E402, F401  (registers the backend)
 from meshwright.backend import hosts  # noqa: E402
 
 if os.environ.get("CLONES"):
-    hosts._boot = lambda: "boot"
-    hosts._namespace = lambda kind: kind
+    hosts.boot = lambda: "boot"
+    hosts.namespace = lambda kind: kind
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 said: dict[str, object] = {"rank": rank}

@@ -202,3 +202,15 @@ def test_the_constants_are_few_bounded_and_explained():
         assert constant.low <= constant.value <= constant.high, name
         assert constant.low <= constant.prior <= constant.high, name
         assert constant.meaning, name
+
+
+@pytest.mark.parametrize("text", ["3,6974", "3697 ms", "-3.7", "0", "inf", "fast"])
+def test_a_measured_cell_that_holds_no_figure_is_named(tmp_path, text):
+    path = tmp_path / "runs.csv"
+    path.write_text(f'id,gpu,num_gpus,step_time_s,peak_memory_bytes_per_gpu\nx,h100,8,"{text}",7\ny,h100,8,n/a,\n')
+
+    first, second = read_rows(path, load(), book(), known_models())
+
+    assert (first.measured_step_time_s, first.measured_peak_memory_bytes) == (None, 7)
+    assert first.unreadable == (f"step_time_s: {text!r} is no number above 0, so it counts as not measured",)
+    assert second.unreadable == ()

@@ -5,7 +5,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from meshwright.errors import MeshwrightError
 from meshwright.train import agent
-from meshwright.train.agent import SealedBackend, Start, run_agent
+from meshwright.train.agent import SealedBackend, Start, check_machines, run_agent
 from meshwright.train.events import EventLog
 from meshwright.train.meeting import serve
 
@@ -25,3 +25,11 @@ def test_a_machine_whose_fellows_have_given_up_says_so_in_one_line(monkeypatch, 
 
     with pytest.raises(MeshwrightError, match=r"the others wait no longer: fewer than 2 machines .*launch.min_nodes"):
         run_agent(START, print, (), EventLog(tmp_path, None))
+
+
+def test_fewer_machines_than_are_needed_do_not_train_alone():
+    check_machines(2, 2)
+    check_machines(3, 2)
+
+    with pytest.raises(MeshwrightError, match=r"1 machines have met, 2 are needed \(launch.min_nodes\).*clock"):
+        check_machines(1, 2)

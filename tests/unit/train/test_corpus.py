@@ -14,6 +14,7 @@ from meshwright.train.corpus import (
     split_files,
     standard_library,
     tokenize,
+    tokenized,
     validation_sequences,
 )
 
@@ -120,3 +121,40 @@ def test_the_end_of_a_single_file_is_held_out(tmp_path):
 
     assert len(corpus.train) + len(corpus.validation) == 2001
     assert len(corpus.validation) == 200
+
+
+@pytest.mark.parametrize("damage", ["truncated", "zeros of the same size", "emptied", "a bit", "of an older version"])
+def test_a_damaged_cache_of_tokens_is_made_anew_with_a_warning(tmp_path, capsys, damage):
+    (tmp_path / "a.py").write_text("some text\n" * 50)
+    files, cache = find_files([str(tmp_path / "a.py")], "*.py"), tmp_path / "cache"
+    good = tokenized(files, "bytes", cache)
+    expected, checksum = good.tokens.tobytes(), good.checksum
+    [path] = cache.iterdir()
+    data = path.read_bytes()
+    broken = {
+        "truncated": data[:100],
+        "zeros of the same size": bytes(len(data)),
+        "emptied": b"",
+        "a bit": data[:5] + b"!" + data[6:],
+        "of an older version": data[: len(expected)],
+    }
+    del good
+    path.write_bytes(broken[damage])
+
+    again = tokenized(files, "bytes", cache)
+
+    assert (again.tokens.tobytes(), again.checksum) == (expected, checksum)
+    assert f"warning: {path}: damaged; the corpus is tokenised anew" in capsys.readouterr().err
+    assert tokenized(files, "bytes", cache).checksum == checksum
+    assert not capsys.readouterr().err
+
+
+def test_the_content_of_a_corpus_is_that_of_its_tokens_wherever_they_lie(tmp_path):
+    def content(name, text):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number in range(12):
+            (folder / f"{number}.py").write_text(f"{text} {number}\n" * 40)
+        return load_corpus([str(folder)], "*.py", "bytes", 0.2, 32, tmp_path / "cache").content
+
+    assert content("here", "text") == content("there", "text") != content("elsewhere", "other")

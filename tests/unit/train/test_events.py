@@ -1,9 +1,15 @@
 """What happened is on disk when `record` returns, in order, and a hook hears of it."""
 
 import json
+import os
+import threading
 import time
 
-from meshwright.train.events import HOOK_VARIABLE, Event, EventLog, read_events
+import pytest
+
+from meshwright.train import event_hook
+from meshwright.train.event_hook import HOOK_VARIABLE
+from meshwright.train.events import MAX_LINE_BYTES, Event, EventLog, read_events
 
 
 def test_events_of_all_ranks_are_read_in_order_and_damaged_lines_left_out(tmp_path):
@@ -41,3 +47,55 @@ def test_a_command_gets_each_event_on_its_standard_input(tmp_path, monkeypatch):
         time.sleep(0.01)
     heard = json.loads((tmp_path / "heard").read_text())
     assert (heard["rank"], heard["message"], heard["evidence"]) == (3, "$(touch x) `y`", {"ratio": 2.0})
+
+
+def hook_log(folder, count):
+    """Return the lines of hook.log, once there are as many."""
+    path, end = folder / "hook.log", time.monotonic() + 20
+    while not path.exists() or len(path.read_text().splitlines()) < count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("command", [":", "exit 3", "exec 0<&-; true", "kill -9 $$", "no-such-command", "sleep 0.1"])
+def test_a_command_that_does_not_read_or_fails_never_reaches_the_job(tmp_path, monkeypatch, command):
+    monkeypatch.setenv(HOOK_VARIABLE, command)
+    log = EventLog(tmp_path / "e", 0)
+
+    for step in range(30):
+        log.record(Event(kind="slow_rank", message="x" * 2 * MAX_LINE_BYTES, step=step))
+
+    assert len((tmp_path / "e" / "0.jsonl").read_text().splitlines()) == 30
+    if command in ("exit 3", "no-such-command", "kill -9 $$"):
+        assert "--on-event" in hook_log(tmp_path / "e", 1)[0]
+
+
+def test_a_command_that_hangs_is_ended_and_no_more_than_some_run_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv(HOOK_VARIABLE, f"echo $$ >> {tmp_path}/pids; sleep 60 & sleep 60")
+    monkeypatch.setattr(event_hook, "HOOK_S", 1.0)
+    monkeypatch.setattr(event_hook, "_running", threading.BoundedSemaphore(2))
+    log, start = EventLog(tmp_path / "e", 0), time.monotonic()
+
+    for step in range(5):
+        log.record(Event(kind="slow_rank", message="slow", step=step))
+    assert time.monotonic() - start < 1.0
+
+    lines = hook_log(tmp_path / "e", 5)
+    assert sum("not called: " in line for line in lines) == 3
+    assert sum("was ended after 1 s" in line for line in lines) == 2
+    for pid in (tmp_path / "pids").read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_a_command_that_cannot_be_started_is_no_reason_to_stop(tmp_path, monkeypatch):
+    def no_process(*_, **__):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setenv(HOOK_VARIABLE, "true")
+    monkeypatch.setattr(event_hook.subprocess, "Popen", no_process)
+    for _ in range(2 * event_hook.MOST_AT_ONCE):
+        EventLog(tmp_path / "e", 0).record(Event(kind="slow_rank", message="slow"))
+
+    assert len(hook_log(tmp_path / "e", 32)) == 32

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...bench.calibrate import cache_folder
 from ...bench.process import prepare_process
 from ...errors import InputError
 from ...layout import Plan
@@ -23,12 +24,14 @@ from ..checkpoint.pieces import Piece as StoredPiece
 from ..checkpoint.saver import Saver
 from ..checkpoint.state import load_weights, restore
 from ..config import JobConfig
+from ..corpus import Corpus, load_corpus
 from ..decoder import Decoder
 from ..events import Event, EventLog
+from ..finite import NotFinite, all_finite, not_finite
 from ..log import RunLog
-from ..loop import facts_of
 from ..measured import write_measured
-from ..run_folder import RunFolder
+from ..resume import GoesOn, facts_of
+from ..run_folder import RunFolder, how_to_go_on
 from .meeting import Address, announce, find
 from .task import WorkerRecord, parse_record
 from .terms import coordinator_terms, server_optimizer, server_rate
@@ -48,7 +51,11 @@ def serve(
     config, plan = folder.config(), folder.plan()
     prepare_process(1)
     word = word or (secrets.token_hex(16) if server == 0 else find(folder.servers, 1, config.launch.timeout_s)[0].word)
-    pieces, first_step = _pieces(config, plan, folder, server)
+    data = config.data
+    corpus = load_corpus(
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+    )
+    pieces, first_step = _pieces(config, plan, folder, server, corpus)
     listener = Listener(host, word, Vault(pieces))
     try:
         if server:
@@ -61,12 +68,14 @@ def serve(
         others = find(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
         connections = [connect(other.address, word) for other in others]
         bank = Bank([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
-        return _coordinate(config, plan, folder, listener, bank, first_step, notify, stop)
+        return _coordinate(config, plan, corpus, folder, listener, bank, first_step, notify, stop)
     finally:
         listener.close()
 
 
-def _pieces(config: JobConfig, plan: Plan, folder: RunFolder, server: int) -> tuple[dict[int, Piece], int]:
+def _pieces(
+    config: JobConfig, plan: Plan, folder: RunFolder, server: int, corpus: Corpus
+) -> tuple[dict[int, Piece], int]:
     """Return this server's pieces, from the newest checkpoint if there is one, and the first step to run."""
     settings = config.data_parallel
     torch.manual_seed(config.train.seed)  # the same weights on every server
@@ -82,16 +91,18 @@ def _pieces(config: JobConfig, plan: Plan, folder: RunFolder, server: int) -> tu
                 published=settings.is_local,
             )
     shards = [shard for piece in pieces.values() for shard in piece.shards()]
-    first_step = _restore(config, folder, shards)
+    first_step = _restore(config, plan, folder, shards, corpus)
     for piece in pieces.values():
         piece.reloaded()
     return pieces, first_step
 
 
-def _restore(config: JobConfig, folder: RunFolder, shards: list[Shard]) -> int:
-    facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say)
+def _restore(config: JobConfig, plan: Plan, folder: RunFolder, shards: list[Shard], corpus: Corpus) -> int:
+    goes_on = GoesOn(config, plan, corpus, folder)
+    facts = restore(folder.checkpoints, shards, 0, total=int, warn=_say, accept=goes_on.check)
     if facts is not None:
         return facts.step
+    goes_on.from_nothing(_say)
     if config.train.start_from:
         load_weights(Path(config.train.start_from), shards)
     return 0
@@ -100,6 +111,7 @@ def _restore(config: JobConfig, folder: RunFolder, shards: list[Shard]) -> int:
 def _coordinate(
     config: JobConfig,
     plan: Plan,
+    corpus: Corpus,
     folder: RunFolder,
     listener: Listener,
     bank: Bank,
@@ -108,7 +120,12 @@ def _coordinate(
     stop: threading.Event,
 ) -> str:
     events = EventLog(folder.events, 0)
-    saver = Saver(folder.checkpoints, keep_last=config.train.keep_last, keep_every=config.train.keep_every)
+    saver = Saver(
+        folder.checkpoints,
+        keep_last=config.train.keep_last,
+        keep_every=config.train.keep_every,
+        marker=folder.saved,
+    )
     folder.keep_metrics_before(first_step)
     log = RunLog(folder, first_step, config.train.steps)
 
@@ -126,12 +143,22 @@ def _coordinate(
 
     def save(step: int) -> None:
         stored = [StoredPiece(name, tuple(t.shape), (0,) * t.dim(), t) for name, t in bank.state().items()]
-        saver.save(facts_of(config, plan, step), stored)
+        if not all_finite(piece.tensor for piece in stored):
+            raise stopped_at(step, "weights or moments")
+        saver.save(facts_of(config, plan, step, corpus), stored)
+
+    def stopped_at(step: int, what: str) -> NotFinite:
+        error = NotFinite(f"step {step}: not finite: {what}")
+        events.record(Event(kind="not_finite", message=str(error), step=step))
+        return error
 
     def write(row: dict[str, Any]) -> None:
+        what = not_finite(**{name: row[name] for name in ("loss", "grad_norm", "validation_loss") if name in row})
+        if what:
+            raise stopped_at(row["step"], what)
         problem = saver.take_problem()
         if problem:
-            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+            raise InputError(how_to_go_on(problem, folder.path))
         log.step(row)
 
     coordinator = Coordinator(
@@ -150,7 +177,7 @@ def _coordinate(
         saver.finish()
         problem = saver.take_problem()
         if problem:
-            raise InputError(f"{problem}; make room and go on with --resume {folder.path}")
+            raise InputError(how_to_go_on(problem, folder.path))
     finally:
         log.close()
     if config.train.record:

@@ -1,11 +1,16 @@
 """The folder of a run's checkpoints: which are complete, which is kept, how a new one gets its name."""
 
+import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import InputError
 from .manifest import MANIFEST, read_manifest
+from .pieces import verify
+
+SET_ASIDE = "damaged-"  # before the name of a checkpoint that was passed over
 
 
 def name_of(step: int) -> str:
@@ -24,32 +29,71 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return next(iter(checkpoints(folder)), None)
 
 
+def is_whole(path: Path) -> bool:
+    """Return whether every byte of a checkpoint is as it was written; reads all of it."""
+    try:
+        verify(path, read_manifest(path))
+    except InputError:
+        return False
+    return True
+
+
+def has_its_sizes(path: Path) -> bool:
+    """Return whether the manifest of a checkpoint is whole and its files have the sizes that it says."""
+    try:
+        files = read_manifest(path).files
+        return all((path / name).lstat().st_size == file.size_bytes for name, file in files.items())
+    except (InputError, OSError):
+        return False
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged checkpoint a name under which it is kept but never loaded, verified or pruned; return that.
+
+    Raises OSError if the disk refuses.
+    """
+    for number in range(1, 1000):
+        aside = path.with_name(f"{SET_ASIDE}{path.name}" + (f"-{number}" if number > 1 else ""))
+        if not aside.exists():
+            with contextlib.suppress(FileNotFoundError):  # another process has just done it
+                os.rename(path, aside)
+            sync_folder(path.parent)
+            return aside
+    discard(path)  # a thousand of one step are kept already
+    return path
+
+
 def complete(partial: Path, final: Path) -> None:
-    """Give a folder whose files are all on disk its name; a good checkpoint that has it already stays instead.
+    """Give a folder whose files are all on disk its name.
+
+    A whole checkpoint that has it already stays instead; one that is damaged is set aside.
 
     Raises OSError if the disk refuses.
     """
     sync_folder(partial)
     if final.exists():
-        try:
-            read_manifest(final)
-        except InputError:
-            discard(final)
-        else:
+        if is_whole(final):
             discard(partial)
             return
+        set_aside(final)
     os.rename(partial, final)
     sync_folder(final.parent)
 
 
-def prune(folder: Path, *, keep_last: int, keep_every: int) -> None:
+def prune(folder: Path, *, keep_last: int, keep_every: int, whole: Callable[[Path], bool] = is_whole) -> None:
     """Remove checkpoints that are neither among the `keep_last` newest (0: keep all) nor at a multiple of `keep_every`.
 
-    Raises OSError if the disk refuses.
+    Those that are not `whole` count for none of the newest, and are set aside. Raises OSError if the disk refuses.
     """
-    for path in checkpoints(folder)[keep_last:] if keep_last else []:
+    kept = 0
+    for path in checkpoints(folder) if keep_last else []:
         step = path.name.removeprefix("step-")
-        if not (keep_every and step.isdecimal() and int(step) % keep_every == 0):
+        if kept < keep_last:
+            if whole(path):
+                kept += 1
+            else:
+                set_aside(path)
+        elif not (keep_every and step.isdecimal() and int(step) % keep_every == 0):
             discard(path)
 
 

@@ -30,6 +30,31 @@ ARCHITECTURE = "LlamaForCausalLM"
 FILE_BYTES = 4 * 2**30  # a file of an export is not larger, unless one tensor is
 PLAIN = {"embedding.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
 OUTPUT = ("output.weight", "lm_head.weight")
+WEIGHT_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# Keys of a config.json that change what a model computes, and the values under which Llama computes what ours does.
+PLAIN_VALUES: dict[str, tuple[object, ...]] = {
+    "attention_bias": (None, False),
+    "mlp_bias": (None, False),
+    "qkv_bias": (None, False),
+    "hidden_act": (None, "silu"),
+    "partial_rotary_factor": (None, 1, 1.0),
+    "rotary_pct": (None, 1, 1.0),
+    "sliding_window": (None,),
+    "use_sliding_window": (None, False),
+    "attention_chunk_size": (None,),
+    "attn_logit_softcapping": (None,),
+    "final_logit_softcapping": (None,),
+    "logits_scaling": (None, 1, 1.0),
+    "embedding_multiplier": (None, 1, 1.0),
+    "residual_multiplier": (None, 1, 1.0),
+    "attention_multiplier": (None,),
+    "use_qk_norm": (None, False),
+    "qk_norm": (None, False),
+    "quantization_config": (None,),
+    "is_encoder_decoder": (None, False),
+    "add_cross_attention": (None, False),
+    "no_rope_layers": (None, []),
+}
 T = TypeVar("T")
 LAYER = {  # ours: theirs, joined row by row in this order
     "attention_norm": ("input_layernorm",),
@@ -109,7 +134,7 @@ def import_model(source: Path, target: Path) -> Manifest:
     def write(folder: Path) -> Manifest:
         pieces = []
         for name, shape in shapes.items():
-            tensor = torch.cat([_read_tensor(where[theirs], theirs) for theirs in theirs_of(name)])
+            tensor = torch.cat([_read_weight(where[theirs], theirs) for theirs in theirs_of(name)])
             if tuple(tensor.shape) != shape:
                 raise InputError(f"{source}: {name} is {list(tensor.shape)}, config.json asks for {list(shape)}")
             pieces.append(Piece(name, shape, (0,) * tensor.dim(), tensor.float()))  # training keeps weights in float32
@@ -138,19 +163,17 @@ def model_of(manifest: Manifest, where: Path) -> ModelConfig:
 def read_config(path: Path) -> ModelConfig:
     """Return the decoder of a config.json; InputError where it asks for what the decoder does not have."""
     data = parse_json(read_text(path, max_bytes=2**20), where=str(path))
-    if not isinstance(data, dict) or ARCHITECTURE not in (data.get("architectures") or [ARCHITECTURE]):
+    names = (data.get("architectures") or [ARCHITECTURE]) if isinstance(data, dict) else []
+    if not isinstance(names, list) or ARCHITECTURE not in names:
         raise InputError(f"{path}: expected the architecture {ARCHITECTURE}")
-    theta = (data.get("rope_parameters") or {}).get("rope_theta", data.get("rope_theta"))
-    scaling = data.get("rope_scaling") or data.get("rope_parameters") or {}
-    asked = {
-        "attention_bias": data.get("attention_bias", False) is not False,
-        "mlp_bias": data.get("mlp_bias", False) is not False,
-        "rope_scaling": scaling.get("rope_type", scaling.get("type", "default")) != "default",
-        "hidden_act": data.get("hidden_act", "silu") != "silu",
-    }
-    for key, differs in asked.items():
-        if differs:
-            raise InputError(f"{path}: {key}: the decoder has no biases, silu, and plain rotary positions")
+    rope, scaling = data.get("rope_parameters") or {}, data.get("rope_scaling") or data.get("rope_parameters") or {}
+    for key, found in (("rope_parameters", rope), ("rope_scaling", scaling)):
+        if not isinstance(found, dict):
+            raise InputError(f"{path}: {key}: expected a table, got {found!r}")
+    theta = rope.get("rope_theta", data.get("rope_theta"))
+    if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+        raise InputError(f"{path}: rope_scaling: {scaling}: the decoder has plain rotary positions")
+    _refuse_what_is_not_there(data | {key: rope[key] for key in PLAIN_VALUES.keys() & rope.keys()}, path)
     known = {key: data[key] for key in ModelConfig.__struct_fields__ if key in data}
     known |= {"rope_theta": theta} if theta is not None else {}
     known.setdefault("num_key_value_heads", data.get("num_attention_heads"))
@@ -159,6 +182,20 @@ def read_config(path: Path) -> ModelConfig:
     if data.get("head_dim") not in (None, model.head_dim):
         raise InputError(f"{path}: head_dim: expected hidden_size / num_attention_heads = {model.head_dim}")
     return model
+
+
+def _refuse_what_is_not_there(data: dict[str, Any], path: Path) -> None:
+    """Raise InputError at the first key by which the model computes what this decoder cannot."""
+    windows = "sliding_window" in data and data.get("use_sliding_window") is False  # then it is not used
+    for key, plain in PLAIN_VALUES.items():
+        value = data.get(key)
+        if any(value is same or (value == same and type(value) is type(same)) for same in plain):
+            continue
+        if not (key == "sliding_window" and windows):
+            raise InputError(
+                f"{path}: {key}: {value!r}: the decoder has no biases, silu, plain rotary positions on all of a head, "
+                "and attention over all that came before"
+            )
 
 
 def _config(model: ModelConfig, dtype: str) -> dict[str, Any]:
@@ -233,8 +270,16 @@ def _locate(source: Path) -> dict[str, Path]:
     return dict.fromkeys(_open(path, lambda file: list(file.keys())), path)
 
 
-def _read_tensor(path: Path, name: str) -> Tensor:
+def _read_weight(path: Path, name: str) -> Tensor:
+    """Return a tensor of a file; InputError unless it is one of finite floating-point numbers."""
     tensor: Tensor = _open(path, lambda file: file.get_tensor(name))
+    if tensor.dtype not in WEIGHT_DTYPES:
+        kind = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
+        expected = ", ".join(DTYPE_NAMES[dtype] for dtype in WEIGHT_DTYPES)
+        raise InputError(f"{path}: {name} is {kind}, expected weights as {expected} (quantised ones are not read)")
+    bad = int((~torch.isfinite(tensor)).sum())
+    if bad:
+        raise InputError(f"{path}: {name}: {bad} of {tensor.numel()} weights are NaN or infinite")
     return tensor
 
 

@@ -39,6 +39,10 @@ Checksum = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 FileName = Annotated[str, msgspec.Meta(pattern=f"^{FILE_NAME}$")]
 
 
+class Damaged(InputError):
+    """A checkpoint is not as it was written, or not all there: another one may be whole."""
+
+
 class StoredFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size of one file, and size and checksum of its safetensors header; its pieces have their own."""
 
@@ -77,6 +81,9 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     layout: str = ""  # how the step was split
     ranks: Count = 1  # that wrote it
     model: dict[str, Any] = {}  # by the keys of a Hugging Face config.json
+    optimizer: str = ""  # its kind
+    seq_len: Count = 0  # tokens of a sequence, in which `next_sequence` counts; 0: not said
+    corpus: str = ""  # checksum of its tokens
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -101,8 +108,14 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint; InputError naming the file unless it is whole and adds up."""
-    path = folder / MANIFEST
+    """Return the manifest of a checkpoint; Damaged naming the file unless it is whole and adds up."""
+    try:
+        return _read(folder / MANIFEST)
+    except InputError as error:
+        raise Damaged(str(error)) from None
+
+
+def _read(path: Path) -> Manifest:
     if path.is_symlink():
         raise InputError(f"{path}: is a link, refused")
     raw = read_text(path, max_bytes=MAX_BYTES).encode()

@@ -13,7 +13,7 @@ import xxhash
 from torch import Tensor
 
 from ...errors import InputError
-from .manifest import Manifest, StoredFile, StoredPiece, StoredTensor, all_pieces, piece_bytes
+from .manifest import Damaged, Manifest, StoredFile, StoredPiece, StoredTensor, all_pieces, piece_bytes
 
 DTYPES = {
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
@@ -70,7 +70,7 @@ def write_file(path: Path, pieces: Sequence[Piece]) -> tuple[StoredFile, dict[st
 def read_pieces(folder: Path, manifest: Manifest, wanted: Iterable[Piece]) -> None:
     """Fill the tensors of `wanted` from a checkpoint, reading and checking the stored pieces that overlap them.
 
-    Raises InputError naming the file that is damaged, or the tensor that is missing or of another shape or type.
+    Raises Damaged naming the file, InputError naming the tensor that is missing or of another shape or type.
     """
     with _Files(folder, manifest) as files:
         for piece in wanted:
@@ -98,13 +98,17 @@ def read_whole(folder: Path, manifest: Manifest, names: Iterable[str]) -> Iterat
         yield name, tensor
 
 
-def verify(folder: Path, manifest: Manifest) -> int:
-    """Read a whole checkpoint and return its bytes; InputError naming the first file that is damaged or missing."""
+def verify(folder: Path, manifest: Manifest, *, only: str = "") -> int:
+    """Read a whole checkpoint and return its bytes; Damaged naming the first file that is damaged or missing.
+
+    `only`: read the headers of all files, but no more than the tensors whose names begin so.
+    """
     with _Files(folder, manifest) as files:
         for name in manifest.files:
             files.open(name)
         for name, tensor, piece in all_pieces(manifest):
-            files.read(piece, piece_bytes(tensor, piece), name)
+            if name.startswith(only):
+                files.read(piece, piece_bytes(tensor, piece), name)
     return sum(file.size_bytes for file in manifest.files.values())
 
 
@@ -130,18 +134,18 @@ class _Files:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from None
+            raise Damaged(f"{path}: {error.strerror or error}") from None
         self._open[name] = descriptor
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{path}: is not a plain file, refused")
+            raise Damaged(f"{path}: is not a plain file, refused")
         if found.st_size != expected.size_bytes:
-            raise InputError(
+            raise Damaged(
                 f"{path}: {found.st_size} bytes, expected {expected.size_bytes} (truncated or damaged); "
                 "use an older checkpoint"
             )
         if xxhash.xxh3_128_hexdigest(self._read(name, 0, expected.header_bytes)) != expected.header_xxh3_128:
-            raise InputError(f"{path}: its header differs from its checksum (damaged); use an older checkpoint")
+            raise Damaged(f"{path}: its header differs from its checksum (damaged); use an older checkpoint")
         return descriptor
 
     def read(self, piece: StoredPiece, size_bytes: int, name: str) -> bytearray:
@@ -150,7 +154,7 @@ class _Files:
         data = self._read(piece.file, piece.byte_offset, size_bytes)
         if xxhash.xxh3_128_hexdigest(data) != piece.xxh3_128:
             path = self._folder / piece.file
-            raise InputError(f"{path}: {name} differs from its checksum (damaged); use an older checkpoint")
+            raise Damaged(f"{path}: {name} differs from its checksum (damaged); use an older checkpoint")
         return data
 
     def _read(self, name: str, at: int, size_bytes: int) -> bytearray:
@@ -160,10 +164,10 @@ class _Files:
             while view:
                 count = os.preadv(self._open[name], [view], at)
                 if not count:
-                    raise InputError(f"{self._folder / name}: ends early (truncated); use an older checkpoint")
+                    raise Damaged(f"{self._folder / name}: ends early (truncated); use an older checkpoint")
                 view, at = view[count:], at + count
         except OSError as error:
-            raise InputError(f"{self._folder / name}: {error.strerror or error}") from None
+            raise Damaged(f"{self._folder / name}: {error.strerror or error}") from None
         return data
 
 

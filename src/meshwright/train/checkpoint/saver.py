@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.distributed import Store
 
-from .folder import complete, name_of, prune, remove_partial
+from ...files import write_atomic
+from .folder import complete, has_its_sizes, is_whole, name_of, prune, remove_partial
 from .manifest import Facts, Manifest, StoredFile, StoredTensor, write_manifest
 from .pieces import Piece, merge_tables, write_file
 
@@ -49,10 +50,13 @@ class Saver:
         keep_last: int = 0,
         keep_every: int = 0,
         timeout_s: float = 600.0,
+        marker: Path | None = None,
     ) -> None:
+        """Make the saver of one rank; `marker` is a file that says, for good, which step was saved last."""
         self._folder, self._rank, self._ranks = folder, rank, ranks
         self._keep = {"keep_last": keep_last, "keep_every": keep_every}
-        self._timeout_s = timeout_s
+        self._timeout_s, self._marker = timeout_s, marker
+        self._verified: set[str] = set()  # names of checkpoints that were written or read in full here
         self._store = _connection(store) if store is not None and ranks > 1 else None
         self._copies: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
@@ -158,8 +162,20 @@ class Saver:
         )
         write_manifest(partial, manifest)
         complete(partial, final)
+        self._verified.add(final.name)
+        if self._marker is not None:
+            write_atomic(self._marker, f"{facts.step}\n".encode())
         with contextlib.suppress(OSError):  # what is too much is removed the next time
-            prune(self._folder, **self._keep)
+            prune(self._folder, **self._keep, whole=self._is_whole)
+
+    def _is_whole(self, path: Path) -> bool:
+        """Return whether a checkpoint counts for pruning: one that an earlier process left is read in full, once."""
+        if path.name in self._verified:
+            return has_its_sizes(path)
+        if is_whole(path):
+            self._verified.add(path.name)
+            return True
+        return False
 
     def _part_of(self, rank: int, step: int) -> Part:
         """Return what another rank wrote, once it has."""

@@ -7,11 +7,12 @@ import torch
 
 from ...errors import InputError
 from ...parallel.engine import Shard
-from .folder import checkpoints, name_of
-from .manifest import Facts, read_manifest
-from .pieces import Piece, read_pieces
+from .folder import checkpoints, name_of, set_aside
+from .manifest import Damaged, Facts, read_manifest
+from .pieces import Piece, read_pieces, verify
 
 Sum = Callable[[int], int]  # of one whole number of each rank, over all ranks
+Accept = Callable[[Facts], None]  # raises InputError where a checkpoint is of another job
 
 
 def pieces_of(shards: Iterable[Shard]) -> list[Piece]:
@@ -36,12 +37,16 @@ def generators(rank: int) -> list[Piece]:
     return [Piece(name, tuple(state.shape), (0,), state) for name, state in states.items()]
 
 
-def load(path: Path, shards: Sequence[Shard], rank: int) -> Facts:
+def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None) -> Facts:
     """Put a checkpoint into the shards of this rank, and its generator into torch where it had this rank; all local.
 
-    Raises InputError naming file or tensor where anything is damaged or does not fit.
+    Rank 0 also checks what no rank loads, so that a checkpoint that all ranks have loaded is whole. Raises Damaged
+    naming the file, InputError naming the tensor that does not fit.
     """
     manifest = read_manifest(path)
+    accept(manifest.facts)
+    if rank == 0:
+        verify(path, manifest, only="rng/")
     read_pieces(path, manifest, pieces_of(shards))
     states = [piece for piece in generators(rank) if piece.name in manifest.tensors]
     read_pieces(path, manifest, states)
@@ -53,30 +58,57 @@ def load(path: Path, shards: Sequence[Shard], rank: int) -> Facts:
 def load_weights(path: Path, shards: Iterable[Shard]) -> None:
     """Put the weights of a checkpoint into the shards of this rank, and leave the optimiser as it is; all local."""
     pieces = [Piece(shard.name, shard.shape, shard.offset, shard.parameter) for shard in shards]
-    read_pieces(path, read_manifest(path), pieces)
+    try:
+        read_pieces(path, read_manifest(path), pieces)
+    except Damaged as error:
+        raise InputError(f"train.start_from: {error}") from None
 
 
 def restore(
-    folder: Path, shards: Sequence[Shard], rank: int, *, total: Sum, warn: Callable[[str], None]
+    folder: Path,
+    shards: Sequence[Shard],
+    rank: int,
+    *,
+    total: Sum,
+    warn: Callable[[str], None],
+    accept: Accept = lambda facts: None,
 ) -> Facts | None:
     """Load the newest checkpoint that every rank can read; None if there is none at all. Called on all ranks.
 
-    `total` sums a number over the ranks. One that a rank refuses is passed over with a warning on that rank; if all are
-    refused, InputError says why the newest one is.
+    `total` sums a number over the ranks. One that a rank finds damaged is passed over with a warning on that rank, and
+    set aside once an older one is loaded; if all are damaged, InputError says why the newest one is. InputError as well
+    where one is whole but does not fit, or `accept` refuses it.
     """
     steps = [int(path.name.removeprefix("step-")) for path in checkpoints(folder)] if rank == 0 else []
     first = ""
+    passed_over: list[Path] = []
     while step := total(steps.pop(0) + 1 if steps else 0):
         path = folder / name_of(step - 1)
-        facts, problem = None, ""
+        facts, damage, misfit = None, "", ""
         try:
-            facts = load(path, shards, rank)
+            facts = load(path, shards, rank, accept)
+        except Damaged as error:
+            damage = str(error)
+            warn(f"{damage}; an older checkpoint is tried")
         except InputError as error:
-            problem = str(error)
-            warn(f"{problem}; an older checkpoint is tried")
-        if not total(bool(problem)) and facts is not None:
+            misfit = str(error)
+        if total(bool(misfit)):
+            raise InputError(misfit or f"{path}: does not fit on another rank")
+        if not total(bool(damage)) and facts is not None:
+            if rank == 0:
+                _set_aside(passed_over, warn)
             return facts
-        first = first or problem or f"{path}: another rank cannot load it"
+        first = first or damage or f"{path}: another rank cannot load it"
+        passed_over.append(path)
     if first:
         raise InputError(f"no checkpoint can be loaded: {first}")
     return None
+
+
+def _set_aside(damaged: Iterable[Path], warn: Callable[[str], None]) -> None:
+    """Rename checkpoints that were passed over, so that their steps are saved anew."""
+    for path in damaged:
+        try:
+            warn(f"{path}: damaged; kept as {set_aside(path).name}")
+        except OSError as error:
+            warn(f"{path}: damaged, and cannot be set aside: {error.strerror or error}")

@@ -107,3 +107,85 @@ def test_an_index_that_leads_elsewhere_is_refused(tmp_path):
 
     with pytest.raises(InputError, match="is not the name of a safetensors file"):
         import_model(tmp_path / "hf", tmp_path / "back")
+
+
+def rewritten(path, change):
+    """Write a folder of save_pretrained with its first projection changed, and return that folder."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    tensors[name] = change(tensors[name])
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def first_is(value):
+    def change(tensor):
+        tensor[0, 0] = value
+        return tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.to(torch.int32), "q_proj.weight is I32, expected weights as F32, BF16, F16, F64"),
+        (lambda t: t.to(torch.int8), "is I8"),
+        (lambda t: t > 0, "is BOOL"),
+        (lambda t: t.to(torch.float8_e4m3fn), "is F8_E4M3"),
+        (first_is(float("nan")), "1 of 1024 weights are NaN or infinite"),
+        (first_is(float("-inf")), "1 of 1024 weights are NaN or infinite"),
+    ],
+)
+def test_what_is_no_weight_is_refused_and_nothing_is_written(tmp_path, change, message):
+    _, path = saved(tmp_path / "ours", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+
+    with pytest.raises(InputError, match=message):
+        import_model(rewritten(tmp_path / "hf", change), tmp_path / "back")
+
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_of_another_precision_are_read(tmp_path, dtype):
+    _, path = saved(tmp_path / "ours", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+
+    import_model(rewritten(tmp_path / "hf", lambda t: t.to(dtype)), tmp_path / "back")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sliding_window", 4),
+        ("partial_rotary_factor", 0.5),
+        ("rope_parameters", {"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
+        ("rope_parameters", 7),
+        ("attention_bias", 1),
+        ("quantization_config", {"bits": 4}),
+        ("final_logit_softcapping", 30.0),
+    ],
+)
+def test_a_configuration_that_the_decoder_does_not_have_is_refused(tmp_path, key, value):
+    _, path = saved(tmp_path / "ours", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {key: value}))
+
+    with pytest.raises(
+        InputError, match="partial_rotary_factor" if isinstance(value, dict) and "rope_theta" in value else key
+    ):
+        import_model(tmp_path / "hf", tmp_path / "back")
+
+
+def test_what_says_that_nothing_is_special_is_no_reason_to_refuse(tmp_path):
+    _, path = saved(tmp_path / "ours", MODELS["untied"])
+    export(path, read_manifest(path), tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    config |= {"sliding_window": None, "partial_rotary_factor": 1.0, "attention_dropout": 0.1, "rope_scaling": None}
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+
+    import_model(tmp_path / "hf", tmp_path / "back")

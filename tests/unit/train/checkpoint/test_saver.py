@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 
+import msgspec
 import pytest
 import torch
 
@@ -108,10 +109,13 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(folder):
     warnings = []
 
     assert restored(folder, shards(), warnings).step == 5
-    assert ["step-00000020" in text and "rank-00000.safetensors" in text for text in warnings] == [True]
+    assert ["step-00000020" in text and "rank-00000.safetensors" in text for text in warnings] == [True, False]
+    assert "kept as damaged-step-00000020" in warnings[1]
+    assert [path.name for path in checkpoints(folder)] == ["step-00000005"]
+    assert (folder / "damaged-step-00000020" / "rank-00000.safetensors").exists()
 
     os.truncate(folder / "step-00000005" / "rank-00000.safetensors", 10)
-    with pytest.raises(InputError, match="no checkpoint can be loaded: .*step-00000020"):
+    with pytest.raises(InputError, match="no checkpoint can be loaded: .*step-00000005"):
         restored(folder, shards())
 
 
@@ -126,7 +130,64 @@ def test_a_damaged_checkpoint_is_replaced_by_a_good_one_and_a_good_one_stays(fol
     save(folder, 5, pieces_of(mine))
 
     assert restored(folder, shards()).step == 5
-    assert os.listdir(folder) == ["step-00000005"]
+    assert sorted(os.listdir(folder)) == ["damaged-step-00000005", "step-00000005"]
+
+
+@pytest.mark.parametrize("damage", ["a bit", "the end", "the file"])
+def test_a_checkpoint_whose_data_are_damaged_is_set_aside_and_saved_anew(folder, damage):
+    mine = shards()
+    save(folder, 5, pieces_of(mine))
+    data = folder / "step-00000005" / "rank-00000.safetensors"
+    whole_bytes = data.read_bytes()
+    if damage == "the file":
+        data.unlink()
+    else:
+        data.write_bytes(whole_bytes[:50] if damage == "the end" else whole_bytes[:-9] + b"!" + whole_bytes[-8:])
+
+    save(folder, 5, pieces_of(mine))
+
+    assert verify(folder / "step-00000005", read_manifest(folder / "step-00000005"))
+    assert sorted(os.listdir(folder)) == ["damaged-step-00000005", "step-00000005"]
+    data.unlink()
+    save(folder, 5, pieces_of(mine))
+    assert sorted(os.listdir(folder)) == ["damaged-step-00000005", "damaged-step-00000005-2", "step-00000005"]
+
+
+@pytest.mark.parametrize("by", ["an earlier process", "this process"])
+def test_a_damaged_checkpoint_counts_for_none_of_those_that_are_kept(folder, by):
+    mine = pieces_of(shards())
+    saver = Saver(folder, keep_last=2)
+    for step in (10, 20, 30, 40):
+        if step == 40:
+            os.truncate(folder / "step-00000030" / "rank-00000.safetensors", 50)
+        saver = saver if by == "this process" else Saver(folder, keep_last=2)
+        saver.save(Facts(step=step), mine)
+        saver.finish()
+        assert saver.take_problem() == ""
+
+    assert sorted(os.listdir(folder)) == ["damaged-step-00000030", "step-00000020", "step-00000040"]
+
+
+def test_a_generator_that_no_rank_loads_is_checked_as_well(folder):
+    mine = shards()
+    stranger = Piece("rng/cpu/7", (4,), (0,), torch.zeros(4, dtype=torch.uint8))
+    save(folder, 5, pieces_of(mine))
+    save(folder, 10, [*pieces_of(mine), stranger])
+    data = folder / "step-00000010" / "rank-00000.safetensors"
+    data.write_bytes(data.read_bytes()[:-1] + b"!")
+
+    assert restored(folder, shards()).step == 5
+    assert [path.name for path in checkpoints(folder)] == ["step-00000005"]
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_and_none_is_passed_over_for_it(folder):
+    save(folder, 5, pieces_of(shards()))
+    save(folder, 10, pieces_of(shards(msgspec.structs.replace(MODEL, hidden_size=32))))
+
+    with pytest.raises(InputError, match="step-00000010: does not fit the model"):
+        restored(folder, shards())
+
+    assert sorted(os.listdir(folder)) == ["step-00000005", "step-00000010"]
 
 
 def test_the_last_ones_and_every_so_manieth_are_kept(folder):

@@ -1,0 +1,117 @@
+"""What a run is held to when it goes on: the job of its checkpoint, difference by difference."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..layout import Plan
+from .checkpoint.manifest import Facts
+from .config import JobConfig
+from .corpus import Corpus
+from .run_folder import RunFolder
+
+CHANGED_VARIABLE = "MESHWRIGHT_CHANGED"  # keys, with commas between, in which a run may differ from its checkpoint
+CORPUS = "data.paths"  # stands for the tokens of the corpus, wherever they come from
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One key of the configuration that is not what it was when the checkpoint was saved."""
+
+    key: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        if self.key == CORPUS:
+            return f"{CORPUS}: other tokens than those that were trained on (checksum {self.before}, now {self.now})"
+        return f"{self.key}: {self.before}, now {self.now}"
+
+
+class GoesOn:
+    """Holds the checkpoints of a run against its configuration."""
+
+    def __init__(self, config: JobConfig, plan: Plan, corpus: Corpus, folder: RunFolder) -> None:
+        self._config, self._plan, self._corpus, self._folder = config, plan, corpus, folder
+
+    def differences(self, saved: Facts) -> list[Difference]:
+        """Return in what the job differs from that of a checkpoint; what an older version did not save is left out."""
+        now = facts_of(self._config, self._plan, saved.step, self._corpus)
+        return list(_differences(saved, now))
+
+    def check(self, saved: Facts) -> None:
+        """Raise InputError that names each difference, unless it was said that this key has changed."""
+        train = self._config.train
+        where = f"{self._folder.checkpoints}: step {saved.step}"
+        if (saved.seed, saved.next_sequence) != (train.seed, saved.step * train.global_batch):
+            raise InputError(
+                f"{where} was reached with seed {saved.seed} and {saved.next_sequence} sequences, the run has seed "
+                f"{train.seed} and batches of {train.global_batch}"
+            )
+        said = set(filter(None, os.environ.get(CHANGED_VARIABLE, "").split(",")))
+        found = [difference for difference in self.differences(saved) if difference.key not in said]
+        if found:
+            raise InputError(
+                f"{where} was saved by another job: {'; '.join(map(str, found))}; to go on all the same: "
+                f"--resume {self._folder.path} {' '.join(f'--changed {difference.key}' for difference in found)}"
+            )
+
+    def from_nothing(self, warn: Callable[[str], None]) -> None:
+        """Raise InputError where steps had been saved, of which no checkpoint is left; warn where rows are dropped."""
+        path = self._folder.path
+        if self._folder.saved.exists():
+            step = self._folder.saved.read_text("utf-8", "replace").strip()
+            raise InputError(
+                f"{self._folder.checkpoints}: step {step} had been saved, and no checkpoint is left; put one back, or "
+                f"start a new run (--run-dir); {path} is left as it is"
+            )
+        rows = len(self._folder.metric_rows())
+        if rows:
+            warn(f"{path}: nothing had been saved; {rows} steps are trained anew from step 0")
+
+
+def facts_of(config: JobConfig, plan: Plan, step: int, corpus: Corpus) -> Facts:
+    """Return what a checkpoint after `step` steps says of a job."""
+    train, optimizer = config.train, msgspec.to_builtins(config.optimizer)
+    return Facts(
+        step=step,
+        seed=train.seed,
+        next_sequence=step * train.global_batch,
+        schedule={name: value for name, value in optimizer.items() if not isinstance(value, str)},
+        steps=train.steps,
+        layout=str(plan.layout),
+        ranks=plan.layout.world_size,
+        model=msgspec.to_builtins(config.model),
+        optimizer=config.optimizer.kind,
+        seq_len=config.data.seq_len,
+        corpus=corpus.content,
+    )
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raise InputError where a key cannot have changed: it is none, or is not held against the checkpoint."""
+    data = msgspec.to_builtins(JobConfig())
+    known = [f"{section}.{name}" for section in ("model", "optimizer") for name in data[section]]
+    known += ["train.steps", "data.seq_len", CORPUS]
+    for key in keys:
+        if key not in known:
+            raise InputError(
+                f"--changed {key}: expected a key that is held against the checkpoint ({nearest(key, known)})"
+            )
+
+
+def _differences(saved: Facts, now: Facts) -> Iterator[Difference]:
+    for section, before, after in (("model", saved.model, now.model), ("optimizer", saved.schedule, now.schedule)):
+        for name, value in after.items():
+            if name in before and before[name] != value:
+                yield Difference(f"{section}.{name}", before[name], value)
+    for key, old, new in (
+        ("optimizer.kind", saved.optimizer, now.optimizer),
+        ("train.steps", saved.steps, now.steps),
+        ("data.seq_len", saved.seq_len, now.seq_len),
+        (CORPUS, saved.corpus, now.corpus),
+    ):
+        if old and old != new:
+            yield Difference(key, old, new)
