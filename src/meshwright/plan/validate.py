@@ -62,7 +62,7 @@ def predict(rows: Sequence[Row], catalogue: Catalogue, known: Book) -> list[Outc
         return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
     batch = batch_of(runs, catalogue, known)
     times_s = np.asarray(step_of(batch, known.values).total_s, dtype=float)
-    sizes = np.asarray(memory_of(batch, known.values).total_bytes, dtype=float)
+    sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
     predicted = iter(zip(times_s, sizes, strict=True))
     return [_outcome(row, *map(float, next(predicted))) if row.run else _unpriced(row) for row in rows]
 
