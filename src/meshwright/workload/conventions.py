@@ -72,8 +72,9 @@ UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused los
 STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
     **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023", "deepspeed"), UNFUSED),
-    **dict.fromkeys(("mpt", "accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
+    **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
     **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
+    "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
     "fms": msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES),
 }
 # in 8 bits and fewer NVIDIA's recipes sum gradients in half precision

@@ -163,7 +163,7 @@ def test_json_is_one_object_a_row_and_the_summary_goes_to_stderr(tmp_path):
     result = CliRunner().invoke(cli.group, ["validate", str(path), "--json"])
 
     first, second = map(json.loads, result.stdout.splitlines())
-    keys = ["id", "family", "step_time_s", "peak_memory_bytes_per_gpu", "measured_step_time_s", "error"]
+    keys = ["id", "family", "step_time_s", "peak_memory_bytes_per_gpu", "fits", "measured_step_time_s", "error"]
     assert list(first) == keys
     assert second.keys() == {"id", "family", "reason"}
     assert "mine" in result.stderr
