@@ -33,7 +33,8 @@ class Load:
 def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
     """Return the loads of the three ranks that may be the most loaded."""
     most = np.ceil(model.layers / grid.pp)
-    ends = np.maximum(model.layers - most * (grid.pp - 2.0), 2.0 * np.floor(model.layers / grid.pp))
+    ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
+    ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
     first = np.where(grid.pp > 1, np.minimum(most, np.ceil(ends / 2.0)), most)
     last = np.where(grid.pp > 1, np.minimum(most, ends - first), most)
     dense = np.where(model.experts > 0, model.layers - model.moe_layers, 0.0)
