@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.memory_rows import section
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import load
@@ -192,7 +193,7 @@ def run(arguments: list[str]) -> Result:
         _write_constants(known, best, saved)
         _write_errors(data, best.errors, out, strange)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        (DOCS / "validation.md").write_text(text)
+        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{section()}\n")
         notes.append("written: constants.toml, errors.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 

@@ -10,6 +10,8 @@ from .timeline import Performance
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
 Recompute = Literal["none", "selective", "full"]
+Fits = Literal["fits", "may not", "does not fit"]
+FITS: tuple[Fits, ...] = ("fits", "may not", "does not fit")
 AXES = ("tp", "cp", "dp", "pp")
 ORDERS = tuple("-".join(order) for order in itertools.permutations(AXES))
 
@@ -86,7 +88,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def parse(cls, text: str, *, world_size: int | None = None, where: str = "--layout") -> "Layout":
         """Return the layout that `text` names, such as "tp=2,dp=4,mbs=1,zero=1".
 
-        With `world_size`, a missing dp is what is left over, and another product is an InputError.
+        With `world_size`, a missing dp is what is left over, and another product is an InputError. Virtual stages
+        without a schedule are those of the interleaved one.
         """
         values: dict[str, Any] = {}
         known = cls.__struct_fields__
@@ -106,6 +109,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if world_size % split:
                 raise InputError(f"{where}: tp x cp x pp = {split} does not divide the {world_size} ranks")
             values["dp"] = world_size // split
+        if isinstance(values.get("vpp"), int) and values["vpp"] > 1:  # 1f1b has none
+            values.setdefault("schedule", "interleaved")
         try:
             layout = msgspec.convert(values, cls)
         except (msgspec.ValidationError, ValueError) as error:
@@ -118,10 +123,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A layout with its price."""
+    """A layout with its price, and whether it fits in memory where that was asked."""
 
     layout: Layout
     predicted: Performance
+    fits: Fits | None = None
 
 
 class Machines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

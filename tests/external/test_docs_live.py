@@ -182,6 +182,7 @@ SMALLEST = {
     "filling": "--size 1MiB --blocks 1",
     "fits": "--tables p4de_2n",
     "gpu": "--tiny --rounds 1 --steps 1 --batch 1",
+    "memory_rows": "",
     "opening": "1",
     "planner": "--model llama3-8b --gpus 16 --global-batch 32 --rounds 1",
     "planner_choice": "--nic 1Gbps --layouts tp=8,mbs=16 --rounds 1 --steps 1 --operator-seconds 1",

@@ -104,7 +104,9 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
         rows = study_of(setting, only(price_all(setting), engine), model=job.model_name or "").rows
     except InputError as error:
         click.echo(f"note: {error}", err=True)
-    faster = [other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or not row.fits]
+    faster = [
+        other for other in rows if other.predicted.step_time_s < row.predicted.step_time_s or row.fits == "does not fit"
+    ]
     faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
     if given["emit"]:
         emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
@@ -236,6 +238,7 @@ def _answer(job: "Job", row: "Row", rows: "Sequence[Row]", faster: "Sequence[Row
         "layout": msgspec.to_builtins(row.layout),
         "predicted": row.predicted,
         "fits": row.fits,
+        "memory": row.memory,
         "terms": row.terms,
         "unpriced": list(job.unpriced()),
         "faster": [

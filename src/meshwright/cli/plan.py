@@ -468,6 +468,8 @@ def _print_answer(best: "Row", others: "Sequence[Row]") -> None:
     answer = {
         "layout": msgspec.to_builtins(best.layout),
         "predicted": best.predicted,
+        "fits": best.fits,
+        "memory": best.memory,
         "alternatives": candidates(best, others),
     }
     click.echo(to_json(answer))

@@ -158,6 +158,8 @@ def _typed(data: Mapping[str, Any], where: str) -> Catalogue:
 def _merged(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` with the tables of `extra` merged in; a figure is replaced as a whole."""
     result = dict(base)
+    if "memory" in extra and "memory_shown" not in extra:  # what the driver shows of another size
+        result.pop("memory_shown", None)
     for key, value in extra.items():
         known = result.get(key)
         if isinstance(known, Mapping) and isinstance(value, Mapping) and "value" not in value:

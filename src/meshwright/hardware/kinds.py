@@ -86,7 +86,8 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     bridged: bool = False  # `link` is there only where a bridge was plugged, and never behind a switch
     host_link: str  # an interconnect: PCIe, to the host and to NICs
     cpu_link: str | None = None  # an interconnect, to the CPU where that is not PCIe (NVLink-C2C)
-    memory: Figure
+    memory: Figure  # as sold
+    memory_shown: Figure | None = None  # total that the driver shows
     memory_rate: Figure
     flops: dict[str, Figure]
     aliases: tuple[str, ...] = ()  # names that drivers report
@@ -96,8 +97,13 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def memory_bytes(self) -> int:
-        """Memory as sold; the driver shows less."""
-        return round(self.memory.number)
+        """Memory that the driver shows; as sold where that is not known."""
+        return round(self.capacity.number)
+
+    @property
+    def capacity(self) -> Figure:
+        """The figure behind `memory_bytes`, with its source."""
+        return self.memory_shown or self.memory
 
     @property
     def peak_flops_per_s(self) -> dict[str, float]:

@@ -19,7 +19,8 @@ from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
 from .cost import Grid, Prices, Setting, performance, price
-from .cost.price import machine_of
+from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, verdicts, word
+from .cost.price import machine_of, node_group_of
 from .cost.quantities import Array
 from .reasons import batch_warnings, micro_batch_trade, why
 from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts, replaced_order, runnable
@@ -41,6 +42,8 @@ class Priced:
     grid: Grid
     prices: Prices
     oversized: int  # layouts that need more memory than a GPU has
+    doubtful: int  # layouts that may not fit, and are left out since others do
+    tight: tuple[Grid, Prices] | None  # the fastest of those, in the default order
     smallest: tuple[Grid, Prices]  # the one layout that needs least, whether it fits or not
 
     @property
@@ -59,9 +62,11 @@ def price_all(setting: Setting) -> Priced:
             f"batch of {setting.global_batch}: of {space.factorisations} ways to factor the ranks, {broken}"
         )
     first = price_in_chunks(setting, space.grid)
-    fits = first.peak_memory_bytes <= machine_of(setting).memory_bytes
-    least = np.array([int(np.argmin(first.peak_memory_bytes))])
-    fitting = np.flatnonzero(fits)
+    found = verdicts(first, machine_of(setting).memory_bytes)
+    least = np.array([int(np.argmin(first.reserved_bytes))])
+    fitting, doubtful = np.flatnonzero(found == SURE), np.flatnonzero(found == DOUBTFUL)
+    if not len(fitting):
+        fitting, doubtful = doubtful, fitting
     grid, prices = space.grid.take(fitting), take_prices(first, fitting)
     reordered = in_every_order(grid.take(_may_gain(setting, grid, prices)))
     reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
@@ -71,9 +76,19 @@ def price_all(setting: Setting) -> Priced:
         space=space,
         grid=_joined(Grid, [part[0] for part in parts]),
         prices=_joined(Prices, [part[1] for part in parts]),
-        oversized=int((~fits).sum()),
+        oversized=int((found == OVER).sum()),
+        doubtful=len(doubtful),
+        tight=_fastest(space.grid, first, doubtful),
         smallest=(space.grid.take(least), take_prices(first, least)),
     )
+
+
+def _fastest(grid: Grid, prices: Prices, among: npt.NDArray[np.int64]) -> tuple[Grid, Prices] | None:
+    """Return the fastest of some layouts; None of none."""
+    if not len(among):
+        return None
+    one = among[[int(np.argmin(prices.step_time_s[among]))]]
+    return grid.take(one), take_prices(prices, one)
 
 
 def space_of(setting: Setting) -> Space:
@@ -100,6 +115,8 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
     order = np.argsort(priced.prices.step_time_s, kind="stable")
     best = best_of_each_split(priced.grid, order)
     rows = tuple(row_of(setting, priced.grid, priced.prices, index) for index in best[:MAX_ROWS])
+    if priced.tight is not None and priced.tight[1].step_time_s[0] < rows[0].predicted.step_time_s:
+        rows = (*rows, row_of(setting, *priced.tight, 0, note="faster, but may not fit"))
     trade = micro_batch_trade(setting, rows[0])
     return Study(
         model=model or setting.architecture.name,
@@ -115,7 +132,7 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
         pareto=tuple(row_of(setting, priced.grid, priced.prices, index) for index in _pareto(priced.prices)),
         rejections=rejections(priced),
         legal=len(priced.space.grid),
-        priced=priced.oversized + len(priced.grid),
+        priced=priced.oversized + priced.doubtful + len(priced.grid),
         micro_batches=trade,
         reason=why(setting, priced.grid, priced.prices, int(best[0])),
         warnings=batch_warnings(setting, rows[0]),
@@ -127,19 +144,23 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
     factored = [
         Rejection(reason=rule, count=count, of="factorisations") for rule, count in priced.space.refused.items()
     ]
-    if not priced.oversized:
-        return tuple(factored)
-    need = f"need more than the {format_bytes(priced.memory_bytes)} of a GPU"
-    return (Rejection(reason=need, count=priced.oversized, of="layouts"), *factored)
+    source = capacity_source(node_group_of(priced.setting.cluster).gpu.model, priced.memory_bytes)
+    have = f"the {format_bytes(priced.memory_bytes)} of a GPU ({source})"
+    whole = [Rejection(reason=f"need more than {have}", count=priced.oversized, of="layouts")]
+    whole.append(Rejection(reason=f"may not fit in {have}", count=priced.doubtful, of="layouts"))
+    return (*(one for one in whole if one.count), *factored)
 
 
 def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: str = "") -> Row:
     """Return one layout of a grid as a row."""
+    capacity = float(machine_of(setting).memory_bytes)
     return Row(
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
-        fits=bool(prices.peak_memory_bytes[index] <= machine_of(setting).memory_bytes),
+        fits=word(verdicts(prices, capacity)[index]),
+        capacity_bytes=capacity,
+        capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         note=note,
     )
 
@@ -158,8 +179,8 @@ def plain_data_parallel(setting: Setting) -> Row:
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
     prices = price(setting, grid)
-    fits = prices.peak_memory_bytes <= machine_of(setting).memory_bytes
-    key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.peak_memory_bytes
+    fits = verdicts(prices, machine_of(setting).memory_bytes) == SURE
+    key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.reserved_bytes
     return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
 
 
@@ -243,7 +264,7 @@ def _pareto(prices: Prices) -> list[int]:
 
     What is over ten times as slow as the fastest is left out.
     """
-    order = np.lexsort((prices.step_time_s, prices.peak_memory_bytes))
+    order = np.lexsort((prices.step_time_s, prices.reserved_bytes))
     times = prices.step_time_s[order]
     best = np.minimum.accumulate(times)
     front = order[np.concatenate([[True], times[1:] < best[:-1]])]
@@ -255,7 +276,7 @@ def _pareto(prices: Prices) -> list[int]:
 
 def _does_not_fit(priced: Priced) -> str:
     grid, prices = priced.smallest
-    need = float(prices.peak_memory_bytes[0])
+    need = float(prices.reserved_bytes[0])
     return (
         f"none of {len(priced.space.grid):,} legal layouts fits in the {format_bytes(priced.memory_bytes)} of a GPU: "
         f"the smallest, {grid.layout(0)}, needs {format_bytes(need)}; use more GPUs or a smaller batch"

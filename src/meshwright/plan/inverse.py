@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..layout import Layout
 from .cost import Grid, Setting, book
 from .cost.coefficients import coefficients
+from .cost.fits import SURE, verdicts
 from .cost.price import machine_of, node_group_of
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .space import in_every_order
@@ -226,7 +227,7 @@ def fitting(setting: Setting) -> Grid:
     """Return the legal layouts that fit in memory, in the default axis order."""
     space = space_of(setting)
     prices = price_in_chunks(setting, space.grid)
-    return space.grid.take(np.flatnonzero(prices.peak_memory_bytes <= machine_of(setting).memory_bytes))
+    return space.grid.take(np.flatnonzero(verdicts(prices, machine_of(setting).memory_bytes) == SURE))
 
 
 def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> tuple[Point, ...]:

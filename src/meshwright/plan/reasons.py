@@ -7,6 +7,7 @@ from ..layout import Layout, micro_batches
 from ..pipelines import illegal as schedule_rule
 from ..units import format_bytes, format_time
 from .cost import RECOMPUTES, Grid, Prices, Setting, price
+from .cost.fits import verdicts, word
 from .cost.price import machine_of
 from .legality import divisors
 from .study import MicroBatch, Row
@@ -80,7 +81,7 @@ def _value(name: str, value: float) -> str:
 
 
 def _memory(setting: Setting, prices: Prices, winner: int) -> str:
-    need, have = float(prices.peak_memory_bytes[winner]), float(machine_of(setting).memory_bytes)
+    need, have = float(prices.reserved_bytes[winner]), float(machine_of(setting).memory_bytes)
     names = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes")
     largest = max(names, key=lambda name: float(getattr(prices, name)[winner]))
     part = float(getattr(prices, largest)[winner])
@@ -120,8 +121,8 @@ def _trade(setting: Setting, layout: Layout) -> MicroBatch:
         step_time_s=terms["step_time_s"],
         bubble_share=terms["bubble_s"] / terms["step_time_s"],
         activations_bytes=terms["activations_bytes"],
-        memory_bytes=terms["peak_memory_bytes"],
-        fits=terms["peak_memory_bytes"] <= machine_of(setting).memory_bytes,
+        memory_bytes=terms["reserved_bytes"],
+        fits=word(verdicts(prices, machine_of(setting).memory_bytes)[0]),
     )
 
 

@@ -12,7 +12,8 @@ from ..layout import Candidate, Layout, Machines, Plan
 from ..units import format_network_rate
 from ..workload.conventions import OWN
 from ..workload.models import Model
-from .cost import Grid, Setting, price
+from .cost import Grid, Setting, book, price
+from .cost.coefficients import GENERIC
 from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
@@ -89,6 +90,7 @@ def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
 
 def priced_layout(setting: Setting, text: str) -> Row:
     """Return the price of the layout that `text` names; InputError with the rules it breaks and the nearest legal."""
+    text = stated(text, setting)
     layout = legal_layout(
         text, setting.architecture, global_batch=setting.global_batch, seq_len=setting.seq_len, ranks=setting.gpus
     )
@@ -99,6 +101,15 @@ def priced_layout(setting: Setting, text: str) -> Row:
         raise InputError(f"--layout {text}: {problem}; or --stack NAME, which may have it")
     grid = Grid.of([layout])
     return row_of(setting, grid, price(setting, grid), 0)
+
+
+def stated(text: str, setting: Setting) -> str:
+    """Return the text of a layout with sequence parallelism where it does not say and the stack has it by default."""
+    stack = book().stacks.get(setting.stack, GENERIC)
+    layout = Layout.parse(text, world_size=setting.gpus)
+    named = {part.partition("=")[0].strip() for part in text.split(",")}
+    fits = layout.tp > 1 and setting.seq_len // layout.cp % layout.tp == 0
+    return f"{text},sp=1" if stack.sp and fits and "sp" not in named else text
 
 
 def plan_of(setting: Setting, best: Row, others: Sequence[Row], reason: str = "") -> Plan:

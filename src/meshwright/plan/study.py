@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ..layout import Candidate, Layout
+from ..layout import Candidate, Fits, Layout
 from ..timeline import Performance
 
 
@@ -14,14 +14,24 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout
     predicted: Performance
     terms: dict[str, float]  # every term of the cost model by name: seconds (..._s) and bytes (..._bytes)
-    fits: bool
+    fits: Fits
+    capacity_bytes: float  # of one GPU, as the driver shows it
+    capacity_source: str = ""
     simulated_s: float | None = None  # the step in the event simulator, where it was refined
     note: str = ""
 
     @property
     def candidate(self) -> Candidate:
         """The row as a plan keeps it."""
-        return Candidate(self.layout, self.predicted)
+        return Candidate(self.layout, self.predicted, self.fits)
+
+    @property
+    def memory(self) -> dict[str, float | str]:
+        """What it needs beside what there is, as JSON has it."""
+        needs: dict[str, float | str] = {
+            n: round(self.terms[n]) for n in ("allocated_bytes", "reserved_bytes", "card_bytes")
+        }
+        return needs | {"capacity_bytes": round(self.capacity_bytes), "capacity_source": self.capacity_source}
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +57,7 @@ class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):
     bubble_share: float  # of the step
     activations_bytes: float
     memory_bytes: float
-    fits: bool
+    fits: Fits
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):

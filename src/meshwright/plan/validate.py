@@ -1,5 +1,6 @@
 """The planner against a table of measured runs: a prediction a row, its error, and a summary by family."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +9,15 @@ import msgspec
 import numpy as np
 
 from ..hardware import Catalogue
+from ..layout import Fits
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names
-from .batch import batch_of, memory_of, step_of
+from .batch import Batch, batch_of, memory_of, step_of
 from .cost.cautions import cautions
 from .cost.coefficients import Book
-from .runs import Row
+from .cost.fits import DOUBTFUL, OVER, verdicts, word
+from .cost.quantities import RECOMPUTES
+from .runs import Row, Run
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +27,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     step_time_s: float
     peak_memory_bytes_per_gpu: int
+    fits: Fits
     measured_step_time_s: float | None = None
     error: float | None = None
 
@@ -62,9 +67,19 @@ def predict(rows: Sequence[Row], catalogue: Catalogue, known: Book) -> list[Outc
         return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
     batch = batch_of(runs, catalogue, known)
     times_s = np.asarray(step_of(batch, known.values).total_s, dtype=float)
-    sizes = np.asarray(memory_of(batch, known.values).total_bytes, dtype=float)
-    predicted = iter(zip(times_s, sizes, strict=True))
-    return [_outcome(row, *map(float, next(predicted))) if row.run else _unpriced(row) for row in rows]
+    sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
+    predicted = iter(zip(times_s, sizes, _verdicts(runs, batch, known), strict=True))
+    return [_outcome(row, *next(predicted)) if row.run else _unpriced(row) for row in rows]
+
+
+def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
+    """Return whether each run fits; "may not" where only the recomputation that it does not state would decide."""
+    capacity = batch.machine.memory_bytes
+    found = np.asarray(verdicts(memory_of(batch, known.values), capacity))
+    grid = dataclasses.replace(batch.grid, recompute=np.full(len(runs), RECOMPUTES.index("full")))
+    least = np.asarray(verdicts(memory_of(dataclasses.replace(batch, grid=grid), known.values), capacity))
+    silent = np.array([any(text.startswith("recompute") for text in run.assumed) for run in runs])
+    return [word(one) for one in np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)]
 
 
 def summarise(rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known: Book) -> list[Summary]:
@@ -101,15 +116,16 @@ def _unpriced(row: Row) -> Unpriced:
     return Unpriced(id=row.id, family=row.family, reason=row.reason or "")
 
 
-def _outcome(row: Row, step_time_s: float, memory_bytes: float) -> Outcome:
+def _outcome(row: Row, step_time_s: float, memory_bytes: float, fits: Fits) -> Outcome:
     measured = row.measured_step_time_s
     return Outcome(
         id=row.id,
         family=row.family,
-        step_time_s=step_time_s,
+        step_time_s=float(step_time_s),
         peak_memory_bytes_per_gpu=round(memory_bytes),
+        fits=fits,
         measured_step_time_s=measured,
-        error=step_time_s / measured - 1.0 if measured else None,
+        error=float(step_time_s) / measured - 1.0 if measured else None,
     )
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from ..jobs.job import Job
 from ..plan.study import Row
 from ..units import format_bytes, format_time
-from .planning import layout_text, rows_table, show_row
+from .planning import fits_text, layout_text, rows_table, show_row
 
 
 def show_job(console: Console, job: Job, row: Row, faster: Sequence[Row], memory_bytes: float) -> None:
@@ -28,8 +28,7 @@ def show_job(console: Console, job: Job, row: Row, faster: Sequence[Row], memory
     console.print(f"layout: {layout_text(row.layout)}", highlight=False)
     show_row(console, "what runs today", row)
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
-    verdict = "fits" if row.fits else "does not fit"
-    console.print(f"it {verdict}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
+    console.print(f"it {fits_text(row)}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
     if not faster:
         console.print(f"no layout that {job.engine} can run is predicted to be faster", highlight=False)
         return

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..layout import Layout
+from ..plan.cost.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Need, Solution
@@ -67,7 +68,7 @@ def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table
         table.add_column(name, justify="right", no_wrap=True)
     for place, row in enumerate(rows):
         p = row.predicted
-        note = row.note or ("" if row.fits else "does not fit")
+        note = row.note or ("" if row.fits == "fits" else fits_text(row))
         table.add_row(
             layout_text(row.layout) + (f" ({note})" if note else ""),
             format_time(p.step_time_s),
@@ -80,6 +81,24 @@ def rows_table(title: str, rows: Sequence[Row], *, brief: bool = False) -> Table
             style="bold" if place == 0 else "",
         )
     return table
+
+
+FITS_TEXT = {"fits": "fits", "may not": "may not fit", "does not fit": "does not fit"}
+
+
+def fits_text(row: Row) -> str:
+    """Return the verb of a sentence about a layout: "fits", "may not fit" or "does not fit"."""
+    return FITS_TEXT[row.fits]
+
+
+def show_memory(console: Console, row: Row) -> None:
+    """Print what a layout needs beside what the card has."""
+    needs = [format_bytes(row.terms[f"{name}_bytes"]) for name in ("allocated", "reserved", "card")]
+    console.print(
+        f"memory: it {fits_text(row)}: {needs[0]} allocated, {needs[1]} reserved, {needs[2]} on the card, of "
+        f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {BAND:.0%}",
+        highlight=False,
+    )
 
 
 def layout_text(layout: Layout) -> str:
@@ -100,8 +119,7 @@ def show_row(console: Console, title: str, row: Row) -> None:
     table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")
     table.add_row("tokens/s a GPU", f"{p.tokens_per_s_per_gpu:,.4g}")
     console.print(table)
-    if not row.fits:
-        console.print("warning: it does not fit in the memory of a GPU", highlight=False)
+    show_memory(console, row)
     show_limits(console, row)
 
 
@@ -268,7 +286,7 @@ def _micro_batches(study: Study) -> Table:
             format_time(trade.step_time_s),
             f"{trade.bubble_share:.1%}",
             format_bytes(trade.activations_bytes),
-            format_bytes(trade.memory_bytes) + ("" if trade.fits else " does not fit"),
+            format_bytes(trade.memory_bytes) + ("" if trade.fits == "fits" else f" {FITS_TEXT[trade.fits]}"),
             f"{trade.global_batch * study.seq_len / trade.step_time_s:,.4g}",
         )
     return table

@@ -32,12 +32,25 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
+    # what lies in memory
+    held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
+    held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
+    shares_single: Number = 0  # ZeRO 2, 3: a rank's share of the weights is in single precision, and the master copy
+    low_input_bytes: Number = 1  # of what enters a product in 8 bits or fewer, as it is kept for backward
+    gate_kept: Number = 0  # the gate's activation is kept beside its product with the other half
+    selective_saves: Number = 0  # 0: all but attention's inside; 1: every second product; 2: all products
+    logit_bytes: Number = SINGLE_BYTES  # of a logit at the peak of the loss, its copies and gradients together
+    parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
+    gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
+    spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
+    fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
 
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
-    stops_early=1,
+    stops_early=1, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10,
+    spare_gradient_bytes=0,
 )  # fmt: skip
 
 
@@ -49,12 +62,31 @@ def engine(precision: str = "float32") -> Conventions:
 
 
 OWN = "meshwright"
+# PyTorch's FSDP2 and kernels of PyTorch: shares in single precision, inputs kept as they are, a loss of its own that
+# has the logits' softmax and two gradients in single precision at once
+SHARDED = Conventions(shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12, spare_gradient_bytes=0)
+EVERY_SECOND = msgspec.structs.replace(  # compiled: the gate's activation is computed again
+    SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
+)
+UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
 STACKS = {  # published ones that do otherwise than most
-    name: Conventions(gradient_bytes=HALF_BYTES)
-    for name in ("vtrainm", "vtrains", "fms")
-}  # fmt: skip
+    **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
+    **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023", "deepspeed"), UNFUSED),
+    **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
+    **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
+    "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
+    "fms": msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES),
+}
+# in 8 bits and fewer NVIDIA's recipes sum gradients in half precision
+HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024"})
+HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 
 def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     """Return the facts of a stack, of ours those of a precision; of one that nobody described, those of most."""
-    return engine(precision) if stack == OWN else STACKS.get(stack, Conventions())
+    if stack == OWN:
+        return engine(precision)
+    found = STACKS.get(stack, Conventions())
+    if stack in HALF_SUMS and precision not in HIGH:
+        return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES)
+    return found

@@ -63,7 +63,7 @@ def test_a_users_file_adds_hardware_and_overrides_a_figure(tmp_path):
 
     assert catalogue.accelerator("x1").peak_flops_per_s == {"bf16": 200e12}
     assert catalogue.accelerators["h100-96g"].memory_rate.number == 2390e9
-    assert catalogue.accelerators["h100-96g"].memory_bytes == 96e9
+    assert catalogue.accelerators["h100-96g"].memory.number == 96e9
     assert load().accelerators["h100-96g"].memory_rate.number == 2400e9
 
 
@@ -141,3 +141,10 @@ def test_the_command_lists_compares_and_prints_json(capsys):
 def test_bad_arguments_leave_with_two_and_one_line(capsys, arguments):
     assert run(["topo", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_users_memory_takes_the_place_of_what_the_driver_showed(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[accelerators.h100]\nmemory = { value = "40GB", source = "reference" }\n')
+
+    assert load(file).accelerators["h100"].memory_bytes == 40e9

@@ -203,7 +203,7 @@ def test_dense_peaks_and_memory(name):
 
     assert peak["fp16"] == half * 1e12
     assert [peak.get(p) for p in ("tf32", "fp32", "fp64")] == [x and x * 1e12 for x in (tf32, fp32, fp64)]
-    assert accelerator.memory_bytes == memory * GB
+    assert accelerator.memory.number == memory * GB
     assert accelerator.memory_rate.number == rate * GB
 
 
@@ -215,7 +215,7 @@ def test_accelerators_of_other_makers(name, bf16, memory, rate):
     accelerator = CATALOGUE.accelerator(name)
 
     assert accelerator.peak_flops_per_s["bf16"] == bf16 * 1e12
-    assert (accelerator.memory_bytes, accelerator.memory_rate.number) == (memory * GB, rate * GB)
+    assert (accelerator.memory.number, accelerator.memory_rate.number) == (memory * GB, rate * GB)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +238,29 @@ def test_narrow_and_tensor_peaks(name, precision, tflops):
     assert CATALOGUE.accelerator(name).peak_flops_per_s[precision] == pytest.approx(tflops * 1e12)
 
 
+@pytest.mark.parametrize(
+    ("name", "mebibytes"),
+    [("h100", 81559), ("a100-40g", 40536), ("h200", 143771), ("b200", 183359), ("gb200", 189471), ("b300", 275040)],
+)
+def test_the_capacity_is_what_the_driver_shows(name, mebibytes):
+    accelerator = CATALOGUE.accelerator(name)
+
+    assert accelerator.memory_bytes == mebibytes * 2**20
+    assert accelerator.capacity.source == "driver-logs"
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"), [("mi300x", 191.98), ("mi355x", 287.98), ("mi350x", 287.98), ("h100-96g", 94.99)]
+)
+def test_the_capacity_of_other_cards_is_what_torch_is_given(name, gib):
+    assert CATALOGUE.accelerator(name).memory_bytes / 2**30 == pytest.approx(gib, abs=0.01)
+
+
 def test_b300_is_a_b200_with_288_gb():
     b200, b300 = CATALOGUE.accelerator("b200"), CATALOGUE.accelerator("b300")
 
     assert b300.peak_flops_per_s["bf16"] == b200.peak_flops_per_s["bf16"]
-    assert b300.memory_bytes == 288 * GB
+    assert b300.memory.number == 288 * GB
 
 
 def test_b200_is_sold_with_180_to_192():

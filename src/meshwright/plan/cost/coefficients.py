@@ -98,6 +98,17 @@ class Coefficients(NamedTuple):
     router_messages: Number
     gather_waits: Number
     stops_early: Number
+    held_weight_bytes: Number
+    held_gradient_bytes: Number
+    shares_single: Number
+    low_input_bytes: Number
+    gate_kept: Number
+    selective_saves: Number
+    logit_bytes: Number
+    parallel_logit_bytes: Number
+    gathers_kept: Number
+    spare_gradient_bytes: Number
+    fragments: Number
 
     @property
     def conventions(self) -> Conventions:

@@ -67,13 +67,15 @@ class Prices:
     hidden_comm_s: Array
     bubble_s: Array
     other_s: Array
-    peak_memory_bytes: Array
+    allocated_bytes: Array
+    reserved_bytes: Array  # that the allocator holds
+    card_bytes: Array  # that the driver shows
     parameters_bytes: Array
     gradients_bytes: Array
     optimizer_bytes: Array
     activations_bytes: Array
     logits_bytes: Array
-    buffers_bytes: Array
+    working_bytes: Array
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -104,13 +106,15 @@ def price(setting: Setting, grid: Grid) -> Prices:
         hidden_comm_s=step.hidden_comm_s,
         bubble_s=step.bubble_s,
         other_s=step.other_s + np.zeros(len(grid)),
-        peak_memory_bytes=memory.total_bytes,
+        allocated_bytes=memory.allocated_bytes,
+        reserved_bytes=memory.reserved_bytes,
+        card_bytes=memory.card_bytes,
         parameters_bytes=memory.parameters_bytes,
         gradients_bytes=memory.gradients_bytes,
         optimizer_bytes=memory.optimizer_bytes,
         activations_bytes=memory.activations_bytes,
         logits_bytes=memory.logits_bytes,
-        buffers_bytes=memory.buffers_bytes,
+        working_bytes=memory.working_bytes,
     )
 
 
@@ -155,7 +159,7 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
         tokens_per_s_per_gpu=tokens / step_time_s / setting.gpus,
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / machine_of(setting).peak,
-        peak_memory_bytes_per_gpu=round(float(prices.peak_memory_bytes[index])),
+        peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
         error_band=widened(known.band(setting.stack), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
         calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),

@@ -42,6 +42,8 @@ class Model:
     experts_per_token: Number
     expert_ffn: Number
     shared_ffn: Number
+    attention_kept: Number  # elements a token of queries, keys and values that attention keeps, cut over tp
+    latent_kept: Number  # likewise of latent attention's ranks, not cut
 
     @classmethod
     def of(cls, model: Architecture) -> "Model":
@@ -65,7 +67,22 @@ class Model:
             experts_per_token=model.experts_per_token,
             expert_ffn=model.expert_size,
             shared_ffn=model.shared_size,
+            attention_kept=_attention_kept(model),
+            latent_kept=2 * (model.q_rank + model.kv_rank) + model.rope_dim,
         )
+
+
+def _attention_kept(model: Architecture) -> int:
+    """Return the elements of queries, keys and values of a token that one layer keeps.
+
+    Plain attention: what the projection returns, of which values are a part, and queries and keys after the rotation.
+    Latent attention: queries as projected and rotated, keys and values as projected, and keys with the shared part.
+    """
+    heads, keys = model.num_attention_heads, model.num_key_value_heads
+    if model.kv_rank:
+        return heads * (2 * model.head_dim + model.head_dim - model.rope_dim + model.values)
+    rotated = (heads + keys) * model.head_dim if model.positions == "rotary" else 0
+    return (heads + keys) * model.head_dim + keys * model.values + rotated
 
 
 @dataclass(frozen=True, slots=True)

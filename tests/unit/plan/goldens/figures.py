@@ -144,7 +144,7 @@ def searched_figures(stack: str = PUBLISHED_STACK) -> dict[str, list[float]]:
     given = setting(stack)
     grid = searched_grid(given)
     prices = price(given, grid)
-    pairs = zip(prices.step_time_s, prices.peak_memory_bytes, strict=True)
+    pairs = zip(prices.step_time_s, prices.reserved_bytes, strict=True)
     return {str(grid.layout(index)): [float(a), float(b)] for index, (a, b) in enumerate(pairs)}
 
 

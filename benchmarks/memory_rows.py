@@ -1,0 +1,166 @@
+"""Peaks of memory that were measured beside those that the planner predicts, and which runs it would have refused.
+
+Rows of tests/external/published/memory_rows.csv by family; runs of training_runs.csv give their verdict alone, for
+they ran. `--write` puts the tables into docs/validation.md.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks.pages import grid as table_of
+from benchmarks.result import DOCS, Result
+from meshwright.hardware import Catalogue, load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, book
+from meshwright.plan.cost.coefficients import GENERIC, Book, coefficients
+from meshwright.plan.cost.fits import verdicts, word
+from meshwright.plan.cost.memory import memory_bytes
+from meshwright.plan.cost.price import PRODUCT_BYTES
+from meshwright.plan.cost.quantities import Machine, Model
+from meshwright.plan.runs import accelerator_of, read_rows
+from meshwright.plan.validate import Unpriced, known_models, predict
+from meshwright.workload.models import load_model
+
+FOLDER = Path(__file__).parents[1] / "tests/external/published"
+HEAD = "## Memory: predicted beside measured"
+GIB = 2**30
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table with its prediction, in GiB."""
+
+    id: str
+    family: str
+    layout: str
+    full: bool  # all inputs are known, so that its error counts
+    ran: bool
+    reserved_GiB: float
+    allocated_GiB: float
+    measured_GiB: float | None
+    fits: str
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured reserved bytes, less one; None where that was not measured."""
+        return self.reserved_GiB / self.measured_GiB - 1 if self.full and self.measured_GiB else None
+
+
+def peaks(path: Path = FOLDER / "memory_rows.csv") -> list[Peak]:
+    """Return every row of a table of measured peaks with its prediction."""
+    catalogue, known = load(), book()
+    with path.open(newline="") as file:
+        return [peak(line, path.parent / "models", catalogue, known) for line in csv.DictReader(file)]
+
+
+def peak(line: Mapping[str, str], models: Path, catalogue: Catalogue, known: Book) -> Peak:
+    """Return one row with its prediction; a layout that does not say has its stack's sequence parallelism."""
+    file = models / f"{line['model']}.json"
+    model = load_model(str(file) if file.exists() else line["model"]).architecture
+    layout = Layout.parse(line["layout"], world_size=int(line["gpus"]))
+    if layout.tp > 1 and "sp=" not in line["layout"]:
+        layout = msgspec.structs.replace(layout, sp=known.stacks.get(line["stack"], GENERIC).sp or SP[line["stack"]])
+    key = accelerator_of(catalogue, line["gpu"])
+    capacity = catalogue.accelerators[key].memory_bytes
+    nothing: Any = dict.fromkeys(("peak", "peak_half", "memory_rate", "gpus_per_node", "domain", "link_rate"), np.nan)
+    machine = Machine(
+        **nothing, node_rate=np.nan, product_bytes=PRODUCT_BYTES[line["precision"]], memory_bytes=capacity
+    )
+    grid = Grid.of([layout])
+    found = memory_bytes(
+        machine,
+        coefficients(known, line["stack"], key, line["precision"]),
+        Model.of(model),
+        grid,
+        seq_len=float(line["seq"]),
+        global_batch=float(line["gbs"]),
+        shard=grid.dp * grid.cp / grid.replicas,
+    )
+    return Peak(
+        id=line["id"],
+        family=line["id"].partition("-")[0],
+        layout=str(layout),
+        full=line["id"].startswith(("simumax", "titanmem")) and bool(line["measured_GiB"]),
+        ran=line["ran"] == "1",
+        reserved_GiB=float(found.reserved_bytes[0]) / GIB,
+        allocated_GiB=float(found.allocated_bytes[0]) / GIB,
+        measured_GiB=float(line["measured_GiB"]) if line["measured_GiB"] else None,
+        fits=word(verdicts(found, capacity)[0]),
+    )
+
+
+SP = {"megatron": 1, "nemo": 1, "titan": 1}  # sequence parallelism, where the planner knows no constants of the stack
+
+
+def by_family(rows: Iterable[Peak]) -> list[dict[str, Any]]:
+    """Return errors and verdicts by family, and of all."""
+    groups: dict[str, list[Peak]] = {}
+    for row in rows:
+        groups.setdefault(row.family, []).append(row)
+    return [_summary(name, group) for name, group in {**groups, "all": [*rows]}.items()]
+
+
+def _summary(name: str, rows: list[Peak]) -> dict[str, Any]:
+    errors = np.abs([row.error for row in rows if row.error is not None])
+    shares = {"median": np.median, "mean": np.mean, "nine in ten": lambda e: np.quantile(e, 0.9), "worst": np.max}
+    return {
+        "family": name,
+        "rows": len(rows),
+        "measured": len(errors),
+        **{f"{key} %": f"{100 * float(of(errors)):.1f}" if len(errors) else "" for key, of in shares.items()},
+        "ran, does not fit": sum(row.ran and row.fits == "does not fit" for row in rows),
+        "ran, may not": sum(row.ran and row.fits == "may not" for row in rows),
+        "ran out": sum(not row.ran for row in rows),
+        "ran out, fits": sum(not row.ran and row.fits == "fits" for row in rows),
+    }
+
+
+def published() -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the verdicts on the published runs by family, and the runs that would have been refused."""
+    catalogue, known = load(), book()
+    rows = read_rows(FOLDER / "training_runs.csv", catalogue, known, known_models())
+    priced = [one for one in predict(rows, catalogue, known) if not isinstance(one, Unpriced)]
+    families = sorted({one.family for one in priced})
+    found = []
+    for name in [*families, "all"]:
+        words = [one.fits for one in priced if name in {one.family, "all"}]
+        found.append({"family": name, "rows": len(words)} | {w: words.count(w) for w in ("may not", "does not fit")})
+    return found, [one.id for one in priced if one.fits == "does not fit"]
+
+
+def section() -> str:
+    """Return the section of docs/validation.md."""
+    rows = peaks()
+    runs, refused = published()
+    refused = [*(row.id for row in rows if row.ran and row.fits == "does not fit"), *refused]
+    return "\n\n".join(
+        (
+            HEAD,
+            "Written by `python -m benchmarks memory_rows --write`. What the allocator held at its peak (reserved), "
+            "predicted beside measured, of rows with all inputs; and what it says of rows that ran or ran out.",
+            table_of(by_family(rows)).strip(),
+            "The published runs all ran. Where a run does not state its recomputation, and with full recomputation it "
+            'would fit, the verdict is "may not".',
+            table_of(runs).strip(),
+            f"Ran, but does not fit for us: {', '.join(refused) or 'none'}.",
+        )
+    )
+
+
+def run(arguments: list[str]) -> Result:
+    """Return errors and verdicts by family."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks memory_rows", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/validation.md")
+    options = parser.parse_args(arguments)
+    if options.write:
+        page = DOCS / "validation.md"
+        page.write_text(page.read_text().partition(f"\n{HEAD}")[0].rstrip() + f"\n\n{section()}\n")
+    runs, refused = published()
+    total = runs[-1]
+    notes = [f"published runs: {total}", f"refused: {', '.join(refused) or 'none'}"]
+    return Result("error of the predicted peak, and verdicts", by_family(peaks()), notes)

@@ -1,0 +1,56 @@
+"""Whether a layout fits: what it is predicted to need, with a band, beside the memory that the driver shows."""
+
+from typing import Protocol
+
+import numpy as np
+
+from ...hardware import load
+from ...layout import FITS, Fits
+from .quantities import Number
+
+BAND = 0.05  # nine in ten of the measured peaks (tests/external/published/memory_rows.csv) are within it
+ABOVE = 0.03  # what may be more than predicted: nine in ten of the allocated peaks
+GIVEN_BACK = 0.5  # of split blocks, what an allocator that runs short gets to use again
+SURE, DOUBTFUL, OVER = range(3)  # indices of FITS
+
+
+class Needed(Protocol):
+    """What a layout needs: numbers, or arrays of them."""
+
+    @property
+    def allocated_bytes(self) -> Number:
+        """Live tensors at the peak."""
+
+    @property
+    def reserved_bytes(self) -> Number:
+        """Held by the allocator."""
+
+    @property
+    def card_bytes(self) -> Number:
+        """What the driver shows as used."""
+
+
+def verdicts(needed: Needed, capacity_bytes: Number) -> Number:
+    """Return for each layout the index of its word in `layout.FITS`.
+
+    It fits where live tensors and half of the split blocks do, at the far end of the band: an allocator that runs
+    short gives blocks back and tries again. It does not where the live tensors alone do not, at the near end.
+    """
+    beside = needed.card_bytes - needed.reserved_bytes
+    split = needed.reserved_bytes - needed.allocated_bytes
+    most = (needed.allocated_bytes + (1.0 - GIVEN_BACK) * split) * (1.0 + ABOVE) + beside
+    least = needed.allocated_bytes * (1.0 - BAND) + beside
+    return np.where(most <= capacity_bytes, SURE, np.where(least <= capacity_bytes, DOUBTFUL, OVER))
+
+
+def word(verdict: Number) -> Fits:
+    """Return the word of one verdict."""
+    return FITS[int(verdict)]
+
+
+def capacity_source(accelerator: str, capacity_bytes: float) -> str:
+    """Return where a capacity comes from: a source of the catalogue, or the machine itself."""
+    known = load().accelerators.get(accelerator)
+    if known is None or known.memory_bytes != capacity_bytes:
+        return "the cluster's own figure"
+    return f"{'the driver shows' if known.memory_shown else 'as sold'}: {known.capacity.source}"

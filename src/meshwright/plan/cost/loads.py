@@ -1,0 +1,72 @@
+"""What the ranks of a pipeline hold: layers, with and without experts, embedding and output where they are.
+
+Of each layout three ranks are looked at, and the most loaded counts: the first, with the embedding and most
+micro-batches in flight; the first after the dense layers, with nothing but layers; and the last, with the output.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .quantities import SCHEDULES, Grid, Model, Number
+
+GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
+RANKS = 3  # first, between, last
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one rank of the pipeline of every layout holds; numbers of layers may be fractions where stages are cut."""
+
+    dense: Number  # layers without experts
+    moe: Number  # layers with experts
+    embedding: Number  # 1 where it is there
+    output: Number  # likewise
+    in_flight: Number  # micro-batches whose activations are kept at once, in units of all its layers
+
+    @property
+    def layers(self) -> Number:
+        """All its layers."""
+        return self.dense + self.moe
+
+
+def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
+    """Return the loads of the three ranks that may be the most loaded."""
+    most = np.ceil(model.layers / grid.pp)
+    ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
+    ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
+    first = np.where(grid.pp > 1, np.minimum(most, np.ceil(ends / 2.0)), most)
+    last = np.where(grid.pp > 1, np.minimum(most, ends - first), most)
+    dense = np.where(model.experts > 0, model.layers - model.moe_layers, 0.0)
+    between = np.clip(np.ceil(dense * grid.vpp / most), 1.0, grid.pp - 1.0)
+    between = np.where(grid.pp > 1, between, 0.0)
+    found = []
+    for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
+        without = np.clip(dense - place * count / grid.vpp, 0.0, count / grid.vpp)
+        without = np.where(model.experts > 0, without, count)
+        folded = (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)  # a V: the first rank has the last stage too
+        found.append(
+            Load(
+                dense=without,
+                moe=count - without,
+                embedding=1.0 * (place == 0),
+                output=1.0 * np.where(folded, place == 0, place == grid.pp - 1.0),
+                in_flight=in_flight(grid, place, micro_batches),
+            )
+        )
+    return found
+
+
+def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:
+    """Return how many micro-batches' activations a rank of a pipeline holds at once, in units of all its layers.
+
+    GPipe all m; 1F1B p - r on rank r; zero-bubble p on each, whose weights' halves wait; interleaved
+    (2 (p - r - 1) + (v - 1) p + 1) / v (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3).
+    """
+    deep = np.where(
+        grid.vpp > 1,
+        (2.0 * (grid.pp - place - 1.0) + (grid.vpp - 1.0) * grid.pp + 1.0) / grid.vpp,
+        grid.pp - place,
+    )
+    deep = np.where(grid.schedule == ZERO_BUBBLE, grid.pp, deep)
+    return np.where((grid.schedule == GPIPE) & (grid.pp > 1), micro_batches, np.minimum(deep, micro_batches))

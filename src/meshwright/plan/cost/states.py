@@ -1,0 +1,81 @@
+"""Bytes of parameters, gradients and optimiser states that a rank holds, by what its stack does.
+
+Megatron-LM in half precision: weight 2, sum of gradients 4, master weight and Adam's moments 12, of which ZeRO-1
+divides the 12 over the data-parallel ranks, ZeRO-2 the gradient too, ZeRO-3 all (Rajbhandari et al. 2020, arXiv
+1910.02054). PyTorch's FSDP holds its share of the weights in single precision, without a second copy: 4 + 4 + 8, and
+gathers in half precision. In a pipeline that does not reshard, gradients are summed whole and weights stay gathered.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .coefficients import Coefficients
+from .loads import ZERO_BUBBLE, Load
+from .quantities import Grid, Machine, Model, Number
+
+SINGLE_BYTES = 4.0
+SINGLE_OPTIMIZER_BYTES = 8.0  # in float32: no master copy
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes that one rank holds throughout a step, and what comes on top while it computes."""
+
+    parameters: Number
+    gradients: Number
+    optimizer: Number
+    passing: Number  # gathered weights and whole gradients of the layers that are at work
+
+
+def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, shard: Number) -> States:
+    """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
+    half = machine.product_bytes < SINGLE_BYTES
+    ranks = np.minimum(grid.dp * grid.cp, shard)
+    expert_ranks = np.maximum(ranks / grid.ep, 1.0)
+    dense, experts, unit = _parameters(model, grid, load)
+    held, once = dense + experts, dense / ranks + experts / expert_ranks
+    many = ranks > 1
+    each = ((grid.pp <= 1) | (c.reshards > 0)) & many  # else a pipeline keeps what it gathered, and sums whole
+    split = (grid.zero >= 2) & many
+    own = split & (c.shares_single > 0)  # FSDP: the share is the master copy
+    whole = (grid.pp > 1) & (grid.schedule == ZERO_BUBBLE) & (c.whole_halves > 0)
+    weight = np.where(half, c.held_weight_bytes, SINGLE_BYTES)
+    share = np.where(half & own, SINGLE_BYTES, weight)
+    kept = (grid.zero == 3) & each
+    summed = np.where(half, c.held_gradient_bytes, SINGLE_BYTES)
+    states = np.where(half, np.where(own, c.optimizer_bytes - 4.0 * (c.optimizer_bytes > 8.0), c.optimizer_bytes),
+                      SINGLE_OPTIMIZER_BYTES)  # fmt: skip
+    parameters = np.where(kept, share * once, weight * held + np.where(own, share * once, 0.0))
+    gradients = summed * np.where(split & each, once, held)
+    gathered = np.where(whole, held, np.minimum(held, 2.0 * unit + _ends(model, grid, load)))
+    passing = np.where(kept, weight * gathered, 0.0)
+    passing = passing + np.where(split & each, summed * np.where(whole, held, unit), 0.0)
+    spare = c.spare_gradient_bytes * np.where(split, 0.0, _dense_layer(model, grid, load))
+    return States(parameters, gradients, states * np.where(grid.zero >= 1, once, held), passing + spare)
+
+
+def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, Number]:
+    """Return the parameters of a rank, those of its routed experts apart, and those of its largest layer."""
+    expert = model.matrices * model.hidden * model.expert_ffn * model.experts / grid.ep / grid.tp
+    router = model.hidden * model.experts
+    shared = model.matrices * model.hidden * model.shared_ffn / grid.tp
+    attention = model.attention_weights / grid.tp + model.small_parameters
+    network = model.matrices * model.hidden * model.ffn / grid.tp
+    dense = load.layers * attention + load.dense * network + load.moe * (shared + router)
+    unit = attention + np.maximum(network * (load.dense > 0), (shared + router + expert) * (load.moe > 0))
+    return dense + _ends(model, grid, load), load.moe * expert, unit
+
+
+def _dense_layer(model: Model, grid: Grid, load: Load) -> Number:
+    """Return the matrices of one layer, routed experts left out."""
+    network = np.maximum(model.ffn * (load.dense > 0), model.shared_ffn * (load.moe > 0))
+    return (model.attention_weights + model.matrices * model.hidden * network) / grid.tp
+
+
+def _ends(model: Model, grid: Grid, load: Load) -> Number:
+    """Return the parameters of embedding and output, those that this rank has; a tied matrix is on both ends."""
+    table = model.vocab * model.hidden
+    tied = model.head_parameters < table
+    output = np.where(tied & (load.embedding > 0), 0.0, table) * load.output
+    return (load.embedding * (table + model.positions * model.hidden) + output) / grid.tp

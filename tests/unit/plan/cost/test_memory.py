@@ -1,0 +1,104 @@
+"""Peak memory of the most loaded rank, against measured peaks and against arithmetic by hand."""
+
+import numpy as np
+import pytest
+
+from benchmarks.memory_rows import peaks, published
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.cost.fits import capacity_source, verdicts, word
+from meshwright.plan.cost.loads import loads
+from meshwright.plan.cost.quantities import Model
+from meshwright.plan.machines import machines
+from meshwright.workload.models import load_model
+
+ROWS = peaks()
+DEEPSEEK = load_model("deepseek-v3").architecture
+
+
+def priced(layout, *, model="llama3-8b", stack="bridge", precision="bf16", batch=64, seq_len=8192):
+    cluster = machines(load(), "dgx-h100", max(8, layout.world_size))
+    setting = Setting(
+        architecture=load_model(model).architecture, cluster=cluster, gpus=layout.world_size, global_batch=batch,
+        seq_len=seq_len, stack=stack, precision=precision,
+    )  # fmt: skip
+    return price(setting, Grid.of([layout]))
+
+
+def test_measured_peaks_are_within_the_bar():
+    errors = np.abs([row.error for row in ROWS if row.error is not None])
+
+    assert len(errors) == 40
+    assert np.median(errors) < 0.02
+    assert errors.mean() < 0.04
+    assert np.quantile(errors, 0.9) < 0.08
+
+
+def test_no_layout_that_ran_is_refused_and_none_that_ran_out_is_promised():
+    assert [row.id for row in ROWS if row.ran and row.fits == "does not fit"] == []
+    assert [row.id for row in ROWS if not row.ran and row.fits == "fits"] == []
+
+
+def test_of_the_published_runs_two_in_a_hundred_at_most_are_refused_and_one_in_ten_may_not_fit():
+    total = published()[0][-1]
+
+    assert total["does not fit"] <= 0.02 * total["rows"]
+    assert total["may not"] <= 0.10 * total["rows"]
+
+
+def test_the_stage_with_two_layers_of_experts_counts_not_the_mean_of_both():
+    row = next(row for row in ROWS if row.id == "simumax-008")
+
+    assert row.allocated_GiB == pytest.approx(114.0, rel=0.02)  # 71.2 on the stage with the dense layer
+
+
+def test_the_ranks_hold_all_layers_and_the_first_the_dense_ones():
+    grid = Grid.of([Layout(pp=16)])
+    first, between, last = loads(Model.of(DEEPSEEK), grid, 32)
+
+    assert (first.dense[0], first.moe[0], first.embedding[0]) == (3, 0, 1)
+    assert (between.dense[0], between.moe[0]) == (0, 4)
+    assert first.layers[0] + 14 * between.layers[0] + last.layers[0] == 61
+    assert last.output[0] == 1
+
+
+def test_the_logits_are_on_the_rank_with_the_output_alone():
+    small = priced(Layout(dp=8, zero=1))
+    staged = priced(Layout(pp=8, dp=1))
+
+    assert small.logits_bytes[0] == pytest.approx(4 * 8192 * 128256)
+    assert staged.logits_bytes[0] == 0  # the first rank, with eight micro-batches in flight, counts
+
+
+def test_low_precision_sums_gradients_in_half_precision_and_keeps_inputs_in_eight_bits():
+    high, low = (priced(Layout(dp=8, zero=1), precision=name) for name in ("bf16", "fp8"))
+
+    assert low.gradients_bytes[0] == pytest.approx(high.gradients_bytes[0] / 2)
+    assert low.activations_bytes[0] < 0.9 * high.activations_bytes[0]
+
+
+def test_recomputation_keeps_less_the_more_of_it_is_done():
+    kept = [
+        float(priced(Layout(dp=8, zero=3, recompute=mode), stack="titan").activations_bytes[0])
+        for mode in ("full", "selective", "none")
+    ]
+
+    assert kept[0] < kept[1] / 4 < kept[2] / 4
+
+
+def test_three_figures_differ_and_the_verdict_has_a_doubt_between():
+    prices = priced(Layout(dp=8, zero=3), stack="titan")
+    assert prices.allocated_bytes[0] < prices.reserved_bytes[0] < prices.card_bytes[0]
+
+    need = float(prices.allocated_bytes[0])
+    words = [word(verdicts(prices, need * share)[0]) for share in (2.0, 1.02, 0.5)]
+
+    assert words == ["fits", "may not", "does not fit"]
+
+
+def test_a_capacity_names_its_source():
+    known = load().accelerators["h100"].memory_bytes
+
+    assert capacity_source("h100", known) == "the driver shows: driver-logs"
+    assert capacity_source("h100", known - 1) == "the cluster's own figure"
