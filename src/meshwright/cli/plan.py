@@ -12,6 +12,7 @@ from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
 from .brief import Brief
 from .job import check_emit, emit, only, plan_job
+from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
-@click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
+@stack_option("Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
@@ -150,7 +151,6 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
 
 
 def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
-    from ..plan.cost.price import DEFAULT_STACK
     from ..plan.request import Request
 
     return Request(
@@ -160,7 +160,7 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         global_batch=given["global_batch"],
         seq_len=given["seq_len"],
         precision=given["precision"],
-        stack=given["stack"] or DEFAULT_STACK,
+        stack=given["stack"] or default_of(given["precision"], given["layout"]),
         fabric=given["fabric"],
         intra_bytes_per_s=_optional(parse_rate, given["intra"]),
         inter_bytes_per_s=_optional(parse_rate, given["inter"]),

@@ -15,7 +15,8 @@ from ..errors import InputError, nearest
 from ..layout import AXES, ORDERS, Layout, PipelineSchedule, Recompute
 
 Mask = npt.NDArray[np.bool_]
-Columns = Mapping[str, npt.NDArray[Any]]  # layouts as arrays of one length; names are indices into their lists
+# layouts as arrays of one length; names are indices into their lists, etp is the tensor parallelism inside an expert
+Columns = Mapping[str, npt.NDArray[Any]]
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "sp", "replicas")
 SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
@@ -259,8 +260,11 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
         found["ranks of cp and ep share the weights too: zero=3"] = ((cp > 1) | (ep > 1)) & (zero != 3)
     if engine.expert_ranks == "dp":
         found["copies divide dp / ep"] = dp // np.maximum(ep, 1) % np.maximum(copies, 1) != 0
-    ranks = {"dp": dp, "dp-cp": dp * cp, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}[engine.expert_ranks]
-    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks % np.maximum(ep, 1) != 0)
+    folded = tp // np.maximum(layouts["etp"], 1)
+    ranks = {"dp": dp, "dp-cp": dp * cp * folded, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}
+    if engine.etp == "one":
+        found["its experts are not cut by tensor parallelism: etp=1"] = (ep > 1) & (layouts["etp"] > 1)
+    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks[engine.expert_ranks] % np.maximum(ep, 1) != 0)
     found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(layouts["recompute"], RECOMPUTES, engine.recompute)
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
@@ -280,6 +284,7 @@ def allowed(engine: Engine, layouts: Columns, kv_heads: int) -> Mask:
 def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
     one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
+        "etp": np.array([layout.expert_tp]),
         "schedule": np.array([SCHEDULES.index(layout.schedule)]),
         "recompute": np.array([RECOMPUTES.index(layout.recompute)]),
         "order": np.array([ORDERS.index(layout.order)]),
@@ -287,9 +292,6 @@ def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
     told = [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
     if getattr(layout, "offload", "none") not in engine.offload:
         told.append(f"it offloads {', '.join(engine.offload)}")
-    etp = getattr(layout, "etp", None)
-    if engine.etp == "one" and layout.ep > 1 and etp not in {None, 1}:
-        told.append("its experts are not cut by tensor parallelism: etp=1")
     return told
 
 

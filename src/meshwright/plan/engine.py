@@ -27,7 +27,9 @@ def restricted(priced: Priced, engine: Engine) -> Priced:
 
 def _columns(grid: Grid) -> dict[str, npt.NDArray[Any]]:
     """Return a grid as arrays by name."""
-    return {field.name: np.broadcast_to(getattr(grid, field.name), len(grid)) for field in fields(Grid)}
+    columns = {field.name: np.broadcast_to(getattr(grid, field.name), len(grid)) for field in fields(Grid)}
+    columns["etp"] = np.broadcast_to(grid.expert_tp, len(grid))
+    return columns
 
 
 def stack_of(engine: Engine) -> str:

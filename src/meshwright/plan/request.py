@@ -17,6 +17,7 @@ from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed
+from .stacks import stack_named
 from .study import Row
 
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
@@ -62,7 +63,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=request.stack,
+        stack=stack_named(request.stack),
         latency_s=request.latency_s,
     )
 

@@ -13,10 +13,11 @@ def cautions(
 ) -> tuple[str, ...]:
     """Return one sentence for each doubt; empty where there is none."""
     found = []
+    asked, stack = stack, known.fitted(stack)
     if stack not in known.stacks or stack in STRANGERS:
         found.append("software stack: none of the measured ones; generic constants")
     elif stack not in known.errors:
-        found.append(f"software stack {stack}: no run of it was measured; generic constants")
+        found.append(f"software stack {asked}: no run of it was measured; generic constants")
     if not any(accelerator in device.accelerators for device in known.devices.values()):
         found.append(f"accelerator {accelerator}: no run on it was measured; constants of the H100")
     if stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:

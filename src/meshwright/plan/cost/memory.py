@@ -59,7 +59,7 @@ def memory_bytes(
     held = parameters_of_rank(model, grid, layers)
     experts = parameters_of_experts(model, grid, layers)
     ranks = np.minimum(grid.dp * grid.cp, shard)
-    expert_ranks = np.maximum(ranks / grid.ep, 1.0)
+    expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
     dense = held - experts
     once = dense / ranks + experts / expert_ranks
     unit = held / layers  # ZeRO-3 gathers one layer while it computes another
@@ -98,7 +98,7 @@ def memory_bytes(
 def parameters_of_experts(model: Model, grid: Grid, layers: Number) -> Number:
     """Return the parameters of the routed experts that a rank holds, which fewer ranks replicate."""
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    return layers * share * model.matrices * model.hidden * model.expert_ffn * model.experts / grid.ep / grid.tp
+    return layers * share * model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
 
 
 def layer_bytes(c: Coefficients, model: Model, grid: Grid, seq_len: Number, *, whole: bool = False) -> Number:
