@@ -29,7 +29,9 @@ def default_of(precision: str, layout: str | None) -> str:
     found = default_stack(precision, asked)
     if found != OWN:
         what = precision if default_stack(precision) != OWN else f"--layout {layout}"
-        click.echo(f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True)
+        click.echo(
+            f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True
+        )
     return found
 
 

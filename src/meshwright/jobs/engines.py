@@ -264,7 +264,9 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     ranks = {"dp": dp, "dp-cp": dp * cp * folded, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}
     if engine.etp == "one":
         found["its experts are not cut by tensor parallelism: etp=1"] = (ep > 1) & (layouts["etp"] > 1)
-    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks[engine.expert_ranks] % np.maximum(ep, 1) != 0)
+    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (
+        ranks[engine.expert_ranks] % np.maximum(ep, 1) != 0
+    )
     found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(layouts["recompute"], RECOMPUTES, engine.recompute)
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))

@@ -25,7 +25,6 @@ from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
 from ..pipelines import illegal as schedule_rule
 
-
 EXPERT_WIDTH = "expert_size"
 
 

@@ -61,7 +61,8 @@ def listed() -> list[Known]:
     """Return the closed set, engines and published stacks, with where the constants of each come from."""
     known = book()
     return [
-        Known(name=name, title=stack.title, origin=origin_of(known, name)) for name, stack in sorted(known.stacks.items())
+        Known(name=name, title=stack.title, origin=origin_of(known, name))
+        for name, stack in sorted(known.stacks.items())
     ]
 
 
