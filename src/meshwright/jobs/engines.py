@@ -4,7 +4,7 @@ The entries restrict a search (`--engine`), refuse an emission that the engine w
 documentation. Versions are those whose source was read for the facts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -270,7 +270,7 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(layouts["recompute"], RECOMPUTES, engine.recompute)
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
-    found[f"its orders of ranks are {', '.join(engine.orders)}"] = _misordered(engine, layouts)
+    found[f"its orders of ranks are {', '.join(engine.orders)}"] = misordered(engine.orders, layouts)
     return found
 
 
@@ -306,14 +306,14 @@ def _listed(stages: tuple[int, ...]) -> str:
     return ", ".join(map(str, stages))
 
 
-def _misordered(engine: Engine, layouts: Columns) -> Mask:
-    """Return which layouts place ranks in an order that the engine has not; axes of degree 1 have no place."""
+def misordered(orders: Sequence[str], layouts: Columns) -> Mask:
+    """Return which layouts place ranks in none of these orders; axes of degree 1 have no place."""
     pattern = layouts["order"] * 16 + sum((layouts[axis] > 1) * (1 << place) for place, axis in enumerate(AXES))
     values, places = np.unique(pattern, return_inverse=True)
     wrong = []
     for value in values:
         active = {axis for place, axis in enumerate(AXES) if int(value) >> place & 1}
         own = [axis for axis in ORDERS[int(value) // 16].split("-") if axis in active]
-        wrong.append(all(own != [a for a in other.split("-") if a in active] for other in engine.orders))
+        wrong.append(all(own != [a for a in other.split("-") if a in active] for other in orders))
     found: Mask = np.array(wrong, dtype=bool)[places.reshape(-1)]
     return found

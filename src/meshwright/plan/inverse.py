@@ -21,7 +21,7 @@ from .cost import Grid, Setting, book
 from .cost.coefficients import coefficients
 from .cost.price import machine_of, node_group_of
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
-from .space import in_every_order
+from .keep import in_its_orders
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -206,7 +206,7 @@ class _Pool:
         """Return the layouts that meet the target at the easiest value."""
         grid = fitting(setting)
         prices = price_in_chunks(setting, grid)
-        possible = in_every_order(grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
+        possible = in_its_orders(setting, grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
         pool = cls(setting, quantity, possible, None)
         return (pool.narrowed(value, target_s) if len(possible) else None) or cls(
             setting, quantity, grid.take(np.array([], dtype=np.int64)), None
@@ -242,7 +242,7 @@ def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> 
     for value in np.geomspace(values[0], values[-1], ANCHORS):
         times = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole).step_time_s
         kept |= set(np.argsort(times)[:KEPT].tolist())
-    pool = in_every_order(whole.take(np.array(sorted(kept))))
+    pool = in_its_orders(setting, whole.take(np.array(sorted(kept))))
     points = []
     for value in values:
         prices = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)

@@ -223,9 +223,8 @@ def _layers(layout: Layout, layers: int) -> list[str]:
         return [f"vpp: pp x vpp = {slots} stages are more than the {layers} layers"]
     even = [v for v in range(2, layers // layout.pp + 1) if stages_fit(layers, layout.pp, v)]
     instead = f"; pp = {layout.pp} divides them with vpp = {' or '.join(map(str, even))}" if even else ""
-    return [
-        f"vpp: pp x vpp = {slots} divides neither {layers} layers nor {layers + 2} (embedding and output as two){instead}"
-    ]
+    both = f"neither {layers} layers nor {layers + 2} (embedding and output as two)"
+    return [f"vpp: pp x vpp = {slots} divides {both}{instead}"]
 
 
 def _batch(layout: Layout, global_batch: int) -> list[str]:

@@ -13,6 +13,7 @@ from ..units import format_network_rate
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, price
+from .cost.conditions import Condition
 from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
@@ -37,6 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
+    conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
 
 
@@ -65,6 +67,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         precision=request.precision,
         stack=stack_named(request.stack),
         latency_s=request.latency_s,
+        conditions=request.conditions,
     )
 
 

@@ -8,7 +8,7 @@ place in the order.
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class Space:
     grid: Grid
     factorisations: int  # ways to write the ranks as tp x cp x dp x pp
     refused: dict[str, int]  # of them, by the first rule that they break
+    left: dict[str, int] = field(default_factory=dict)  # legal layouts that a search was not asked to look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def in_every_order(grid: Grid) -> Grid:
         orders = _distinct_orders(tuple(axis for place, axis in enumerate(AXES) if active >> place & 1))
         part = grid.take(np.repeat(rows, len(orders)))
         parts.append(_with_orders(part, np.tile(np.array(orders), len(rows))))
-    return Grid(**{field.name: np.concatenate([getattr(p, field.name) for p in parts]) for field in fields(Grid)})
+    return Grid(**{one.name: np.concatenate([getattr(p, one.name) for p in parts]) for one in fields(Grid)})
 
 
 def _distinct_orders(active: tuple[str, ...]) -> list[int]:
@@ -116,7 +117,7 @@ def replaced_order(grid: Grid, order: int) -> Grid:
 
 
 def _with_orders(grid: Grid, orders: Ints) -> Grid:
-    return Grid(**{field.name: getattr(grid, field.name) for field in fields(Grid)} | {"order": orders})
+    return Grid(**{one.name: getattr(grid, one.name) for one in fields(Grid)} | {"order": orders})
 
 
 def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> str:
@@ -137,7 +138,6 @@ def _block(
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))
     schedules = np.array(_schedules(model.num_hidden_layers, degrees.pp))
-    sharded = degrees.dp * degrees.cp
     experts = _experts(model, degrees, folded)
     sequence = (0, 1) if degrees.tp > 1 and (seq_len // degrees.cp) % degrees.tp == 0 else (0,)
     shards = _sharding(degrees, node)
@@ -162,7 +162,7 @@ def _block(
         "recompute": inner[:, 5],
         "order": ones * DEFAULT_ORDER,
     }
-    return np.stack([named[field.name] for field in fields(Grid)])
+    return np.stack([named[one.name] for one in fields(Grid)])
 
 
 def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[int, int]]:
@@ -209,6 +209,6 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
 
 
 def _grid(columns: Ints) -> Grid:
-    numbers = {field.name: row for field, row in zip(fields(Grid), columns, strict=True)}
+    numbers = {one.name: row for one, row in zip(fields(Grid), columns, strict=True)}
     whole = ("schedule", "recompute", "order")
     return Grid(**{name: row if name in whole else row.astype(float) for name, row in numbers.items()})

@@ -53,7 +53,8 @@ def show_limits(console: Console, row: Row) -> None:
     """Print how far a prediction is to be trusted."""
     band = row.predicted.error_band
     if band is not None:
-        console.print(f"step times are held to lie within {band:.0%}; calibrated with {row.predicted.calibration[0]}")
+        where = "; ".join(row.predicted.calibration[:2])
+        console.print(f"step times are held to lie within {band:.0%}; constants: {where}", highlight=False)
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 

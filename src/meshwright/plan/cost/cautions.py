@@ -4,6 +4,7 @@ from ...layout import Layout
 from ...workload.architecture import Architecture
 from .attention import ALIGNED, FUSED_BATCH
 from .coefficients import STRANGERS, Book
+from .seen import unseen_kinds
 
 HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times were fitted
 
@@ -29,7 +30,7 @@ def cautions(
         )
     if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
-    return tuple(found)
+    return (*found, *unseen_kinds(layout))
 
 
 def widened(band: float, doubts: tuple[str, ...]) -> float:

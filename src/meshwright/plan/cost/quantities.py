@@ -134,6 +134,11 @@ class Grid:
             etp=np.array([layout.etp or 0 for layout in layouts], dtype=float),
         )
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return every field as an array of length n, with the tensor parallelism inside an expert in place of etp."""
+        found = {field.name: np.broadcast_to(getattr(self, field.name), len(self)) for field in fields(self)}
+        return found | {"etp": np.broadcast_to(self.expert_tp, len(self))}
+
     def layout(self, index: int) -> Layout:
         """Return one layout of the grid."""
         return Layout(

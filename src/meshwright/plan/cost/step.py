@@ -54,9 +54,9 @@ def step_s(
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
     per_stage = model.layers / grid.pp
-    # virtual stages that hold embedding and output in slots of their own are priced as even ones
+    # the longest stage sets the pace; where embedding and output have slots of their own, stages are taken as even
     slots = (grid.vpp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
-    most = np.where(slots, per_stage, np.ceil(per_stage))
+    most = np.where(slots, per_stage, grid.vpp * np.ceil(per_stage / grid.vpp))
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
