@@ -6,6 +6,7 @@ at one rate misses it at every lower rate, so that the arrays shrink as the answ
 under the cost model, to the bisection's 0.1 %.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .cost.coefficients import coefficients
 from .cost.price import machine_of, node_group_of
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .keep import in_its_orders
+from .reach import Means, beyond, fastest, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -62,12 +64,18 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fewest(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest number of GPUs that meets a target, with the layout that does."""
+    """The smallest number of GPUs that meets a target, with the layout that does.
+
+    Where no number does, `nearest_gpus` is the one whose step comes nearest to it, and `step_time_s` that step.
+    """
 
     gpus: int | None
     layout: Layout | None
     step_time_s: float | None
     tried: int
+    asked: int  # GPUs of the setting
+    most: int  # of the numbers that were tried
+    nearest_gpus: int | None = None
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +87,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     present_layout: Layout
     needs: tuple[Need, ...]
     fewest: Fewest
+    others: tuple[Means, ...] = ()  # tried where the network alone does not meet the target
 
     @property
     def met(self) -> bool:
@@ -109,30 +118,52 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
     """
     best = explore(setting).best
     target_s = target_at(setting)
+    met = best.predicted.step_time_s <= target_s
+    needs = tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting))
     return Solution(
         target_step_time_s=target_s,
         target=target,
         present_step_time_s=best.predicted.step_time_s,
         present_layout=best.layout,
-        needs=tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting)),
+        needs=needs,
         fewest=fewest_gpus(setting, target_at),
+        others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),
     )
 
 
 def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewest:
-    """Return the fewest GPUs of the cluster, in whole nodes, that meet a target."""
-    tried = 0
+    """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`)."""
+    tried = most = 0
+    nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
+    for gpus, layout, step_s, target_s in itertools.chain(_within(setting, target_at), beyond(setting, target_at)):
+        tried, most = tried + 1, max(most, gpus)
+        if layout is None:  # nothing legal, or nothing fits
+            continue
+        if step_s <= target_s:
+            return Fewest(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
+        if nearest is None or step_s / target_s < nearest[0]:
+            nearest = step_s / target_s, gpus, step_s
+    return Fewest(
+        gpus=None,
+        layout=None,
+        step_time_s=nearest[2] if nearest else None,
+        tried=tried,
+        asked=setting.gpus,
+        most=most,
+        nearest_gpus=nearest[1] if nearest else None,
+    )
+
+
+def _within(
+    setting: Setting, target_at: Callable[[Setting], float]
+) -> Iterator[tuple[int, Layout | None, float, float]]:
+    """Yield the numbers of GPUs up to the setting's, each with its fastest layout, step and target."""
     for gpus in gpu_counts(setting):
         smaller = replace(setting, gpus=gpus)
         try:
-            best = explore(smaller).best
-        except InputError:  # nothing legal, or nothing fits
-            continue
-        finally:
-            tried += 1
-        if best.predicted.step_time_s <= target_at(smaller):
-            return Fewest(gpus=gpus, layout=best.layout, step_time_s=best.predicted.step_time_s, tried=tried)
-    return Fewest(gpus=None, layout=None, step_time_s=None, tried=tried)
+            yield gpus, *fastest(smaller), target_at(smaller)
+        except InputError:
+            yield gpus, None, 0.0, 0.0
 
 
 def gpu_counts(setting: Setting) -> list[int]:
