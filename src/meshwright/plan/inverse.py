@@ -23,7 +23,7 @@ from .cost.coefficients import coefficients
 from .cost.price import machine_of, node_group_of
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .keep import in_its_orders
-from .reach import Means, beyond, fastest, other_means
+from .reach import Means, at_peak_s, beyond, fastest, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -99,9 +99,7 @@ def step_time_for_mfu(setting: Setting, mfu: float) -> float:
     """Return the step time at which a setting reaches this MFU."""
     if not 0 < mfu <= 1:
         raise InputError(f"--target-mfu: expected more than 0 and at most 1, got {mfu:g}")
-    tokens = setting.global_batch * setting.seq_len
-    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len)
-    return float(flops / setting.gpus / machine_of(setting).peak / mfu)
+    return at_peak_s(setting) / mfu
 
 
 def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
@@ -137,7 +135,7 @@ def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewe
     nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
     for gpus, layout, step_s, target_s in itertools.chain(_within(setting, target_at), beyond(setting, target_at)):
         tried, most = tried + 1, max(most, gpus)
-        if layout is None:  # nothing legal, or nothing fits
+        if layout is None:  # nothing legal, nothing fits, or not even at the peak
             continue
         if step_s <= target_s:
             return Fewest(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
@@ -160,6 +158,9 @@ def _within(
     """Yield the numbers of GPUs up to the setting's, each with its fastest layout, step and target."""
     for gpus in gpu_counts(setting):
         smaller = replace(setting, gpus=gpus)
+        if at_peak_s(smaller) > target_at(smaller):  # not even at the peak
+            yield gpus, None, 0.0, 0.0
+            continue
         try:
             yield gpus, *fastest(smaller), target_at(smaller)
         except InputError:

@@ -16,7 +16,8 @@ from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack
 
 MOST_GPUS = 2**17
-FUTILE = 4  # numbers of GPUs in a row that come no nearer to the target: more of them will not
+FUTILE = 2  # numbers of GPUs in a row that come no nearer to the target: more of them will not
+LEAST_MFU = 1 / 16  # numbers of GPUs that would meet a target with less of their peak are not tried
 BATCH_FACTORS = (2, 4)
 PRECISIONS = ("fp8", "mxfp8", "nvfp4")
 
@@ -66,6 +67,11 @@ def beyond(setting: Setting, target_at: Target) -> Iterator[tuple[int, Layout, f
     nearest, futile = float("inf"), 0
     for gpus in counts_beyond(setting):
         larger = replace(setting, gpus=gpus)
+        share = at_peak_s(larger) / target_at(larger)  # of the peak that the target takes
+        if share > 1:
+            continue
+        if share < LEAST_MFU:
+            return
         try:
             layout, step_s = fastest(larger)
         except InputError:  # nothing is legal, or nothing fits
@@ -81,10 +87,19 @@ def beyond(setting: Setting, target_at: Target) -> Iterator[tuple[int, Layout, f
             return
 
 
+def at_peak_s(setting: Setting) -> float:
+    """Return the seconds of a step whose arithmetic alone counts, at the peak of all GPUs."""
+    tokens = setting.global_batch * setting.seq_len
+    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len)
+    return float(flops / setting.gpus / machine_of(setting).peak)
+
+
 def other_means(setting: Setting, target_at: Target) -> tuple[Means, ...]:
     """Return what a larger batch, each faster precision and as much memory as one likes would bring."""
     found = []
     for change, changed in _changes(setting):
+        if changed.global_batch > setting.global_batch and target_at(changed) <= target_at(setting):
+            continue  # more work in the same time
         try:
             layout, step_s = fastest(changed)
         except InputError:
