@@ -94,9 +94,8 @@ def test_what_else_would_reach_a_target_is_tried():
 
     assert {"global batch 32", "global batch 64", "no recomputation"} <= set(tried)
     assert tried["precision fp8 (stack since-2024)"].meets
-    assert all(
-        means.meets == (means.step_time_s <= means.target_step_time_s) or means.needs_bytes for means in tried.values()
-    )
+    quick = {change for change, means in tried.items() if means.step_time_s <= means.target_step_time_s}
+    assert quick >= {change for change, means in tried.items() if means.meets}
     fixed = other_means(case, lambda other: 0.8 * now)
     assert not any("batch" in means.change for means in fixed)
 
