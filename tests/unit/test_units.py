@@ -46,4 +46,4 @@ def test_printed_sizes_parse_back_within_the_printed_digits(size_bytes):
     ("time_s", "text"), [(0.9999e-3, "1 ms"), (0.99951, "1 s"), (0.9994e-3, "999 us"), (1.0, "1 s")]
 )
 def test_a_time_that_rounds_to_a_thousand_of_a_unit_is_one_of_the_next(time_s, text):
-    assert format_time(time_s) == text
+    assert units.format_time(time_s) == text
