@@ -22,6 +22,7 @@ from meshwright.hardware import load
 from meshwright.plan.batch import Batch, batch_of
 from meshwright.plan.cost.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.cost.quantities import Array
+from meshwright.plan.cost.seen import counted
 from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
 from meshwright.plan.runs import Row, read_rows
 from meshwright.plan.validate import known_models
@@ -192,9 +193,10 @@ def run(arguments: list[str]) -> Result:
     if options.write:
         _write_constants(known, best, saved)
         _write_errors(data, best.errors, out, strange)
+        write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
         (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{section()}\n")
-        notes.append("written: constants.toml, errors.toml, docs/validation.md")
+        notes.append("written: constants.toml, errors.toml, seen.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 
 
@@ -298,6 +300,22 @@ def _write_errors(data: Study, fitted: Array, out: Array, strange: Array) -> Non
         )
         lines += ["", f"[{name}]"] + [f"{key} = {getattr(found, key)!r}" for key in found.__struct_fields__]
     (DATA / "errors.toml").write_text("\n".join(lines) + "\n")
+
+
+def write_seen(data: Study) -> None:
+    """Rewrite seen.toml: the rare kinds of layouts and the accelerators of the trusted runs."""
+    runs = [
+        (row.run.layout, row.run.accelerator)
+        for row, trusted in zip(data.rows, data.trusted, strict=True)
+        if row.run and trusted
+    ]
+    found = counted(runs, book())
+    lines = [
+        "# Fitted runs with each rare kind of layout, and on each device: `python -m benchmarks fit_planner --write`"
+    ]
+    lines += ["[kinds]", *(f'"{kind}" = {count}' for kind, count in found.kinds.items())]
+    lines += ["", "[devices]", *(f"{name} = {count}" for name, count in found.devices.items())]
+    (DATA / "seen.toml").write_text("\n".join(lines) + "\n")
 
 
 __all__ = ["Study", "cluster", "run"]

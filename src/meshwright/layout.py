@@ -20,9 +20,12 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The degrees and switches of a split; the world size is tp x cp x dp x pp.
 
     `mbs` is the micro-batch in sequences, `sp` the sequence-parallel switch of tensor parallelism, `ep` the expert
-    degree (it divides dp x cp), `vpp` the virtual stages of a pipeline rank, and `order` names the mesh axes from the
-    innermost (neighbouring ranks) out. `replicas` is the number of copies of a model sharded by ZeRO 2 or 3 (HSDP:
-    sharded inside a node, replicated across); it divides dp x cp and is less.
+    degree, `etp` the tensor parallelism inside an expert, `vpp` the virtual stages of a pipeline rank, and `order`
+    names the mesh axes from the innermost (neighbouring ranks) out. `replicas` is the number of copies of a model
+    sharded by ZeRO 2 or 3 (HSDP: sharded inside a node, replicated across); it divides dp x cp and is less.
+
+    ep divides dp x cp x tp / etp. Left out, etp is tp, or 1 where ep is so large that it takes the ranks of tp as well
+    (experts folded over tensor parallelism).
     """
 
     tp: int = 1
@@ -39,6 +42,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     order: str = "tp-cp-dp-pp"
     mode: Literal["sync", "async"] = "sync"
     replicas: int = 1
+    etp: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
@@ -46,8 +50,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         if self.order not in ORDERS:
             raise ValueError(f"order: expected the axes {', '.join(AXES)} once each, as tp-cp-dp-pp; got {self.order}")
-        if (self.dp * self.cp) % self.ep:
-            raise ValueError(f"ep: {self.ep} does not divide dp x cp = {self.dp * self.cp}")
+        self._check_experts()
         if (self.dp * self.cp) % self.replicas:
             raise ValueError(f"replicas: {self.replicas} does not divide dp x cp = {self.dp * self.cp}")
         if self.replicas > 1 and self.zero < 2:
@@ -63,6 +66,27 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError("vpp: virtual stages need pp of 2 or more")
         if self.vpp > 1 and self.schedule not in {"interleaved", "zb"}:
             raise ValueError(f"vpp: virtual stages need schedule=interleaved or zb, not {self.schedule}")
+
+    def _check_experts(self) -> None:
+        if self.etp is not None and (self.etp < 1 or self.tp % self.etp):
+            raise ValueError(f"etp: expected a divisor of tp = {self.tp}, got {self.etp}")
+        ranks = self.dp * self.cp * self.tp // self.expert_tp
+        if ranks % self.ep:
+            what = "dp x cp" if self.tp == self.expert_tp else "dp x cp x tp / etp"
+            raise ValueError(f"ep: {self.ep} does not divide {what} = {ranks}")
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor parallelism inside an expert."""
+        if self.etp is not None:
+            return self.etp
+        data = self.dp * self.cp
+        return 1 if data % self.ep and (data * self.tp) % self.ep == 0 else self.tp
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether expert parallelism takes ranks of tensor parallelism."""
+        return self.expert_tp != self.tp
 
     @property
     def world_size(self) -> int:

@@ -87,7 +87,7 @@ def format_network_rate(bytes_per_s: float) -> str:
 def format_time(time_s: float) -> str:
     """Print seconds in the unit that keeps one to three digits before the point."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(time_s) >= scale:
+        if abs(time_s) >= 0.9995 * scale:  # what rounds to 1000 of a unit is 1 of the next
             return f"{_short(time_s / scale)} {unit}"
     return f"{_short(time_s / 1e-9)} ns" if time_s else "0 s"
 

@@ -40,3 +40,10 @@ def test_what_is_no_rate_is_named(text):
 @given(st.integers(min_value=1, max_value=2**60))
 def test_printed_sizes_parse_back_within_the_printed_digits(size_bytes):
     assert units.parse_bytes(units.format_bytes(size_bytes)) == pytest.approx(size_bytes, rel=0.006, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("time_s", "text"), [(0.9999e-3, "1 ms"), (0.99951, "1 s"), (0.9994e-3, "999 us"), (1.0, "1 s")]
+)
+def test_a_time_that_rounds_to_a_thousand_of_a_unit_is_one_of_the_next(time_s, text):
+    assert units.format_time(time_s) == text

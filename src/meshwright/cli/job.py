@@ -48,6 +48,7 @@ def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Jo
 def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
     """Return what the planner prices for a job on `--cluster`."""
     from ..jobs.engines import engine_named
+    from ..plan.cost.conditions import parse_conditions
     from ..plan.engine import stack_of
     from ..plan.request import Request, setting_of
     from ..units import parse_rate, parse_time
@@ -73,6 +74,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
         fabric=given.get("fabric") or "flat",
         intra_bytes_per_s=rate("intra"),
         inter_bytes_per_s=rate("inter"),
+        conditions=parse_conditions(given.get("only", ()), given.get("without", ())),
         latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
     )
     return setting_of(request, catalogue)

@@ -12,6 +12,7 @@ from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
 from .brief import Brief
 from .job import check_emit, emit, only, plan_job
+from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,10 +46,12 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
-@click.option("--stack", metavar="NAME", help="Software whose constants apply. Default: our own.")
+@stack_option("Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
+@click.option("--only", metavar="COND", multiple=True, help='Keep the search to "zero<=1", "schedule=1f1b,zb".')
+@click.option("--not", "without", metavar="COND", multiple=True, help="Leave these out of the search.")
 @click.option("--emit", metavar="NAME", help="Print the layout as this engine's configuration.")
 @click.option("--emit-to", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
 @click.option("--refine", metavar="N", type=click.IntRange(min=1), help="Simulate the N fastest, rank by that.")
@@ -121,6 +124,8 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--plot: needs --target-mfu, --target-step-time or --target-days")
     if given["plot"] is not None and given["plot"].suffix != ".svg":
         raise InputError(f"--plot {given['plot']}: expected a name that ends in .svg")
+    if (given["only"] or given["without"]) and (given["layout"] is not None or given["params"] is not None):
+        raise InputError(f"--{'only' if given['only'] else 'not'}: only with a search")
     if given["refine"] is not None and (chosen or given["layout"] is not None or given["params"] is not None):
         raise InputError("--refine: only with a search")
     if given["graph"] is not None and given["graph"].suffix != ".svg":
@@ -149,7 +154,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
 
 
 def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
-    from ..plan.cost.price import DEFAULT_STACK
+    from ..plan.cost.conditions import parse_conditions
     from ..plan.request import Request
 
     return Request(
@@ -159,11 +164,12 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         global_batch=given["global_batch"],
         seq_len=given["seq_len"],
         precision=given["precision"],
-        stack=given["stack"] or DEFAULT_STACK,
+        stack=given["stack"] or default_of(given["precision"], given["layout"]),
         fabric=given["fabric"],
         intra_bytes_per_s=_optional(parse_rate, given["intra"]),
         inter_bytes_per_s=_optional(parse_rate, given["inter"]),
         latency_s=_optional(parse_time, given["latency"]),
+        conditions=parse_conditions(given["only"], given["without"]),
         placements=_placements(given["placements"]),
     )
 
@@ -218,11 +224,14 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
 def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int:
     from ..layout import micro_batches
     from ..plan.explore import plain_data_parallel
+    from ..plan.keep import unlike_its_stack
     from ..plan.request import priced_layout
     from ..report.planning import show_row
     from ..report.terminal import show_pipeline
 
     row = priced_layout(setting, given["layout"])
+    for rule in unlike_its_stack(setting.stack, row.layout, setting.architecture.num_key_value_heads):
+        click.echo(f"warning: stack {setting.stack} cannot run it: {rule}", err=True)
     others = [plain_data_parallel(setting)]
     if given["emit"]:
         emit(given, setting, row.layout, model=given["model_name"])

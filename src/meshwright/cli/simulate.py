@@ -14,6 +14,7 @@ from ..files import read_struct, to_json, write_atomic
 from ..units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from .brief import Brief
 from .named_cluster import named_cluster
+from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
     from ..layout import Layout
@@ -55,7 +56,7 @@ OFTEN = (
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of the step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
 @click.option("--precision", metavar="NAME", default="bf16", help="Of the step. Default: bf16.")
-@click.option("--stack", metavar="NAME", help="Software of the step. Default: our own.")
+@stack_option("Software of the step. Default: our own.")
 @click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
 @click.option("--fabric", metavar="NAME", default="flat", help="Of the catalogue. Default: flat.")
 @click.option("--nodes-per-leaf", metavar="N", type=click.IntRange(min=1), help="On one leaf switch or router.")
@@ -166,7 +167,6 @@ def _step(options: Mapping[str, Any]) -> int:
     architecture = model.architecture
     if not isinstance(architecture, Architecture):
         raise InputError(f"--model {options['model']}: is no transformer; a step is simulated for transformers")
-    stack = {} if options["stack"] is None else {"stack": options["stack"]}
     setting = Setting(
         architecture=architecture,
         cluster=compact(_cluster(options, layout.world_size), load(), where=options["cluster"]),
@@ -174,7 +174,7 @@ def _step(options: Mapping[str, Any]) -> int:
         global_batch=batch,
         seq_len=seq_len,
         precision=options["precision"],
-        **stack,
+        stack=options["stack"] or default_of(options["precision"], str(layout)),
     )
     return _simulated(options, setting, layout)
 

@@ -10,8 +10,9 @@ from rich.table import Table
 from ..errors import InputError
 from ..files import to_json
 from ..hardware import load
+from ..plan.columns import INPUTS, MEASURED
 from ..plan.cost import book
-from ..plan.runs import read_rows
+from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
 from .brief import Brief
 from .job import validate_job
@@ -22,11 +23,10 @@ Example:
   meshwright validate runs.csv --json   one object a row; summary on stderr
 
 \b
-A line a run, with the columns of tests/external/published/training_runs.csv:
-gpu, num_gpus, model_name or layers, hidden, heads, ...; seq_len, micro_batch,
-global_batch_sequences, tp, pp, dp, cp, ep, vpp, zero_stage_fsdp, recompute,
-precision, family. Measured columns (step_time_s) may be empty: they never
-enter a prediction.
+A line a run: gpu, num_gpus, config or model_name or layers, hidden, heads, ...;
+seq_len, micro_batch, global_batch_sequences, tp, pp, dp, cp, ep, vpp,
+zero_stage_fsdp, recompute, precision, family, and others that --columns lists.
+Measured columns (step_time_s) may be empty: they never enter a prediction.
 """
 WORST_SHOWN = 10
 
@@ -34,7 +34,7 @@ WORST_SHOWN = 10
 @click.command(
     "validate",
     cls=Brief,
-    often=("job", "measured", "as_objects"),
+    often=("job", "measured", "columns", "as_objects"),
     epilog=EPILOG,
     short_help="The planner against a table of measured runs.",
 )
@@ -46,11 +46,16 @@ WORST_SHOWN = 10
 @click.option("--model", metavar="NAME", help="Likewise.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Likewise, in sequences.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Likewise, in tokens.")
+@click.option("--columns", is_flag=True, help="List the columns of a table and what they mean.")
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
 @click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
-def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **given: Any) -> int:
+def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[str, ...], **given: Any) -> int:
     """Predict the step time of every run of a table, and say how far off the predictions are."""
     catalogue, known = load(*hardware), book()
+    if columns:
+        for name, meaning in {**INPUTS, **MEASURED}.items():
+            click.echo(f"{name:<26}{meaning}")
+        return 0
     if given["job"]:
         if given["measured"] is None:
             raise InputError("--job: expected --measured SECONDS with it")
@@ -66,7 +71,9 @@ def command(runs: Path | None, as_objects: bool, hardware: tuple[str, ...], **gi
             click.echo(to_json(as_json(outcome)))
     console = Console(stderr=as_objects)
     console.print(_table(summaries))
-    for text, count in sorted(warnings(rows, catalogue, known).items(), key=lambda item: -item[1]):
+    for name, hint in unread_columns(runs).items():
+        click.echo(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
+    for text, count in sorted(warnings(rows, known).items(), key=lambda item: -item[1]):
         click.echo(f"{count} rows: {text}", err=True)
     for row in rows:
         for text in row.unreadable:

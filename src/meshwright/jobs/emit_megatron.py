@@ -101,9 +101,8 @@ def _parallel_flags(target: Target) -> Lines:
         (f"--context-parallel-size {layout.cp}", ""),
     ]
     if target.architecture.experts:
-        etp = getattr(layout, "etp", None) or layout.tp
         flags.append((f"--expert-model-parallel-size {layout.ep}", f"of {target.architecture.experts} experts"))
-        flags.append((f"--expert-tensor-parallel-size {etp}", "cuts inside an expert"))
+        flags.append((f"--expert-tensor-parallel-size {layout.expert_tp}", "cuts inside an expert"))
     if layout.sp:
         flags.append(("--sequence-parallel", "norms and dropout hold a part of the sequence"))
     if layout.pp > 1 and not target.even:
@@ -218,8 +217,7 @@ def bridge(target: Target) -> str:
 def _bridge_experts(target: Target) -> Lines:
     if target.layout.ep == 1:
         return []
-    etp = getattr(target.layout, "etp", None) or target.layout.tp
-    return [(f"model.expert_tensor_parallel_size={etp}", "cuts inside an expert")]
+    return [(f"model.expert_tensor_parallel_size={target.layout.expert_tp}", "cuts inside an expert")]
 
 
 def _bridge_states(target: Target) -> Lines:

@@ -4,7 +4,7 @@ The entries restrict a search (`--engine`), refuse an emission that the engine w
 documentation. Versions are those whose source was read for the facts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -15,7 +15,8 @@ from ..errors import InputError, nearest
 from ..layout import AXES, ORDERS, Layout, PipelineSchedule, Recompute
 
 Mask = npt.NDArray[np.bool_]
-Columns = Mapping[str, npt.NDArray[Any]]  # layouts as arrays of one length; names are indices into their lists
+# layouts as arrays of one length; names are indices into their lists, etp is the tensor parallelism inside an expert
+Columns = Mapping[str, npt.NDArray[Any]]
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "sp", "replicas")
 SCHEDULES: tuple[str, ...] = get_args(PipelineSchedule)
 RECOMPUTES: tuple[str, ...] = get_args(Recompute)
@@ -259,12 +260,17 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
         found["ranks of cp and ep share the weights too: zero=3"] = ((cp > 1) | (ep > 1)) & (zero != 3)
     if engine.expert_ranks == "dp":
         found["copies divide dp / ep"] = dp // np.maximum(ep, 1) % np.maximum(copies, 1) != 0
-    ranks = {"dp": dp, "dp-cp": dp * cp, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}[engine.expert_ranks]
-    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (ranks % np.maximum(ep, 1) != 0)
+    folded = tp // np.maximum(layouts["etp"], 1)
+    ranks = {"dp": dp, "dp-cp": dp * cp * folded, "shard-cp-tp": dp // np.maximum(copies, 1) * cp * tp}
+    if engine.etp == "one":
+        found["its experts are not cut by tensor parallelism: etp=1"] = (ep > 1) & (layouts["etp"] > 1)
+    found[f"ep divides {engine.expert_ranks.replace('-', ' x ')}"] = (ep > 1) & (
+        ranks[engine.expert_ranks] % np.maximum(ep, 1) != 0
+    )
     found[f"it recomputes {', '.join(engine.recompute)}"] = ~_among(layouts["recompute"], RECOMPUTES, engine.recompute)
     uneven = kv_heads % tp != 0
     found["tp does not fit the key-value heads"] = uneven & ((engine.kv_heads == "divides") | (tp % kv_heads != 0))
-    found[f"its orders of ranks are {', '.join(engine.orders)}"] = _misordered(engine, layouts)
+    found[f"its orders of ranks are {', '.join(engine.orders)}"] = misordered(engine.orders, layouts)
     return found
 
 
@@ -280,6 +286,7 @@ def allowed(engine: Engine, layouts: Columns, kv_heads: int) -> Mask:
 def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
     """Return the rules of an engine that a layout breaks, in words."""
     one = {name: np.array([getattr(layout, name)]) for name in NUMBERS} | {
+        "etp": np.array([layout.expert_tp]),
         "schedule": np.array([SCHEDULES.index(layout.schedule)]),
         "recompute": np.array([RECOMPUTES.index(layout.recompute)]),
         "order": np.array([ORDERS.index(layout.order)]),
@@ -287,9 +294,6 @@ def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
     told = [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
     if getattr(layout, "offload", "none") not in engine.offload:
         told.append(f"it offloads {', '.join(engine.offload)}")
-    etp = getattr(layout, "etp", None)
-    if engine.etp == "one" and layout.ep > 1 and etp not in {None, 1}:
-        told.append("its experts are not cut by tensor parallelism: etp=1")
     return told
 
 
@@ -302,14 +306,14 @@ def _listed(stages: tuple[int, ...]) -> str:
     return ", ".join(map(str, stages))
 
 
-def _misordered(engine: Engine, layouts: Columns) -> Mask:
-    """Return which layouts place ranks in an order that the engine has not; axes of degree 1 have no place."""
+def misordered(orders: Sequence[str], layouts: Columns) -> Mask:
+    """Return which layouts place ranks in none of these orders; axes of degree 1 have no place."""
     pattern = layouts["order"] * 16 + sum((layouts[axis] > 1) * (1 << place) for place, axis in enumerate(AXES))
     values, places = np.unique(pattern, return_inverse=True)
     wrong = []
     for value in values:
         active = {axis for place, axis in enumerate(AXES) if int(value) >> place & 1}
         own = [axis for axis in ORDERS[int(value) // 16].split("-") if axis in active]
-        wrong.append(all(own != [a for a in other.split("-") if a in active] for other in engine.orders))
+        wrong.append(all(own != [a for a in other.split("-") if a in active] for other in orders))
     found: Mask = np.array(wrong, dtype=bool)[places.reshape(-1)]
     return found

@@ -86,8 +86,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         if self.asked:
             raise InputError(f"{self.where}: {missing(self)}")
         known = {name: value for name, value in msgspec.to_builtins(self.layout).items() if name in LAYOUT_KEYS}
+        if (known.get("ep") or 1) == 1:
+            known.pop("etp", None)
         try:
-            return msgspec.convert(known, Layout)
+            layout = msgspec.convert(known, Layout)
+            plain = msgspec.structs.replace(layout, etp=None)
+            return plain if plain.expert_tp == layout.expert_tp else layout
         except (msgspec.ValidationError, ValueError) as error:
             raise InputError(f"{self.where}: {error}") from None
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..hardware import Catalogue
-from .cost.coefficients import Book, gather, plan_of, resolve
+from .cost.coefficients import ROLES, Book, gather, plan_of, resolve
 from .cost.memory import Memory, memory_bytes
 from .cost.price import PRODUCT_BYTES, peak_flops_per_s
 from .cost.quantities import Array, Grid, Machine, Model
@@ -46,7 +46,7 @@ class Batch:
 
 def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
     """Return the arrays of some runs."""
-    uses = [resolve(known, run.stack, run.accelerator, run.precision, run.traits) for run in runs]
+    uses = [_uses(run, known) for run in runs]
     return Batch(
         machine=_stacked([machine_of(run, catalogue) for run in runs], Machine),
         model=_stacked([Model.of(run.architecture) for run in runs], Model),
@@ -57,6 +57,14 @@ def batch_of(runs: Sequence[Run], catalogue: Catalogue, known: Book) -> Batch:
         gpus=_array([run.gpus for run in runs]),
         plan=plan_of(known, uses),
     )
+
+
+def _uses(run: Run, known: Book) -> list[float | list[str | float]]:
+    """Return, for each role, the constants of a run's stack and machine, or what the row itself says."""
+    found = resolve(known, run.stack, run.accelerator, run.precision, run.traits)
+    for role, entry in run.facts.items():
+        found[ROLES.index(role)] = [entry] if isinstance(entry, str) else entry
+    return found
 
 
 def step_of(batch: Batch, values: Array) -> Step:

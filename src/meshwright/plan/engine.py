@@ -1,14 +1,11 @@
 """The search kept to what one engine can run: priced layouts that its rules refuse are set aside, with the count."""
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import InputError
 from ..jobs.engines import Engine, allowed, broken
-from .cost import Grid
 from .cost.coefficients import book
 from .explore import Priced, take_prices
 
@@ -16,18 +13,13 @@ from .explore import Priced, take_prices
 def restricted(priced: Priced, engine: Engine) -> Priced:
     """Return the priced layouts that an engine can run; InputError, with its rules, where it can run none."""
     kv_heads = priced.setting.architecture.num_key_value_heads
-    columns = _columns(priced.grid)
+    columns = priced.grid.columns()
     kept = np.flatnonzero(allowed(engine, columns, kv_heads))
     if not len(kept) and len(priced.grid):
         rules = {rule: int(mask.sum()) for rule, mask in broken(engine, columns, kv_heads).items()}
         told = "; ".join(f"{count:,} because {rule}" for rule, count in rules.items() if count)
         raise InputError(f"--engine {engine.name}: it can run none of {len(priced.grid):,} layouts that fit: {told}")
     return replace(priced, grid=priced.grid.take(kept), prices=take_prices(priced.prices, kept))
-
-
-def _columns(grid: Grid) -> dict[str, npt.NDArray[Any]]:
-    """Return a grid as arrays by name."""
-    return {field.name: np.broadcast_to(getattr(grid, field.name), len(grid)) for field in fields(Grid)}
 
 
 def stack_of(engine: Engine) -> str:

@@ -22,8 +22,9 @@ from .cost import Grid, Prices, Setting, performance, price
 from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, verdicts, word
 from .cost.price import machine_of, node_group_of
 from .cost.quantities import Array
+from .keep import in_its_orders, narrowed
 from .reasons import batch_warnings, micro_batch_trade, why
-from .space import DEFAULT_ORDER, Space, in_every_order, legal_layouts, replaced_order, runnable
+from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import Rejection, Row, Study
 
 T = TypeVar("T")
@@ -55,6 +56,9 @@ class Priced:
 def price_all(setting: Setting) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal."""
     space = space_of(setting)
+    if not len(space.grid) and space.left:
+        told = "; ".join(f"{count:,} layouts {reason}" for reason, count in space.left.items())
+        raise InputError(f"no legal layout of {setting.architecture.name or 'the model'} is left: {told}")
     if not len(space.grid):
         broken = "; ".join(f"{count} because {rule}" for rule, count in sorted(space.refused.items()))
         raise InputError(
@@ -68,9 +72,14 @@ def price_all(setting: Setting) -> Priced:
     if not len(fitting):
         fitting, doubtful = doubtful, fitting
     grid, prices = space.grid.take(fitting), take_prices(first, fitting)
-    reordered = in_every_order(grid.take(_may_gain(setting, grid, prices)))
-    reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
-    parts = [(grid, prices), (reordered, price_in_chunks(setting, reordered))] if len(reordered) else [(grid, prices)]
+    parts = [(grid, prices)]
+    if any(condition.name == "order" for condition in setting.conditions):  # which the default one need not meet
+        ordered = in_its_orders(setting, grid)
+        parts = [(ordered, price_in_chunks(setting, ordered) if len(ordered) else take_prices(prices, fitting[:0]))]
+    elif len(grid):
+        reordered = in_its_orders(setting, grid.take(_may_gain(setting, grid, prices)))
+        reordered = reordered.take(np.flatnonzero(reordered.order != DEFAULT_ORDER))
+        parts += [(reordered, price_in_chunks(setting, reordered))] if len(reordered) else []
     return Priced(
         setting=setting,
         space=space,
@@ -92,15 +101,17 @@ def _fastest(grid: Grid, prices: Prices, among: npt.NDArray[np.int64]) -> tuple[
 
 
 def space_of(setting: Setting) -> Space:
-    """Return the legal layouts of a setting; of our own stack those that our engine can run."""
+    """Return the legal layouts that the setting's stack can run and its conditions allow."""
     space = legal_layouts(
         setting.architecture,
         ranks=setting.gpus,
         global_batch=setting.global_batch,
         seq_len=setting.seq_len,
         node=int(machine_of(setting).domain),
+        folded=setting.stack != OWN,
     )
-    return dataclasses.replace(space, grid=space.grid.take(runnable(space.grid))) if setting.stack == OWN else space
+    grid, left = narrowed(setting, space.grid)
+    return dataclasses.replace(space, grid=grid, left=left)
 
 
 def explore(setting: Setting, *, model: str = "") -> Study:
@@ -144,6 +155,7 @@ def rejections(priced: Priced) -> tuple[Rejection, ...]:
     factored = [
         Rejection(reason=rule, count=count, of="factorisations") for rule, count in priced.space.refused.items()
     ]
+    factored += [Rejection(reason=told, count=count, of="layouts") for told, count in priced.space.left.items()]
     source = capacity_source(node_group_of(priced.setting.cluster).gpu.model, priced.memory_bytes)
     have = f"the {format_bytes(priced.memory_bytes)} of a GPU ({source})"
     whole = [Rejection(reason=f"need more than {have}", count=priced.oversized, of="layouts")]
@@ -230,7 +242,7 @@ def _may_gain(setting: Setting, grid: Grid, prices: Prices) -> npt.NDArray[np.in
     if not len(grid):
         return np.array([], dtype=np.int64)
     best = best_of_each_split(grid, np.argsort(prices.step_time_s, kind="stable"))
-    ordered = in_every_order(grid.take(best))
+    ordered = in_its_orders(setting, grid.take(best))
     times = price_in_chunks(setting, ordered).step_time_s
     last = times[best_of_each_split(ordered, np.argsort(times, kind="stable"))[:MAX_ROWS][-1]]
     found = np.flatnonzero(compute_bound_s(prices) <= last)

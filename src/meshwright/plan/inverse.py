@@ -6,6 +6,7 @@ at one rate misses it at every lower rate, so that the arrays shrink as the answ
 under the cost model, to the bisection's 0.1 %.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from .cost.coefficients import coefficients
 from .cost.fits import SURE, verdicts
 from .cost.price import machine_of, node_group_of
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
-from .space import in_every_order
+from .keep import in_its_orders
+from .reach import Means, at_peak_s, beyond, fastest, other_means
 
 Quantity = Literal["inter", "intra", "latency"]
 LEAST = {"inter": 1e6, "intra": 1e6, "latency": 1e-9}  # bytes per second, seconds: where the search ends
@@ -63,12 +65,18 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fewest(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest number of GPUs that meets a target, with the layout that does."""
+    """The smallest number of GPUs that meets a target, with the layout that does.
+
+    Where no number does, `nearest_gpus` is the one whose step comes nearest to it, and `step_time_s` that step.
+    """
 
     gpus: int | None
     layout: Layout | None
     step_time_s: float | None
     tried: int
+    asked: int  # GPUs of the setting
+    most: int  # of the numbers that were tried
+    nearest_gpus: int | None = None
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +88,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     present_layout: Layout
     needs: tuple[Need, ...]
     fewest: Fewest
+    others: tuple[Means, ...] = ()  # tried where the network alone does not meet the target
 
     @property
     def met(self) -> bool:
@@ -91,9 +100,7 @@ def step_time_for_mfu(setting: Setting, mfu: float) -> float:
     """Return the step time at which a setting reaches this MFU."""
     if not 0 < mfu <= 1:
         raise InputError(f"--target-mfu: expected more than 0 and at most 1, got {mfu:g}")
-    tokens = setting.global_batch * setting.seq_len
-    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len)
-    return float(flops / setting.gpus / machine_of(setting).peak / mfu)
+    return at_peak_s(setting) / mfu
 
 
 def step_time_for_days(setting: Setting, days: float, tokens: float) -> float:
@@ -110,30 +117,55 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
     """
     best = explore(setting).best
     target_s = target_at(setting)
+    met = best.predicted.step_time_s <= target_s
+    needs = tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting))
     return Solution(
         target_step_time_s=target_s,
         target=target,
         present_step_time_s=best.predicted.step_time_s,
         present_layout=best.layout,
-        needs=tuple(_need(setting, target_s, quantity) for quantity in _quantities(setting)),
+        needs=needs,
         fewest=fewest_gpus(setting, target_at),
+        others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),
     )
 
 
 def fewest_gpus(setting: Setting, target_at: Callable[[Setting], float]) -> Fewest:
-    """Return the fewest GPUs of the cluster, in whole nodes, that meet a target."""
-    tried = 0
+    """Return the fewest GPUs, in whole nodes, that meet a target: of the setting's, then of more (`reach.beyond`)."""
+    tried = most = 0
+    nearest: tuple[float, int, float] | None = None  # times the target, GPUs, step
+    for gpus, layout, step_s, target_s in itertools.chain(_within(setting, target_at), beyond(setting, target_at)):
+        tried, most = tried + 1, max(most, gpus)
+        if layout is None:  # nothing legal, nothing fits, or not even at the peak
+            continue
+        if step_s <= target_s:
+            return Fewest(gpus=gpus, layout=layout, step_time_s=step_s, tried=tried, asked=setting.gpus, most=most)
+        if nearest is None or step_s / target_s < nearest[0]:
+            nearest = step_s / target_s, gpus, step_s
+    return Fewest(
+        gpus=None,
+        layout=None,
+        step_time_s=nearest[2] if nearest else None,
+        tried=tried,
+        asked=setting.gpus,
+        most=most,
+        nearest_gpus=nearest[1] if nearest else None,
+    )
+
+
+def _within(
+    setting: Setting, target_at: Callable[[Setting], float]
+) -> Iterator[tuple[int, Layout | None, float, float]]:
+    """Yield the numbers of GPUs up to the setting's, each with its fastest layout, step and target."""
     for gpus in gpu_counts(setting):
         smaller = replace(setting, gpus=gpus)
-        try:
-            best = explore(smaller).best
-        except InputError:  # nothing legal, or nothing fits
+        if at_peak_s(smaller) > target_at(smaller):  # not even at the peak
+            yield gpus, None, 0.0, 0.0
             continue
-        finally:
-            tried += 1
-        if best.predicted.step_time_s <= target_at(smaller):
-            return Fewest(gpus=gpus, layout=best.layout, step_time_s=best.predicted.step_time_s, tried=tried)
-    return Fewest(gpus=None, layout=None, step_time_s=None, tried=tried)
+        try:
+            yield gpus, *fastest(smaller), target_at(smaller)
+        except InputError:
+            yield gpus, None, 0.0, 0.0
 
 
 def gpu_counts(setting: Setting) -> list[int]:
@@ -207,7 +239,7 @@ class _Pool:
         """Return the layouts that meet the target at the easiest value."""
         grid = fitting(setting)
         prices = price_in_chunks(setting, grid)
-        possible = in_every_order(grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
+        possible = in_its_orders(setting, grid.take(np.flatnonzero(compute_bound_s(prices) <= target_s)))
         pool = cls(setting, quantity, possible, None)
         return (pool.narrowed(value, target_s) if len(possible) else None) or cls(
             setting, quantity, grid.take(np.array([], dtype=np.int64)), None
@@ -243,7 +275,7 @@ def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> 
     for value in np.geomspace(values[0], values[-1], ANCHORS):
         times = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), whole).step_time_s
         kept |= set(np.argsort(times)[:KEPT].tolist())
-    pool = in_every_order(whole.take(np.array(sorted(kept))))
+    pool = in_its_orders(setting, whole.take(np.array(sorted(kept))))
     points = []
     for value in values:
         prices = price_in_chunks(replace(setting, **{FIELDS[quantity]: float(value)}), pool)

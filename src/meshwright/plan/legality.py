@@ -3,11 +3,13 @@
 Memory is not a rule here: whether a layout fits is a price (`plan.cost`). The rules:
 
   world     tp x cp x dp x pp is the number of ranks
-  heads     query heads, key-value heads and the inner width divide by tp; (sequence / cp) divides by tp under sp
-  layers    no more stages than layers; a plain pipeline may be uneven by one layer, an interleaved one needs
-            layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each
+  heads     query heads, key-value heads and the inner width divide by tp, an expert's width by etp;
+            (sequence / cp) divides by tp under sp
+  layers    no more stages than layers; a plain pipeline may be uneven by one layer; an interleaved one needs
+            layers / (pp x vpp) whole, or (layers + 2) / (pp x vpp), with embedding and output in a slot each, or
+            layers that pp alone does not divide either (61 over 4 x 8): then stages may be uneven by one layer
   context   the sequence divides by 2 cp (each rank takes an early and a late part, which evens out the causal half)
-  experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp is checked by Layout itself)
+  experts   ep divides the experts; ep > 1 needs experts (that ep divides dp x cp x tp / etp is checked by Layout)
   batch     the global batch is a multiple of dp x mbs
   schedule  the micro-batches are as many as the pipeline's schedule needs (`pipelines.illegal`)
 """
@@ -22,6 +24,8 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, PipelineSchedule
 from ..pipelines import illegal as schedule_rule
+
+EXPERT_WIDTH = "expert_size"
 
 
 class Splittable(Protocol):
@@ -62,16 +66,19 @@ def illegal(
     broken += [
         f"tp: {layout.tp} does not divide {name} = {number}"
         for name, number in _widths(model).items()
-        if number % layout.tp
+        if name != EXPERT_WIDTH and number % layout.tp
     ]
+    if _widths(model).get(EXPERT_WIDTH, 0) % layout.expert_tp:
+        broken.append(f"tp: {layout.expert_tp} does not divide {EXPERT_WIDTH} = {_widths(model)[EXPERT_WIDTH]}")
     broken += _layers(layout, model.num_hidden_layers)
     if layout.cp > 1 and seq_len % (2 * layout.cp):
         broken.append(f"cp: 2 x {layout.cp} does not divide the sequence of {seq_len} tokens")
     elif layout.sp and (seq_len // layout.cp) % layout.tp:
         broken.append(f"sp: tp = {layout.tp} does not divide the {seq_len // layout.cp} tokens that a rank holds")
     experts = experts_of(model)
-    if layout.ep > 1 and experts < 2:
-        broken.append(f"ep: {layout.ep}, but the model has no experts")
+    if experts < 2 and (layout.ep > 1 or layout.is_folded):
+        name = "ep" if layout.ep > 1 else "etp"
+        broken.append(f"{name}: {getattr(layout, name)}, but the model has no experts")
     elif layout.ep > 1 and experts % layout.ep:
         broken.append(f"ep: {layout.ep} does not divide the {experts} experts")
     return broken + _batch(layout, global_batch)
@@ -88,6 +95,8 @@ def check_runnable(layout: Layout, where: str = "--layout", *, compiled: bool = 
 
 def unrunnable(layout: Layout) -> str:
     """Return why our own engine cannot combine what a layout asks for, "" where it can; `space.runnable` for arrays."""
+    if layout.is_folded:
+        return "experts folded over tp (etp below tp) are priced alone"
     if layout.pp == 1 or layout.schedule != "zb":
         return ""
     if layout.zero >= 2 and layout.recompute != "none":
@@ -132,7 +141,8 @@ def stages_fit(layers: int, pp: int, vpp: int) -> bool:
     slots = pp * vpp
     if vpp == 1:
         return pp <= layers
-    return (layers % slots == 0 and slots <= layers) or (layers + 2) % slots == 0
+    uneven = layers % pp > 0 and slots <= layers
+    return uneven or (layers % slots == 0 and slots <= layers) or (layers + 2) % slots == 0
 
 
 def nearest_legal(
@@ -199,7 +209,7 @@ def divisors(number: int) -> list[int]:
 
 def _widths(model: Splittable) -> dict[str, int]:
     """Return what tensor parallelism cuts."""
-    names = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "expert_size")
+    names = ("num_attention_heads", "num_key_value_heads", "intermediate_size", EXPERT_WIDTH)
     return {name: width for name in names if (width := int(getattr(model, name, 0)))}
 
 
@@ -209,7 +219,12 @@ def _layers(layout: Layout, layers: int) -> list[str]:
         return []
     if slots > layers + 2 or layout.vpp == 1:
         return [f"pp: pp x vpp = {slots} stages are more than the {layers} layers"]
-    return [f"vpp: pp x vpp = {slots} divides neither {layers} layers nor {layers + 2} (embedding and output as two)"]
+    if layers % layout.pp:
+        return [f"vpp: pp x vpp = {slots} stages are more than the {layers} layers"]
+    even = [v for v in range(2, layers // layout.pp + 1) if stages_fit(layers, layout.pp, v)]
+    instead = f"; pp = {layout.pp} divides them with vpp = {' or '.join(map(str, even))}" if even else ""
+    both = f"neither {layers} layers nor {layers + 2} (embedding and output as two)"
+    return [f"vpp: pp x vpp = {slots} divides {both}{instead}"]
 
 
 def _batch(layout: Layout, global_batch: int) -> list[str]:
@@ -240,14 +255,16 @@ def _degrees(layout: Layout, model: Splittable, world: int, global_batch: int) -
 
 def _rest(layout: Layout, model: Splittable, tp: int, pp: int, cp: int, dp: int, share: int) -> Iterator[Layout]:
     sizes_of_batch = {m for m in divisors(share) if m <= layout.mbs} or {1}
-    experts = {e for e in divisors(math.gcd(dp * cp, max(1, experts_of(model)))) if e <= layout.ep} or {1}
+    etp = layout.etp if layout.etp and tp % layout.etp == 0 else None
+    whole = dp * cp * (tp // (etp or 1) if etp or layout.is_folded else 1)
+    experts = {e for e in divisors(math.gcd(whole, max(1, experts_of(model)))) if e <= layout.ep} or {1}
     stages: set[tuple[PipelineSchedule, int]] = {(layout.schedule, layout.vpp), (layout.schedule, 1), ("1f1b", 1)}
     copies = max(c for c in divisors(dp * cp) if c <= layout.replicas and (c < dp * cp or c == 1))
     for mbs, ep, (schedule, vpp) in itertools.product({max(sizes_of_batch), 1}, {max(experts)}, stages):
         if vpp > 1 and (pp == 1 or schedule not in {"interleaved", "zb"}):
             continue
         yield msgspec.structs.replace(
-            layout, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, mbs=mbs, vpp=vpp, replicas=copies,
+            layout, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, etp=etp, mbs=mbs, vpp=vpp, replicas=copies,
             sp=layout.sp if tp > 1 else 0, schedule=schedule if pp > 1 else "1f1b",
         )  # fmt: skip
 

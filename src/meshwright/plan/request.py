@@ -14,10 +14,12 @@ from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, book, price
 from .cost.coefficients import GENERIC
+from .cost.conditions import Condition
 from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed
+from .stacks import stack_named
 from .study import Row
 
 BUCKET_BYTES = 25 * 2**20  # of gradients, as PyTorch's DistributedDataParallel fills them
@@ -37,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
+    conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
 
 
@@ -63,8 +66,9 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=request.stack,
+        stack=stack_named(request.stack),
         latency_s=request.latency_s,
+        conditions=request.conditions,
     )
 
 

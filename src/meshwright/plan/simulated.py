@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, Fabric
+from ..errors import InputError
 from ..layout import Layout, micro_batches
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
@@ -37,6 +38,8 @@ def simulate_plan(
     stragglers: Mapping[int, float] | None = None,
 ) -> Timeline:  # fmt: skip
     """Simulate one step of a layout on the setting's cluster; InputError where it does not fit there."""
+    if layout.is_folded:
+        raise InputError(f"{layout}: experts folded over tp are priced by closed formulas alone, not simulated")
     program = step_program(setting, layout)
     topology = NodesTopology(effective_cluster(setting), layout.world_size, routing=routing)
     return simulate_step(program, topology, costs=Costs(), disturbance=disturbance, stragglers=stragglers)

@@ -8,7 +8,7 @@ place in the order.
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class Space:
     grid: Grid
     factorisations: int  # ways to write the ranks as tp x cp x dp x pp
     refused: dict[str, int]  # of them, by the first rule that they break
+    left: dict[str, int] = field(default_factory=dict)  # legal layouts that a search was not asked to look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,13 @@ class Degrees:
     cp: int
 
 
-def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None) -> Space:
+def legal_layouts(
+    model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None, folded: bool = False
+) -> Space:
     """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order.
 
-    With `node`, the ranks that one node holds, ZeRO-3 also shards inside a node and replicates across nodes.
+    With `node`, the ranks that one node holds, ZeRO-3 also shards inside a node and replicates across nodes; with
+    `folded`, experts are also folded over tensor parallelism (etp=1).
     """
     refused: Counter[str] = Counter()
     blocks = []
@@ -61,7 +65,7 @@ def legal_layouts(model: Splittable, *, ranks: int, global_batch: int, seq_len: 
         if rule:
             refused[rule] += 1
         else:
-            blocks.append(_block(model, degrees, global_batch, seq_len, node))
+            blocks.append(_block(model, degrees, global_batch, seq_len, node, folded))
     columns = np.concatenate(blocks, axis=1) if blocks else np.empty((len(fields(Grid)), 0), dtype=np.int64)
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
@@ -96,7 +100,7 @@ def in_every_order(grid: Grid) -> Grid:
         orders = _distinct_orders(tuple(axis for place, axis in enumerate(AXES) if active >> place & 1))
         part = grid.take(np.repeat(rows, len(orders)))
         parts.append(_with_orders(part, np.tile(np.array(orders), len(rows))))
-    return Grid(**{field.name: np.concatenate([getattr(p, field.name) for p in parts]) for field in fields(Grid)})
+    return Grid(**{one.name: np.concatenate([getattr(p, one.name) for p in parts]) for one in fields(Grid)})
 
 
 def _distinct_orders(active: tuple[str, ...]) -> list[int]:
@@ -113,7 +117,7 @@ def replaced_order(grid: Grid, order: int) -> Grid:
 
 
 def _with_orders(grid: Grid, orders: Ints) -> Grid:
-    return Grid(**{field.name: getattr(grid, field.name) for field in fields(Grid)} | {"order": orders})
+    return Grid(**{one.name: getattr(grid, one.name) for one in fields(Grid)} | {"order": orders})
 
 
 def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int) -> str:
@@ -127,17 +131,18 @@ def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int
     return DP if global_batch % degrees.dp else ""
 
 
-def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None) -> Ints:
+def _block(
+    model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None, folded: bool
+) -> Ints:
     """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))
     schedules = np.array(_schedules(model.num_hidden_layers, degrees.pp))
-    sharded = degrees.dp * degrees.cp
-    experts = [e for e in divisors(max(1, experts_of(model))) if sharded % e == 0]
+    experts = _experts(model, degrees, folded)
     sequence = (0, 1) if degrees.tp > 1 and (seq_len // degrees.cp) % degrees.tp == 0 else (0,)
     shards = _sharding(degrees, node)
     combined = itertools.product(experts, range(len(shards)), sequence, range(len(RECOMPUTES)))
-    switches = np.array([(ep, *shards[shard], sp, mode) for ep, shard, sp, mode in combined])
+    switches = np.array([(ep, etp, *shards[shard], sp, mode) for (ep, etp), shard, sp, mode in combined])
     pairs = np.array([(b, s) for b in range(len(batches)) for s in range(len(schedules))])
     schedule, vpp = schedules[pairs[:, 1]].T
     pairs = pairs[_schedule_fits(schedule, vpp, degrees.pp, share // batches[pairs[:, 0]])]
@@ -149,14 +154,24 @@ def _block(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int,
         "ep": inner[:, 0],
         "vpp": vpp,
         "mbs": batches[outer[:, 0]],
-        "zero": inner[:, 1],
-        "replicas": inner[:, 2],
-        "sp": inner[:, 3],
+        "etp": inner[:, 1],
+        "zero": inner[:, 2],
+        "replicas": inner[:, 3],
+        "sp": inner[:, 4],
         "schedule": schedule,
-        "recompute": inner[:, 4],
+        "recompute": inner[:, 5],
         "order": ones * DEFAULT_ORDER,
     }
-    return np.stack([named[field.name] for field in fields(Grid)])
+    return np.stack([named[one.name] for one in fields(Grid)])
+
+
+def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[int, int]]:
+    """Return the pairs of ep and etp (0: as tp): experts cut as the rest of a layer, or whole and folded over tp."""
+    data, known = degrees.dp * degrees.cp, divisors(max(1, experts_of(model)))
+    found = [(ep, 0) for ep in known if data % ep == 0]
+    if folded and degrees.tp > 1:
+        found += [(ep, 1) for ep in known if ep > 1 and data * degrees.tp % ep == 0]
+    return found
 
 
 def _sharding(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:
@@ -194,6 +209,6 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
 
 
 def _grid(columns: Ints) -> Grid:
-    numbers = {field.name: row for field, row in zip(fields(Grid), columns, strict=True)}
+    numbers = {one.name: row for one, row in zip(fields(Grid), columns, strict=True)}
     whole = ("schedule", "recompute", "order")
     return Grid(**{name: row if name in whole else row.astype(float) for name, row in numbers.items()})

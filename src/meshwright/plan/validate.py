@@ -13,7 +13,7 @@ from ..layout import Fits
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names
 from .batch import Batch, batch_of, memory_of, step_of
-from .cost.cautions import cautions
+from .cost.cautions import cautions, widened
 from .cost.coefficients import Book
 from .cost.fits import DOUBTFUL, OVER, verdicts, word
 from .cost.quantities import RECOMPUTES
@@ -21,7 +21,11 @@ from .runs import Row, Run
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was predicted for one row; `error` is predicted over measured, less one."""
+    """What was predicted for one row; `error` is predicted over measured, less one.
+
+    `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
+    prediction less certain and widens the band.
+    """
 
     id: str
     family: str
@@ -30,6 +34,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fits: Fits
     measured_step_time_s: float | None = None
     error: float | None = None
+    stack: str = ""
+    error_band: float | None = None
+    assumed: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +77,7 @@ def predict(rows: Sequence[Row], catalogue: Catalogue, known: Book) -> list[Outc
     times_s = np.asarray(step_of(batch, known.values).total_s, dtype=float)
     sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
     predicted = iter(zip(times_s, sizes, _verdicts(runs, batch, known), strict=True))
-    return [_outcome(row, *next(predicted)) if row.run else _unpriced(row) for row in rows]
+    return [_outcome(row, known, *next(predicted)) if row.run else _unpriced(row) for row in rows]
 
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
@@ -94,14 +102,13 @@ def summarise(rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known
     return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
 
 
-def warnings(rows: Iterable[Row], catalogue: Catalogue, known: Book) -> dict[str, int]:
+def warnings(rows: Iterable[Row], known: Book) -> dict[str, int]:
     """Return what makes predictions of these rows less certain, with the number of rows that it concerns."""
     counts: dict[str, int] = {}
     for row in rows:
         if row.run is not None:
             run = row.run
-            found = cautions(run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known)
-            for text in (*found, *(f"assumed: {item}" for item in run.assumed)):
+            for text in (*_doubts(run, known), *(f"assumed: {item}" for item in run.assumed)):
                 counts[text] = counts.get(text, 0) + 1
     return counts
 
@@ -116,8 +123,14 @@ def _unpriced(row: Row) -> Unpriced:
     return Unpriced(id=row.id, family=row.family, reason=row.reason or "")
 
 
-def _outcome(row: Row, step_time_s: float, memory_bytes: float, fits: Fits) -> Outcome:
+def _doubts(run: Run, known: Book) -> tuple[str, ...]:
+    return cautions(run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known)
+
+
+def _outcome(row: Row, known: Book, step_time_s: float, memory_bytes: float, fits: Fits) -> Outcome:
     measured = row.measured_step_time_s
+    assert row.run is not None
+    doubts = _doubts(row.run, known)
     return Outcome(
         id=row.id,
         family=row.family,
@@ -126,6 +139,10 @@ def _outcome(row: Row, step_time_s: float, memory_bytes: float, fits: Fits) -> O
         fits=fits,
         measured_step_time_s=measured,
         error=float(step_time_s) / measured - 1.0 if measured else None,
+        stack=row.run.stack,
+        error_band=widened(known.band(row.run.stack), doubts),
+        assumed=row.run.assumed,
+        doubts=doubts,
     )
 
 

@@ -10,8 +10,9 @@ from ..layout import Layout
 from ..plan.cost.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
-from ..plan.inverse import TOLERANCE, Need, Solution
+from ..plan.inverse import TOLERANCE, Fewest, Need, Solution
 from ..plan.modes import ModePrice, fastest
+from ..plan.reach import Means
 from ..plan.study import Row, Study
 from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
@@ -54,7 +55,8 @@ def show_limits(console: Console, row: Row) -> None:
     """Print how far a prediction is to be trusted."""
     band = row.predicted.error_band
     if band is not None:
-        console.print(f"step times are held to lie within {band:.0%}; calibrated with {row.predicted.calibration[0]}")
+        where = "; ".join(row.predicted.calibration[:2])
+        console.print(f"step times are held to lie within {band:.0%}; constants: {where}", highlight=False)
     console.print(f"not modelled: {', '.join(row.predicted.not_modelled)}", highlight=False)
 
 
@@ -150,14 +152,35 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
         highlight=False,
     )
     for need in solution.needs:
-        console.print(f"\n{QUANTITIES[need.quantity]}: {need_text(need)}", highlight=False)
+        console.print(f"{QUANTITIES[need.quantity]}: {need_text(need)}", highlight=False)
+    for need in solution.needs:
+        console.print(f"\nstep time against the {QUANTITIES[need.quantity]}", highlight=False)
         console.print(_bars(need, solution.target_step_time_s, marks.get(need.quantity, ())))
-    fewest = solution.fewest
-    console.print(
-        f"\nfewest GPUs: none of {fewest.tried} numbers that were tried meets it"
-        if fewest.gpus is None
-        else f"\nfewest GPUs: {fewest.gpus} with {fewest.layout}",
-        highlight=False,
+    if solution.others:
+        console.print("what else was tried:", highlight=False)
+    for means in solution.others:
+        console.print(f"  {means_text(means)}", highlight=False)
+    console.print(f"fewest GPUs: {fewest_text(solution.fewest)}", highlight=False)
+
+
+def fewest_text(fewest: Fewest) -> str:
+    """Return one sentence about the number of GPUs that a target needs."""
+    if fewest.gpus is None:
+        nearest = fewest.nearest_gpus
+        near = "" if nearest is None else f"; {nearest:,} come nearest, with {format_time(fewest.step_time_s or 0.0)}"
+        return f"none of {fewest.tried} numbers up to {fewest.most:,} meets it{near}"
+    more = f", more than {fewest.asked:,}" if fewest.gpus > fewest.asked else ""
+    return f"{fewest.gpus:,}{more}: {fewest.layout} takes {format_time(fewest.step_time_s or 0.0)}"
+
+
+def means_text(means: Means) -> str:
+    """Return one sentence about another way to a target."""
+    verdict = "meets it" if means.meets else "does not"
+    if means.needs_bytes is not None:
+        verdict = f"does not fit: needs {format_bytes(means.needs_bytes)} a GPU"
+    return (
+        f"{means.change}: {format_time(means.step_time_s)} of {format_time(means.target_step_time_s)} with "
+        f"{means.layout}: {verdict}"
     )
 
 
@@ -305,11 +328,14 @@ def _bars(need: Need, target_s: float, marks: Sequence[Mark]) -> Table:
     table.add_column("step", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("", overflow="fold")
-    for value, name in sorted(values):
+    named: dict[str, tuple[float, list[str]]] = {}
+    for value, name in sorted(values):  # what reads the same is one row
+        named.setdefault(quantity_text(need.quantity, value), (value, []))[1].append(name)
+    for text, (value, names) in named.items():
         step_s = need.at(value)
         length = max(1, round(BAR * step_s / slowest))
         sign = "+" if step_s <= target_s * (1 + TOLERANCE) else "-"
-        table.add_row(quantity_text(need.quantity, value), format_time(step_s), sign * length, name)
+        table.add_row(text, format_time(step_s), sign * length, ", ".join(filter(None, names)))
     return table
 
 

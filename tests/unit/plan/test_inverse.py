@@ -6,8 +6,10 @@ from msgspec.structs import replace
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.explore import explore
-from meshwright.plan.inverse import gpu_counts, solve, step_time_for_days, step_time_for_mfu
+from meshwright.plan.inverse import fewest_gpus, gpu_counts, solve, step_time_for_days, step_time_for_mfu
+from meshwright.plan.reach import beyond, fastest, other_means
 from meshwright.plan.whatif import compare, scaling
+from meshwright.report.planning import _bars, fewest_text
 from tests.unit.plan.test_explore import setting
 
 SLOW = setting(cluster="aws-p4d", gpus=16, global_batch=16)
@@ -64,6 +66,46 @@ def test_the_fewest_gpus_meet_the_target_and_the_next_fewer_do_not():
             assert explore(replace(SLOW, gpus=gpus)).best.predicted.step_time_s > target
         except InputError:
             continue  # nothing fits
+
+
+def test_a_target_that_the_cluster_misses_is_looked_for_beyond_it():
+    few = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=64)
+    target = 0.45 * fastest(few)[1]
+    counts = [gpus for gpus, _, step_s, _ in beyond(few, lambda case: target) if step_s <= target]
+    fewest = fewest_gpus(few, lambda case: target)
+
+    assert fewest.gpus == counts[0] > few.gpus
+    assert fewest.step_time_s <= target
+    assert fastest(replace(few, gpus=16))[1] > target  # half of the time takes more than twice the GPUs
+    assert fewest_text(fewest).startswith(f"{fewest.gpus}, more than 8: ")
+
+
+def test_more_gpus_are_not_tried_where_they_come_no_nearer():
+    case = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=16)
+
+    assert len(list(beyond(case, lambda larger: step_time_for_mfu(larger, 0.99)))) <= 3
+    assert not list(beyond(case, lambda larger: 1e-7))  # beyond the peak of all GPUs
+
+
+def test_what_else_would_reach_a_target_is_tried():
+    case = setting("llama3-8b", "dgx-h100", gpus=8, global_batch=16)
+    now = fastest(case)[1]
+    tried = {means.change: means for means in other_means(case, lambda other: 0.8 * now * other.global_batch / 16)}
+
+    assert {"global batch 32", "global batch 64", "no recomputation"} <= set(tried)
+    assert tried["precision fp8 (stack since-2024)"].meets
+    quick = {change for change, means in tried.items() if means.step_time_s <= means.target_step_time_s}
+    assert quick >= {change for change, means in tried.items() if means.meets}
+    fixed = other_means(case, lambda other: 0.8 * now)
+    assert not any("batch" in means.change for means in fixed)
+
+
+def test_a_curve_has_no_row_twice():
+    need = SOLUTION.needs[0]
+    table = _bars(need, SOLUTION.target_step_time_s, ())
+    values = list(table.columns[0].cells)
+
+    assert len(values) == len(set(values)) > 5
 
 
 def test_targets_are_turned_into_step_times():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.legality import illegal, legal_layout, nearest_legal, stages_fit
+from meshwright.plan.legality import check_runnable, illegal, legal_layout, nearest_legal, stages_fit
 from meshwright.workload.transformer import ModelConfig
 
 
@@ -43,7 +43,8 @@ def test_layouts_that_people_ran_are_legal(text):
     [
         ("tp=16,dp=1", "tp: 16 does not divide num_key_value_heads = 8"),
         ("pp=128,dp=1", "pp: pp x vpp = 128 stages are more than the 126 layers"),
-        ("pp=8,vpp=3,schedule=interleaved,dp=1", "vpp: pp x vpp = 24 divides neither 126 layers nor 128"),
+        ("pp=6,vpp=4,schedule=interleaved,dp=1", "vpp: pp x vpp = 24 divides neither 126 layers nor 128"),
+        ("pp=14,vpp=10,schedule=interleaved,dp=1", "are more than the 126 layers"),
         ("cp=3,dp=1", "cp: 2 x 3 does not divide the sequence of 8192 tokens"),
         ("ep=2,dp=2", "ep: 2, but the model has no experts"),
         ("dp=3", "mbs: dp x mbs = 3 x 1 does not divide the global batch of 512"),
@@ -117,8 +118,38 @@ def test_a_legal_layout_is_its_own_nearest():
 def test_stages_are_plain_or_interleaved():
     assert stages_fit(106, 12, 1)  # uneven
     assert stages_fit(126, 8, 8)  # embedding and output take a slot each
-    assert not stages_fit(126, 8, 3)
+    assert stages_fit(61, 4, 8)  # pp alone does not divide the layers either: uneven by one
+    assert not stages_fit(80, 4, 7)  # 4 stages would be even
+    assert not stages_fit(61, 8, 8)  # more stages than layers
     assert not stages_fit(4, 4, 2)
+
+
+def test_an_uneven_cut_names_the_virtual_stages_that_are_even():
+    told = broken("pp=4,vpp=7,schedule=interleaved,dp=1", Sizes(80, 64, 8, 28672), global_batch=16)
+
+    assert told == [
+        "vpp: pp x vpp = 28 divides neither 80 layers nor 82 (embedding and output as two); "
+        "pp = 4 divides them with vpp = 2 or 4 or 5 or 10 or 20"
+    ]
+
+
+def test_experts_folded_over_tensor_parallelism_are_legal():
+    folded = Layout.parse("tp=2,dp=4,ep=8")
+
+    assert (folded.expert_tp, folded.is_folded) == (1, True)
+    assert broken("tp=2,dp=4,ep=8", MIXTRAL) == []
+    assert broken("tp=4,dp=4,ep=8,etp=2", MIXTRAL) == []
+    assert not Layout.parse("tp=2,dp=8,ep=8").is_folded
+    with pytest.raises(InputError, match=r"ep: 8 does not divide dp x cp x tp / etp = 4"):
+        Layout.parse("tp=4,dp=2,ep=8,etp=2")
+    with pytest.raises(InputError, match="etp: expected a divisor of tp = 4, got 3"):
+        Layout.parse("tp=4,etp=3")
+    assert "etp: 1, but the model has no experts" in broken("tp=2,etp=1", LLAMA3_405B)
+
+
+def test_our_own_engine_does_not_fold_experts():
+    with pytest.raises(InputError, match="folded over tp"):
+        check_runnable(Layout.parse("tp=2,dp=4,ep=8"))
 
 
 def test_the_layouts_near_one_with_copies_have_as_many_copies_as_divide_their_ranks():

@@ -4,6 +4,7 @@ from ...layout import Layout
 from ...workload.architecture import Architecture
 from .attention import ALIGNED, FUSED_BATCH
 from .coefficients import STRANGERS, Book
+from .seen import unseen_kinds
 
 HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times were fitted
 
@@ -13,10 +14,11 @@ def cautions(
 ) -> tuple[str, ...]:
     """Return one sentence for each doubt; empty where there is none."""
     found = []
+    asked, stack = stack, known.fitted(stack)
     if stack not in known.stacks or stack in STRANGERS:
         found.append("software stack: none of the measured ones; generic constants")
     elif stack not in known.errors:
-        found.append(f"software stack {stack}: no run of it was measured; generic constants")
+        found.append(f"software stack {asked}: no run of it was measured; generic constants")
     if not any(accelerator in device.accelerators for device in known.devices.values()):
         found.append(f"accelerator {accelerator}: no run on it was measured; constants of the H100")
     if stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
@@ -28,7 +30,7 @@ def cautions(
         )
     if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
-    return tuple(found)
+    return (*found, *unseen_kinds(layout))
 
 
 def widened(band: float, doubts: tuple[str, ...]) -> float:

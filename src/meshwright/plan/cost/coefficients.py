@@ -122,9 +122,15 @@ Uses = Mapping[str, float | str | list[str | float]]  # a role's fact, its const
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a software stack uses for each role, and what it does where a run does not say."""
+    """What a software stack uses for each role, and what it does where a run does not say.
+
+    `like` names the stack whose constants it uses, where it has none of its own: `parse_book` copies what it does not
+    say itself. `engine` is the entry of `jobs.engines` that says what it can run; "" where that is not known.
+    """
 
     title: str
+    engine: str = ""
+    like: str = ""
     uses: dict[str, float | str | list[str | float]] = {}
     recompute: str = "none"
     sp: int = 0
@@ -170,9 +176,14 @@ class Book(msgspec.Struct, frozen=True):
         """Names of the constants, in order."""
         return tuple(self.constants)
 
+    def fitted(self, stack: str) -> str:
+        """Return the stack whose fitted constants price `stack`: itself, or the one that it is like."""
+        return (self.stacks[stack].like if stack in self.stacks else "") or stack
+
     def band(self, stack: str) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted."""
-        return self.errors[stack if stack in self.errors else UNSEEN].band
+        own = self.fitted(stack)
+        return self.errors[own if own in self.errors else UNSEEN].band
 
     @property
     def values(self) -> Array:
@@ -191,11 +202,19 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
     return Book(
         constants={k: convert(v, Constant, where=f"constants.toml: {k}") for k, v in constants.items()},
         generic=dict(stacks["generic"]),
-        stacks={k: convert(v, Stack, where=f"stacks.toml: {k}") for k, v in stacks["stacks"].items()},
+        stacks={k: convert(_whole(stacks["stacks"], k), Stack, where=f"stacks.toml: {k}") for k in stacks["stacks"]},
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
         fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
     )
+
+
+def _whole(stacks: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the entry of a stack with what it leaves to the one that it is like."""
+    own = stacks[name]
+    base = stacks[own["like"]] if "like" in own else {}
+    kept = {key: value for key, value in base.items() if key not in {"title", "engine"}}
+    return {**kept, **own, "uses": {**base.get("uses", {}), **own.get("uses", {})}}
 
 
 def resolve(
@@ -211,6 +230,7 @@ def resolve(
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
+    stack = known.fitted(stack)
     conventions = conventions_of(stack, precision)
     facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
     found: list[float | list[str | float]] = []

@@ -119,9 +119,9 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
     if not np.any(share):
         return dense
-    held = np.maximum(model.experts / grid.ep, 1.0)
-    rows = np.maximum(tokens * model.experts_per_token * grid.ep / np.maximum(model.experts, 1.0), 1.0)
-    each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) / grid.tp)
+    held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
+    rows = np.maximum(tokens * model.experts_per_token * cut / np.maximum(model.experts, 1.0), 1.0)
+    each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) * grid.ep / (cut * grid.tp))
     shared = _mlp(machine, c, model, tokens, np.maximum(model.shared_ffn, 1.0) / grid.tp)
     permuted = 6.0 * HALF_BYTES * tokens * model.experts_per_token * model.hidden / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
@@ -183,7 +183,7 @@ def _context_parallel(
 
 def _expert_parallel(machine: Machine, c: Coefficients, sizes: Sizes, grid: Grid) -> Number:
     """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
-    over = span(machine, c, grid.ep, grid.tp)
+    over = span(machine, c, grid.ep, grid.expert_cut * grid.tp / grid.ep)
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
     seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes) for comm in messages)

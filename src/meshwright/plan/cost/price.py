@@ -14,9 +14,11 @@ from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
+from .conditions import Condition
 from .measured import on_measured_links, with_switch
 from .memory import memory_bytes
 from .quantities import Array, Grid, Machine, Model
+from .seen import origin
 from .step import step_s
 
 DEFAULT_STACK = OWN
@@ -49,6 +51,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     intra_bytes_per_s: float | None = None  # of one GPU to its peers, in place of the cluster's
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
+    conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,11 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
         error_band=widened(known.band(setting.stack), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
-        calibration=(f"stack {setting.stack}: {stack.title}", "constants.toml"),
+        calibration=(
+            origin(known, setting.stack, group.gpu.model),
+            f"stack {setting.stack}: {stack.title}",
+            "constants.toml",
+        ),
     )
 
 

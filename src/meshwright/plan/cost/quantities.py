@@ -120,9 +120,23 @@ class Grid:
     recompute: Number
     order: Number
     replicas: Number = 1.0  # copies of a model that ZeRO-2 or -3 shards
+    etp: Number = 0.0  # tensor parallelism inside an expert; 0 where it is not said: `Layout.expert_tp`
 
     def __len__(self) -> int:
         return len(np.atleast_1d(self.tp))
+
+    @property
+    def expert_cut(self) -> Number:
+        """Return how many times fewer expert parameters a rank has than tensor parallelism alone would leave it."""
+        if not np.any(self.etp) and not np.any(self.dp * self.cp % self.ep):
+            return self.ep
+        return self.ep * self.expert_tp / self.tp
+
+    @property
+    def expert_tp(self) -> Number:
+        """Tensor parallelism inside an expert: `Layout.expert_tp`."""
+        own = np.where(self.dp * self.cp % self.ep, 1.0, self.tp)
+        return np.where(np.greater(self.etp, 0), self.etp, own)
 
     @classmethod
     def of(cls, layouts: Sequence[Layout]) -> "Grid":
@@ -134,7 +148,13 @@ class Grid:
             recompute=np.array([RECOMPUTES.index(layout.recompute) for layout in layouts]),
             order=np.array([ORDERS.index(layout.order) for layout in layouts]),
             replicas=np.array([layout.replicas for layout in layouts], dtype=float),
+            etp=np.array([layout.etp or 0 for layout in layouts], dtype=float),
         )
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return every field as an array of length n, with the tensor parallelism inside an expert in place of etp."""
+        found = {field.name: np.broadcast_to(getattr(self, field.name), len(self)) for field in fields(self)}
+        return found | {"etp": np.broadcast_to(self.expert_tp, len(self))}
 
     def layout(self, index: int) -> Layout:
         """Return one layout of the grid."""
@@ -144,6 +164,7 @@ class Grid:
             recompute=RECOMPUTES[int(self.recompute[index])],  # type: ignore[arg-type]
             order=ORDERS[int(self.order[index])],
             replicas=int(np.broadcast_to(self.replicas, len(self))[index]),
+            etp=int(np.broadcast_to(self.etp, len(self))[index]) or None,
         )
 
     def take(self, indices: Any) -> "Grid":

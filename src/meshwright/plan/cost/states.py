@@ -32,7 +32,7 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     """Return the states of a rank with this load; `shard` is the ranks over which ZeRO shards."""
     half = machine.product_bytes < SINGLE_BYTES
     ranks = np.minimum(grid.dp * grid.cp, shard)
-    expert_ranks = np.maximum(ranks / grid.ep, 1.0)
+    expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
     dense, experts, unit = _parameters(model, grid, load)
     held, once = dense + experts, dense / ranks + experts / expert_ranks
     many = ranks > 1
@@ -57,7 +57,7 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
 
 def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, Number]:
     """Return the parameters of a rank, those of its routed experts apart, and those of its largest layer."""
-    expert = model.matrices * model.hidden * model.expert_ffn * model.experts / grid.ep / grid.tp
+    expert = model.matrices * model.hidden * model.expert_ffn * model.experts / grid.expert_cut / grid.tp
     router = model.hidden * model.experts
     shared = model.matrices * model.hidden * model.shared_ffn / grid.tp
     attention = model.attention_weights / grid.tp + model.small_parameters

@@ -54,7 +54,9 @@ def step_s(
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
     per_stage = model.layers / grid.pp
-    most = np.where(grid.vpp > 1, per_stage, np.ceil(per_stage))
+    # the longest stage sets the pace; where embedding and output have slots of their own, stages are taken as even
+    slots = (grid.vpp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
+    most = np.where(slots, per_stage, grid.vpp * np.ceil(per_stage / grid.vpp))
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
@@ -132,7 +134,7 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
     network = model.matrices * model.hidden * model.ffn
     expert = model.matrices * model.hidden * model.expert_ffn
     shared = model.matrices * model.hidden * model.shared_ffn
-    routed = expert * model.experts / grid.ep + shared + model.hidden * model.experts
+    routed = expert * model.experts / grid.expert_cut + shared + model.hidden * model.experts
     layer = model.attention_weights + (1.0 - share) * network + share * routed
     ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
     embedding = (model.vocab + model.positions) * model.hidden * ends

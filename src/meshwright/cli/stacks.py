@@ -1,0 +1,63 @@
+"""The option `--stack`: a closed set that is listed, completed, and refused with the nearest name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..errors import InputError
+
+
+def stack_option(text: str) -> Callable[[Any], Any]:
+    """Return the option; its value is the name of a stack as the cost model knows it, or None."""
+    return click.option(
+        "--stack", metavar="NAME", callback=_named, shell_complete=_completed, help=f"{text} `help` lists them."
+    )
+
+
+def default_of(precision: str, layout: str | None) -> str:
+    """Return the stack of a command that names none, and say so where it is not our own."""
+    from ..layout import Layout
+    from ..plan.stacks import default_stack
+    from ..workload.conventions import OWN
+
+    try:
+        asked = None if layout is None else Layout.parse(layout)
+    except InputError:  # said where the layout is read
+        asked = None
+    found = default_stack(precision, asked)
+    if found != OWN:
+        what = precision if default_stack(precision) != OWN else f"--layout {layout}"
+        click.echo(
+            f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True
+        )
+    return found
+
+
+def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from ..plan.stacks import stack_named
+
+    if value is None or context.resilient_parsing:
+        return value
+    if value == "help":
+        _list()
+        context.exit()
+    return stack_named(value)
+
+
+def _list() -> None:
+    from ..jobs.engines import ALIASES
+    from ..plan.stacks import listed
+
+    known = listed()
+    width = max(len(one.name) for one in known)
+    for one in known:
+        click.echo(f"{one.name:<{width}}  {one.title}: {one.origin}")
+    click.echo("; ".join(f"{alias}: {name}" for alias, name in ALIASES.items()))
+
+
+def _completed(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from ..plan.stacks import stack_names
+
+    return [CompletionItem(name) for name in stack_names() if name.startswith(incomplete)]

@@ -1,0 +1,90 @@
+"""Conditions on layouts, as `--only` and `--not` take them: "schedule=1f1b,interleaved", "zero<=1", "cp=1"."""
+
+import re
+from collections.abc import Collection, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError, nearest
+from ...jobs.engines import misordered
+from ...layout import ORDERS
+from .quantities import RECOMPUTES, SCHEDULES, Grid
+
+NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "replicas")
+WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS}
+SHAPE = re.compile(r"\s*([a-z]+)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
+EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One condition on a key of a layout; words stand for their places in the lists of `cost.quantities`."""
+
+    name: str
+    sign: str
+    values: tuple[int, ...]
+    negated: bool = False  # of `--not`
+    text: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The condition as it is typed."""
+        return f"--{'not' if self.negated else 'only'} {self.text}"
+
+    def holds(self, grid: Grid) -> npt.NDArray[np.bool_]:
+        """Return which layouts the condition keeps."""
+        if self.name == "order":  # axes of degree 1 have no place
+            away = misordered([ORDERS[value] for value in self.values], grid.columns())
+            ordered: npt.NDArray[np.bool_] = (away == (self.sign == "!=")) != self.negated
+            return ordered
+        column = grid.expert_tp if self.name == "etp" else np.asarray(getattr(grid, self.name))
+        signs = {"<=": np.less_equal, ">=": np.greater_equal, "<": np.less, ">": np.greater}
+        if self.sign in signs:
+            found = signs[self.sign](column, self.values[0])
+        else:
+            found = np.isin(column, self.values) != (self.sign == "!=")
+        mask: npt.NDArray[np.bool_] = np.broadcast_to(found != self.negated, len(grid))
+        return mask
+
+
+def parse_conditions(only: Sequence[str], without: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the conditions of `--only` and `--not`; InputError, with the nearest key or value, for others."""
+    return (*(_parse(text, negated=False) for text in only), *(_parse(text, negated=True) for text in without))
+
+
+def kept(conditions: Sequence[Condition], grid: Grid, *, only: Collection[str] | None = None) -> npt.NDArray[np.bool_]:
+    """Return which layouts all conditions keep: those on the keys `only`, or on all keys but the order of axes."""
+    mask = np.ones(len(grid), dtype=bool)
+    for condition in conditions:
+        if (condition.name in only) if only is not None else (condition.name != "order"):
+            mask &= condition.holds(grid)
+    return mask
+
+
+def _parse(text: str, *, negated: bool) -> Condition:
+    where = f"--{'not' if negated else 'only'} {text}"
+    shape = SHAPE.fullmatch(text)
+    if shape is None:
+        raise InputError(f"{where}: {EXPECTED}")
+    name, sign, rest = shape.groups()
+    known = (*NUMBERS, *WORDS)
+    if name not in known:
+        raise InputError(f"{where}: {name}: no such key of a layout ({nearest(name, known)})")
+    if name in WORDS and sign not in {"=", "!="}:
+        raise InputError(f"{where}: {name} has no order; expected {name}=VALUE or {name}!=VALUE")
+    parts = [part.strip() for part in rest.split(",")]
+    if sign not in {"=", "!="} and len(parts) > 1:
+        raise InputError(f"{where}: expected one number after {sign}")
+    values = tuple(_value(name, part, where) for part in parts)
+    return Condition(name=name, sign=sign, values=values, negated=negated, text=text)
+
+
+def _value(name: str, text: str, where: str) -> int:
+    if name in WORDS:
+        if text not in WORDS[name]:
+            raise InputError(f"{where}: {text!r}: no such {name} ({nearest(text, WORDS[name])})")
+        return WORDS[name].index(text)
+    if not text.isdecimal():
+        raise InputError(f"{where}: {text!r}: expected a whole number")
+    return int(text)

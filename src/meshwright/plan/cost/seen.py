@@ -1,0 +1,76 @@
+"""What the runs that the constants were fitted to have seen: kinds of layouts, and accelerators.
+
+`data/seen.toml` is written from the table of runs by `python -m benchmarks fit_planner --write`.
+"""
+
+import functools
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from importlib import resources
+
+import msgspec
+
+from ...files import convert
+from ...layout import Layout
+from .coefficients import Book
+
+# kinds of layouts that few people run
+KINDS = ("zero-bubble schedule", "ZeRO-3 in a pipeline", "context parallelism of 4 or more", "experts folded over tp")
+DOUBT = "in no measured run"
+
+
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Numbers of fitted runs: with each kind of layout, and on each device of stacks.toml."""
+
+    kinds: dict[str, int]
+    devices: dict[str, int]
+
+
+def kinds_of(layout: Layout) -> tuple[str, ...]:
+    """Return which of the rare kinds a layout is."""
+    whether = (
+        layout.schedule == "zb" and layout.pp > 1,
+        layout.zero == 3 and layout.pp > 1 and layout.dp * layout.cp > 1,
+        layout.cp >= 4,
+        layout.is_folded and layout.ep > 1,
+    )
+    return tuple(kind for kind, there in zip(KINDS, whether, strict=True) if there)
+
+
+def counted(runs: Iterable[tuple[Layout, str]], known: Book) -> Seen:
+    """Return what some runs have seen: the layout and the accelerator of each."""
+    kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
+    for layout, accelerator in runs:
+        kinds.update(kinds_of(layout))
+        devices.update(name for name, device in known.devices.items() if accelerator in device.accelerators)
+    return Seen(kinds=dict(kinds), devices=dict(devices))
+
+
+@functools.lru_cache(maxsize=1)
+def seen() -> Seen:
+    """Return what the runs of this package's constants have seen."""
+    text = resources.files(__package__).joinpath("data", "seen.toml").read_text("utf-8")
+    return convert(tomllib.loads(text), Seen, where="seen.toml")
+
+
+def unseen_kinds(layout: Layout) -> tuple[str, ...]:
+    """Return one sentence for each kind of a layout that no measured run had."""
+    return tuple(f"{kind}: {DOUBT}" for kind in kinds_of(layout) if not seen().kinds.get(kind))
+
+
+def origin(known: Book, stack: str, accelerator: str) -> str:
+    """Return where the constants of a price come from: runs of this stack, of this accelerator, or priors alone."""
+    own = known.fitted(stack)
+    if own in known.errors:
+        whose = "this stack" if own == stack else f"stack {own}"
+        return f"fitted on {_runs(known.errors[own].runs)} of {whose}"
+    device = next((name for name, one in known.devices.items() if accelerator in one.accelerators), "")
+    count = seen().devices.get(device, 0)
+    if count:
+        return f"fitted on {_runs(count)} of this accelerator, none of this stack"
+    return "prior"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count > 1 else ''}"

@@ -1,0 +1,63 @@
+"""Which layouts a search is kept to: what the setting's stack can run, and what `--only` and `--not` leave."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..jobs.engines import ENGINES, Engine, allowed, misordered, refusals
+from ..layout import Layout
+from ..workload.conventions import OWN
+from .cost import Grid, Setting, book
+from .cost.conditions import kept
+from .space import in_every_order, runnable
+
+Mask = npt.NDArray[np.bool_]
+
+
+def engine_of(stack: str) -> Engine | None:
+    """Return the engine that a stack runs on; None where its rules are not known."""
+    known = book().stacks
+    return ENGINES.get(known[stack].engine) if stack in known else None
+
+
+def can_run(setting: Setting, grid: Grid) -> Mask:
+    """Return which layouts the setting's stack can run; all of them where its rules are not known."""
+    if setting.stack == OWN:
+        return runnable(grid)
+    engine = engine_of(setting.stack)
+    if engine is None or not len(grid):
+        return np.ones(len(grid), dtype=bool)
+    return allowed(engine, grid.columns(), setting.architecture.num_key_value_heads)
+
+
+def in_its_orders(setting: Setting, grid: Grid) -> Grid:
+    """Return each layout in every axis order that differs in effect and that the stack and the conditions allow."""
+    every = in_every_order(grid)
+    if not len(every):
+        return every
+    mask = kept(setting.conditions, every, only={"order"})
+    engine = engine_of(setting.stack)
+    if engine is not None:
+        mask &= ~misordered(engine.orders, every.columns())
+    return every if mask.all() else every.take(np.flatnonzero(mask))
+
+
+def unlike_its_stack(stack: str, layout: Layout, kv_heads: int) -> Sequence[str]:
+    """Return the rules of a stack's engine that a layout breaks, in words."""
+    engine = engine_of(stack)
+    return [] if engine is None else refusals(engine, layout, kv_heads)
+
+
+def narrowed(setting: Setting, grid: Grid) -> tuple[Grid, dict[str, int]]:
+    """Return what the search is kept to, and how many layouts were left out for which reason."""
+    left: dict[str, int] = {}
+    mask = can_run(setting, grid)
+    if not mask.all():
+        left[f"that stack {setting.stack} cannot run"] = int((~mask).sum())
+    asked = kept(setting.conditions, grid)
+    if not asked.all():
+        told = " ".join(condition.flag for condition in setting.conditions)
+        left[f"outside {told}"] = int((mask & ~asked).sum())
+    mask &= asked
+    return (grid if mask.all() else grid.take(np.flatnonzero(mask))), left

@@ -1,0 +1,80 @@
+"""The layout of a row, and what its cells say that the stack does otherwise."""
+
+import msgspec
+
+from ..errors import InputError
+from ..layout import Layout
+from .cells import Cells, count_of, flag_of, is_empty, number_of
+from .columns import moments_bytes, overlapped, recomputation, schedule_word, zero_stage
+from .cost.coefficients import Stack
+from .cost.step import UPDATE_BYTES
+
+ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
+STATE_PASSES = 2.0  # an update reads and writes the moments
+
+
+def layout_of(cells: Cells, stack: Stack, gpus: int, per_node: int, assumed: list[str]) -> tuple[Layout, int]:
+    """Return the layout and the ranks that share one copy of a sharded model; defaults are added to `assumed`."""
+    degrees = {name: count_of(cells, name, 1) for name in ("tp", "pp", "vpp", "cp", "ep")}
+    split = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    dp = count_of(cells, "dp", max(1, gpus // split))
+    if split * dp != gpus:
+        raise InputError(f"tp x pp x cp x dp = {split * dp}, but num_gpus = {gpus}")
+    if is_empty(cells.get("micro_batch", "")):
+        assumed.append("micro-batch 1")
+    ranks = dp * degrees["cp"]
+    zero, shard = _sharding(cells, stack, ranks, per_node, assumed)
+    sp = flag_of(cells, "seq_parallel", stack.sp) if degrees["tp"] > 1 else 0
+    schedule = schedule_word(cells.get("schedule", "")) or ("interleaved" if degrees["vpp"] > 1 else "1f1b")
+    if degrees["pp"] == 1:
+        if degrees["vpp"] > 1:
+            assumed.append("vpp without a pipeline: none")
+        degrees["vpp"], schedule = 1, "1f1b"
+    recompute = recomputation(cells.get("recompute", ""))
+    if recompute is None:
+        assumed.append(f"recompute {stack.recompute}")
+        recompute = stack.recompute
+    values = {**degrees, "dp": dp, "mbs": count_of(cells, "micro_batch", 1), "zero": zero, "sp": sp}
+    if not is_empty(cells.get("etp", "")):
+        values["etp"] = count_of(cells, "etp")
+    words = {"schedule": schedule, "recompute": recompute}
+    if not is_empty(cells.get("order", "")):
+        words["order"] = cells["order"]
+    try:
+        return msgspec.convert(values | words, Layout), shard
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InputError(str(error)) from None
+
+
+def facts_of(cells: Cells, optimizer_bytes: float, assumed: list[str]) -> dict[str, float | str]:
+    """Return the roles of the cost model that a row's own cells settle, in place of what its stack does.
+
+    `optimizer_bytes` is what the stack holds of a parameter under AdamW.
+    """
+    if number_of(cells, "lora_rank"):
+        raise InputError(f"lora_rank: {cells['lora_rank']}: adapters beside frozen weights are not priced")
+    found: dict[str, float | str] = {}
+    moments = moments_bytes(cells.get("optimizer", ""))
+    if moments is not None and moments != ADAM_BYTES:
+        found["optimizer_bytes"] = optimizer_bytes - ADAM_BYTES + moments
+        found["optimizer"] = 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES
+    if cells.get("optimizer", "").lower() == "muon":
+        assumed.append("Muon's products of matrices take no time")
+    hidden = overlapped(cells.get("overlap", ""))
+    if hidden is not None:
+        found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}
+        found |= {"dp_hidden": 1.0} if "dp" in hidden else {"dp_hidden": 0.0, "dp_tail": 1.0}
+    return found
+
+
+def _sharding(cells: Cells, stack: Stack, ranks: int, per_node: int, assumed: list[str]) -> tuple[int, int]:
+    found = zero_stage(cells.get("zero_stage_fsdp", ""), ranks, per_node)
+    if found is None:
+        assumed.append(f"ZeRO {stack.zero}")
+        found = stack.zero, ranks
+    copies = count_of(cells, "replicas", 1)
+    if copies > 1:
+        if ranks % copies or found[0] < 2:
+            raise InputError(f"replicas: {copies} copies need ZeRO 2 or 3 and divide dp x cp = {ranks}")
+        return found[0], ranks // copies
+    return found

@@ -1,0 +1,93 @@
+"""The model of a row: from a config.json, by its numbers, or by its name."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from ..workload.architecture import Architecture
+from ..workload.models import load_model
+from .cells import Cells, count_of, flag_of, is_empty
+
+EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
+SAME = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "experts": "experts"}
+
+
+def architecture_of(cells: Cells, models: Mapping[str, Architecture], folder: Path, assumed: list[str]) -> Architecture:
+    """Return the model of a row; what is taken for granted is added to `assumed`.
+
+    A `config` is a path relative to the table's folder, or absolute; InputError where other cells contradict it.
+    """
+    if not is_empty(cells.get("config", "")):
+        return _configured(cells, folder)
+    if not cells.get("hidden"):
+        return _by_name(cells, models, assumed)
+    return _by_numbers(cells, assumed)
+
+
+def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | None:
+    """Return the model of the catalogue that a name in a table means: case, dashes and what is in brackets aside."""
+    plain = _plain(name)
+    return next((model for key, model in models.items() if _plain(key) == plain), None)
+
+
+def _configured(cells: Cells, folder: Path) -> Architecture:
+    path = folder / cells["config"]  # an absolute path stays as it is
+    if path.suffix not in {".json", ".toml"} and not path.is_dir():
+        raise InputError(f"config: {cells['config']}: expected the path of a config.json, or a folder that holds one")
+    found = load_model(str(path)).architecture
+    for column, key in SAME.items():
+        said, known = count_of(cells, column, getattr(found, key), least=0), getattr(found, key)
+        if said != known:
+            raise InputError(f"{column}: {said}, but {cells['config']} has {known}")
+    return found
+
+
+def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str]) -> Architecture:
+    name = cells.get("model_name", "")
+    found = find_model(name, models)
+    if found is None:
+        raise InputError(f"hidden: not stated, and no model {name!r} is known")
+    layers = count_of(cells, "layers", found.num_hidden_layers)
+    dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
+    if found.experts and layers != found.num_hidden_layers and is_empty(cells.get("dense_layers", "")):
+        assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
+    return _replaced(found, num_hidden_layers=layers, dense_layers=dense)
+
+
+def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
+    hidden, heads = count_of(cells, "hidden"), count_of(cells, "heads")
+    gated = flag_of(cells, "gated_mlp", 0) > 0
+    if is_empty(cells.get("vocab", "")):
+        assumed.append("vocabulary 51200")
+    config = {
+        "vocab_size": count_of(cells, "vocab", 51200),
+        "hidden_size": hidden,
+        "intermediate_size": count_of(cells, "ffn_hidden", 4 * hidden),
+        "num_hidden_layers": count_of(cells, "layers"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": count_of(cells, "kv_heads", heads),
+        "max_position_embeddings": count_of(cells, "seq_len"),
+        "model_type": "llama" if gated else "gpt2",
+        "head_dim": -(-hidden // heads),
+    }
+    config |= {key: count_of(cells, column) for column, key in EXPERTS.items() if not is_empty(cells.get(column, ""))}
+    if "num_experts" in config and "num_experts_per_tok" not in config:
+        raise InputError("top_k: not stated, of a model with experts")
+    tied = flag_of(cells, "tied", 0 if gated else 1) > 0
+    name = cells.get("model_name", "")
+    found = Architecture.from_config({**config, "tie_word_embeddings": tied}, name=name, where="row")
+    return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
+
+
+def _replaced(model: Architecture, **values: int) -> Architecture:
+    try:
+        return msgspec.structs.replace(model, **values)
+    except ValueError as error:
+        raise InputError(f"dense_layers: {error}") from None
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in re.sub(r"\(.*?\)", "", name).lower() if c.isalnum())

@@ -1,0 +1,76 @@
+"""The closed set of software stacks: names that `--stack` and a table's `family` take, and which one is the default."""
+
+import difflib
+from collections.abc import Mapping
+
+import msgspec
+
+from ..errors import InputError, nearest
+from ..jobs.engines import ALIASES
+from ..layout import Layout
+from ..workload.conventions import OWN
+from .cost.coefficients import STRANGERS, Book, book
+from .legality import unrunnable
+
+TODAY = STRANGERS[-1]  # a stack of today that nobody named
+OWN_PRECISIONS = frozenset({"bf16", "fp32"})  # what `train` runs
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """One stack of the closed set, as it is listed."""
+
+    name: str
+    title: str
+    origin: str  # where its constants come from
+
+
+def stack_names(known: Book | None = None) -> list[str]:
+    """Return every name that `--stack` takes, in alphabetical order."""
+    return sorted({*(known or book()).stacks, *ALIASES})
+
+
+def find_stack(name: str, known: Book | None = None) -> str | None:
+    """Return the stack that a name means, case and other names of engines aside; None for one that nobody knows."""
+    stacks: Mapping[str, object] = (known or book()).stacks
+    plain = name.strip().lower()
+    plain = ALIASES.get(plain, plain)
+    return plain if plain in stacks else None
+
+
+def stack_named(name: str, *, flag: str = "--stack", known: Book | None = None) -> str:
+    """Return the stack of a name; InputError with the nearest one for a name that is not in the closed set."""
+    found = find_stack(name, known)
+    if found is None:
+        raise InputError(f"{flag} {name}: no such stack ({nearest(name.lower(), stack_names(known))})")
+    return found
+
+
+def near_stack(name: str, known: Book) -> str:
+    """Return the one name that a family of a table nearly is, "" where none is close."""
+    close = difflib.get_close_matches(name.lower(), stack_names(known), n=1, cutoff=0.75)
+    return close[0] if close else ""
+
+
+def default_stack(precision: str, layout: Layout | None = None) -> str:
+    """Return the stack of an answer that names none: our own, or one of today for what ours does not run."""
+    own = precision in OWN_PRECISIONS and (layout is None or not unrunnable(layout))
+    return OWN if own else TODAY
+
+
+def listed() -> list[Known]:
+    """Return the closed set, engines and published stacks, with where the constants of each come from."""
+    known = book()
+    return [
+        Known(name=name, title=stack.title, origin=origin_of(known, name))
+        for name, stack in sorted(known.stacks.items())
+    ]
+
+
+def origin_of(known: Book, stack: str) -> str:
+    """Return where the constants of a stack come from, before it is known on which accelerator it runs."""
+    own = known.fitted(stack)
+    errors = known.errors.get(own)
+    if errors is None:
+        return "generic facts"
+    whose = "this stack" if own == stack else own
+    return f"fitted on {errors.runs} run{'s' if errors.runs > 1 else ''} of {whose}"

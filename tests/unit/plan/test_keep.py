@@ -1,0 +1,201 @@
+"""What a search is kept to: what its stack can run, and the conditions that were asked for."""
+
+import json
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from meshwright import cli
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.jobs.engines import ENGINES, refusals
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, performance, price
+from meshwright.plan.cost.coefficients import STRANGERS, book
+from meshwright.plan.cost.conditions import kept, parse_conditions
+from meshwright.plan.cost.seen import counted, origin, seen
+from meshwright.plan.explore import explore, price_all, space_of
+from meshwright.plan.runs import read_rows
+from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names
+from meshwright.plan.validate import known_models
+from meshwright.workload.conventions import OWN
+from tests.unit.bench.published import collective_tables
+from tests.unit.plan.test_explore import setting
+
+PUBLISHED = collective_tables().parent
+STACKS = ("bridge", "torchtitan", "automodel", "deepspeed", "accelerate", "maxtext", "nemo")
+TEXTS = (
+    "tp=2,pp=2,dp=4,cp=1,mbs=1,zero=1,sp=1,order=tp-cp-dp-pp",
+    "tp=2,pp=2,dp=4,cp=1,mbs=1,zero=3,schedule=zb,order=tp-pp-cp-dp",
+    "tp=4,pp=1,dp=2,cp=2,mbs=2,zero=2,recompute=full",
+)
+LAYOUTS = [Layout.parse(text) for text in TEXTS]
+
+
+def invoke(words):
+    return CliRunner().invoke(cli.group, words.split(), catch_exceptions=True)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_search_finds_only_what_the_engine_of_its_stack_runs(stack):
+    case = setting("mixtral-8x7b", "dgx-h100", gpus=16, global_batch=32, stack=stack)
+    engine, heads = ENGINES[book().stacks[stack].engine], case.architecture.num_key_value_heads
+    study = explore(case)
+    told = [str(one) for one in study.rejections if f"stack {stack} cannot run" in str(one)]
+
+    assert [refusals(engine, row.layout, heads) for row in study.rows] == [[]] * len(study.rows)
+    assert len(told) == 1
+
+
+def test_a_stack_whose_rules_are_not_known_is_not_kept_from_anything():
+    case = setting("mixtral-8x7b", "dgx-h100", gpus=16, stack="since-2024")
+
+    assert space_of(case).left == {}
+    assert space_of(case).grid.columns()["schedule"].max() == 3  # zero-bubble
+    assert (space_of(case).grid.etp == 1).any()  # experts folded over tp
+
+
+@pytest.mark.parametrize(
+    ("only", "without", "mask"),
+    [
+        (["zero<=1"], [], [1, 0, 0]),
+        (["schedule=1f1b,interleaved"], [], [1, 0, 1]),
+        ([], ["schedule=zb"], [1, 0, 1]),
+        (["cp=1"], [], [1, 1, 0]),
+        (["cp!=1", "mbs>1"], [], [0, 0, 1]),
+        ([], ["recompute=full", "zero>=3"], [1, 0, 0]),
+        (["tp<4", "dp>3"], [], [1, 1, 0]),
+        (["etp=2"], [], [1, 1, 0]),
+    ],
+)
+def test_conditions_keep_layouts_by_their_keys(only, without, mask):
+    assert kept(parse_conditions(only, without), Grid.of(LAYOUTS)).tolist() == list(map(bool, mask))
+
+
+def test_an_order_is_kept_by_its_effect():
+    (asked,) = parse_conditions(["order=tp-dp-cp-pp"], [])
+
+    assert asked.holds(Grid.of(LAYOUTS)).tolist() == [True, False, False]  # cp=1 has no place in the first
+    assert replace(asked, negated=True).holds(Grid.of(LAYOUTS)).tolist() == [False, True, True]
+
+
+def test_a_search_in_one_order_has_its_rows_in_that_order():
+    case = replace(
+        setting(gpus=16, stack="since-2024"), conditions=parse_conditions(["order=tp-dp-cp-pp", "cp=2", "dp>1"], [])
+    )
+
+    assert {row.layout.order for row in explore(case).rows} == {"tp-dp-cp-pp"}
+
+
+def test_conditions_are_the_same_as_leaving_layouts_out_of_the_whole_search():
+    free = setting(gpus=16, stack="since-2024")
+    bound = replace(free, conditions=parse_conditions(["zero<=1", "cp=1"], ["schedule=zb"]))
+    every = price_all(free)
+    mask = (every.grid.zero <= 1) & (every.grid.cp == 1) & (every.grid.schedule != 3)
+
+    assert explore(bound).best.predicted.step_time_s == pytest.approx(every.prices.step_time_s[mask].min())
+    assert any("outside --only zero<=1 --only cp=1 --not schedule=zb" in str(r) for r in explore(bound).rejections)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("schedul=1f1b", "did you mean schedule?"),
+        ("schedule=1f2b", "no such schedule"),
+        ("schedule<zb", "has no order"),
+        ("zero<=one", "expected a whole number"),
+        ("zero<=1,2", "expected one number"),
+        ("zero", "expected KEY=VALUE"),
+    ],
+)
+def test_a_condition_that_is_not_understood_is_refused(text, told):
+    with pytest.raises(InputError, match=told):
+        parse_conditions([text], [])
+
+
+def test_conditions_that_leave_nothing_say_so_and_want_a_search():
+    base = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 32"
+    nothing, layout = invoke(f"{base} --only tp=3"), invoke(f"{base} --only tp=2 --layout tp=2")
+
+    assert "is left: " in str(nothing.exception)
+    assert "outside --only tp=3" in str(nothing.exception)
+    assert "--only: only with a search" in str(layout.exception)
+
+
+def test_every_name_of_a_stack_is_taken_and_others_are_refused_with_the_nearest():
+    assert {"megatron", "bridge", "nemo", "automodel", "torchtitan", "deepspeed", "accelerate", "fsdp"} <= {
+        *stack_names()
+    }
+    families = {row.family for row in read_rows(PUBLISHED / "training_runs.csv", load(), book(), known_models())}
+    assert families <= set(stack_names())
+    assert [stack_named(name) for name in stack_names()]
+    with pytest.raises(InputError, match=r"--stack brigde: no such stack \(did you mean bridge\?\)"):
+        stack_named("brigde")
+
+
+@pytest.mark.parametrize("command", ["plan --gpus 8", "simulate --gpus 8"])
+def test_the_command_line_lists_stacks_and_refuses_others(command):
+    listing, wrong = invoke(f"{command} --stack help"), invoke(f"{command} --stack titam")
+
+    assert listing.exit_code == 0
+    assert all(one.name in listing.output for one in listed())
+    assert "did you mean titan?" in str(wrong.exception)
+
+
+def test_the_default_stack_is_ours_for_what_ours_runs():
+    assert default_stack("bf16") == default_stack("bf16", Layout(tp=2)) == OWN
+    assert default_stack("nvfp4") == default_stack("bf16", Layout(tp=2, dp=4, ep=8)) == STRANGERS[-1]
+
+
+def test_what_no_measured_run_had_is_said_and_widens_the_band():
+    case = setting("llama3-70b", "dgx-h100", gpus=64, global_batch=64, stack="bridge")
+    plain = Layout(tp=8, pp=4, dp=2, zero=1)
+    rare = [replace(plain, schedule="zb"), replace(plain, zero=3), replace(plain, schedule="zb", zero=3)]
+    bands = [performance(case, price(case, Grid.of([layout])), 0, layout).error_band for layout in (plain, *rare)]
+    told = performance(case, price(case, Grid.of(rare[2:])), 0, rare[2]).not_modelled
+
+    assert bands == pytest.approx([bands[0], bands[0] + 0.1, bands[0] + 0.1, bands[0] + 0.2])
+    assert {"zero-bubble schedule: in no measured run", "ZeRO-3 in a pipeline: in no measured run"} <= set(told)
+
+
+def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
+    doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
+    rows = read_rows(PUBLISHED / "training_runs.csv", load(), book(), known_models())
+    fitted = [
+        (row.run.layout, row.run.accelerator)
+        for row in rows
+        if row.run and row.measured_step_time_s and row.family not in doubts["families"]
+        if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed
+    ]
+
+    assert seen() == counted(fitted, book())
+
+
+@pytest.mark.parametrize(
+    ("stack", "accelerator", "words"),
+    [
+        ("bridge", "h100", "runs of this stack"),
+        ("megatron", "h100", "runs of stack bridge"),
+        ("automodel", "h100", "runs of this accelerator, none of this stack"),
+        ("automodel", "mi300x", "prior"),
+    ],
+)
+def test_a_price_says_where_its_constants_come_from(stack, accelerator, words):
+    assert origin(book(), stack, accelerator).endswith(words)
+
+
+def test_json_says_where_the_constants_come_from():
+    words = "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --stack titan --layout dp=8 --json"
+    answer = json.loads(invoke(words).stdout)
+
+    assert answer["predicted"]["calibration"][0].startswith("fitted on 16 runs of this stack")
+
+
+def test_a_layout_that_its_stack_cannot_run_is_priced_with_a_warning():
+    words = (
+        "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 32 --stack bridge --layout pp=2,schedule=zb"
+    )
+
+    assert "stack bridge cannot run it: its schedules are 1f1b, interleaved" in invoke(words).stderr

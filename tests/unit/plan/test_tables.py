@@ -1,0 +1,203 @@
+"""Cells of a table of runs: each is understood, or its column is named."""
+
+import csv
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from meshwright import cli
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.plan.columns import INPUTS, MEASURED, unread, zero_stage
+from meshwright.plan.cost.coefficients import book
+from meshwright.plan.runs import accelerator_of, read_rows
+from meshwright.plan.validate import known_models, predict
+
+DENSE = {
+    **{"gpu": "H100", "num_gpus": "64", "model_name": "llama3-70b", "seq_len": "8192", "micro_batch": "1"},
+    **{"global_batch_sequences": "512", "tp": "8", "dp": "8", "recompute": "full", "precision": "bf16"},
+}
+EXPERTS = {
+    **{"gpu": "H100-80GB-SXM", "num_gpus": "8", "layers": "24", "hidden": "2880", "heads": "64", "kv_heads": "8"},
+    **{"ffn_hidden": "2880", "vocab": "201088", "seq_len": "4096", "gated_mlp": "1", "micro_batch": "2"},
+    **{"global_batch_sequences": "256", "dp": "8", "ep": "8", "experts": "32", "top_k": "4", "expert_ffn": "2880"},
+    **{"recompute": "none"},
+}
+
+
+def read(tmp_path, *rows):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    path = tmp_path / "runs.csv"
+    path.write_text(text.getvalue())
+    return read_rows(path, load(), book(), known_models())
+
+
+def run(tmp_path, row):
+    (found,) = read(tmp_path, row)
+    assert found.run is not None, found.reason
+    return found.run
+
+
+def reason(tmp_path, row):
+    (found,) = read(tmp_path, row)
+    assert found.run is None
+    return found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "shard"),
+    [
+        *(("0", 0, 16), ("none", 0, 16), ("DDP", 0, 16), ("none (dp)", 0, 16), ("NO_SHARD", 0, 16)),
+        *(("1", 1, 16), ("zero1 assumed", 1, 16), ("ZeRO-1", 1, 16), ("distributed optimizer", 1, 16)),
+        *(("ddp + distributed optimizer assumed", 1, 16), ("2", 2, 16), ("fsdp:SHARD_GRAD_OP", 2, 16)),
+        *(("stage 2", 2, 16), ("3", 3, 16), ("zero3", 3, 16), ("fsdp2 (zero3)", 3, 16), ("FSDP", 3, 16)),
+        *(("fsdp:FULL_SHARD", 3, 16), ("hsdp", 3, 8), ("HYBRID_SHARD", 3, 8), ("fsdp shard 4 (+DP replicas)", 3, 4)),
+    ],
+)
+def test_a_stage_of_zero_is_read_however_it_is_written(text, stage, shard):
+    assert zero_stage(text, 16, 8) == (stage, shard)
+
+
+@pytest.mark.parametrize("text", ["4", "zero", "sharded somehow", "zero-infinity"])
+def test_a_stage_that_is_not_known_is_refused(text):
+    with pytest.raises(InputError, match="zero_stage_fsdp"):
+        zero_stage(text, 16, 8)
+
+
+def test_stage_3_prices_the_gather_of_weights_whatever_its_spelling(tmp_path):
+    rows = [DENSE | {"zero_stage_fsdp": text} for text in ("0", "1", "3", "zero3", "fsdp2 (zero3)")]
+    found = predict(read(tmp_path, *rows), load(), book())
+    times = [outcome.step_time_s for outcome in found]
+    sizes = [outcome.peak_memory_bytes_per_gpu for outcome in found]
+
+    assert times[2] == times[3] == times[4] > 1.2 * times[0]
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"zero_stage_fsdp": "maybe"}, "zero_stage_fsdp: 'maybe'"),
+        ({"recompute": "sometimes"}, "recompute: 'sometimes'"),
+        ({"schedule": "2f2b"}, "schedule: '2f2b'"),
+        ({"optimizer": "adamv"}, "did you mean adam"),
+        ({"overlap": "everything"}, "overlap: 'everything'"),
+        ({"seq_parallel": "2"}, "seq_parallel: expected 0 or 1"),
+        ({"lora_rank": "16"}, "lora_rank: 16"),
+        ({"config": "absent.json"}, "absent.json"),
+        ({"config": "llama3-8b"}, "config: llama3-8b"),
+        ({"tp": "16", "dp": "4"}, "tp: 16 does not divide num_key_value_heads = 8"),
+        ({"tp": "1", "pp": "64", "dp": "1", "layers": "32"}, "64 stages are more than the 32 layers"),
+        ({"tp": "1", "pp": "4", "dp": "16", "vpp": "7"}, "pp = 4 divides them with vpp = 2 or 4 or 5"),
+        ({"ep": "8"}, "ep: 8, but the model has no experts"),
+        ({"replicas": "3", "zero_stage_fsdp": "3"}, "replicas: 3 copies"),
+    ],
+)
+def test_a_cell_that_is_not_understood_or_not_legal_is_named(tmp_path, change, told):
+    assert told in reason(tmp_path, DENSE | change)
+
+
+def test_a_line_with_more_cells_than_columns_is_refused(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("gpu,num_gpus,notes\nH100,8,one,two\n")
+    (row,) = read_rows(path, load(), book(), known_models())
+
+    assert row.reason == "1 more cells than the table has columns"
+
+
+def test_experts_are_priced_where_the_columns_say_them_and_need_top_k(tmp_path):
+    assert run(tmp_path, EXPERTS).architecture.experts == 32
+    assert reason(tmp_path, EXPERTS | {"top_k": ""}) == "top_k: not stated, of a model with experts"
+    assert run(tmp_path, EXPERTS | {"dense_layers": "4"}).architecture.moe_layers == 20
+
+
+def test_layers_without_experts_of_a_shortened_model_are_said_or_assumed_aloud(tmp_path):
+    short = {"gpu": "B200", "num_gpus": "8", "model_name": "mixtral-8x7b", "layers": "4", "seq_len": "4096"}
+    short |= {"global_batch_sequences": "32", "dp": "8", "ep": "8"}
+
+    assert any("0 of the 4 layers" in text for text in run(tmp_path, short).assumed)
+    assert run(tmp_path, short | {"dense_layers": "1"}).architecture.moe_layers == 3
+    assert "dense_layers" in reason(tmp_path, short | {"dense_layers": "9"})
+
+
+def test_a_config_beside_the_table_says_the_model_and_cells_must_agree(tmp_path):
+    (tmp_path / "models").mkdir()
+    config = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4}
+    config |= {"num_attention_heads": 8, "vocab_size": 1000}
+    (tmp_path / "models" / "tiny.json").write_text(json.dumps(config))
+    row = DENSE | {"config": "models/tiny.json", "model_name": "whatever"}
+    absolute = DENSE | {"config": str(tmp_path / "models" / "tiny.json")}
+
+    assert run(tmp_path, row).architecture.num_hidden_layers == 4
+    assert run(tmp_path, absolute).architecture == run(tmp_path, row).architecture
+    assert reason(tmp_path, row | {"hidden": "4096"}) == "hidden: 4096, but models/tiny.json has 512"
+
+
+def test_optimisers_and_overlaps_of_a_row_change_its_price(tmp_path):
+    rows = [DENSE | {"zero_stage_fsdp": "0", "optimizer": name} for name in ("adamw", "adam8bit", "sgd")]
+    rows += [DENSE | {"zero_stage_fsdp": "1", "overlap": text} for text in ("tp+dp", "dp", "none")]
+    found = predict(read(tmp_path, *rows), load(), book())
+    sizes = [outcome.peak_memory_bytes_per_gpu for outcome in found[:3]]
+    times = [outcome.step_time_s for outcome in found[3:]]
+
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert times[0] < times[1] < times[2]
+
+
+def test_families_are_stacks_by_any_of_their_names_and_others_are_generic_and_say_so(tmp_path):
+    named = {family: run(tmp_path, DENSE | {"family": family}) for family in ("Megatron-LM", "torchtitan", "fsdp")}
+    strange, empty = run(tmp_path, DENSE | {"family": "brigde"}), run(tmp_path, DENSE)
+
+    assert [one.stack for one in named.values()] == ["megatron", "torchtitan", "accelerate"]
+    assert strange.stack == "since-2024"
+    assert any("did you mean bridge?" in text for text in strange.assumed)
+    assert empty.stack == "meshwright"
+    assert any("stack meshwright" in text for text in empty.assumed)
+
+
+def test_a_row_without_family_takes_the_price_of_plan_without_stack(tmp_path):
+    table = DENSE | {
+        "precision": "fp8",
+        "zero_stage_fsdp": "1",
+        "seq_parallel": "1",
+        "inter_node_Gbps_per_node": "3200",
+    }
+    (priced,) = predict(read(tmp_path, table), load(), book())
+    words = "plan --model llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 512 --precision fp8 --json --layout"
+    result = CliRunner().invoke(cli.group, [*words.split(), "tp=8,dp=8,mbs=1,zero=1,sp=1,recompute=full"])
+
+    assert json.loads(result.stdout)["predicted"]["step_time_s"] == pytest.approx(priced.step_time_s, rel=0.02)
+    assert "priced as stack since-2024" in result.stderr
+
+
+def test_columns_that_nothing_reads_are_named_with_the_one_that_may_be_meant(tmp_path):
+    assert unread(["gpu", "zero_stage", "colour", "mfu"]) == {
+        "zero_stage": "did you mean zero_stage_fsdp?",
+        "colour": "",
+    }
+    path = tmp_path / "runs.csv"
+    path.write_text("gpu,num_gpus,micro_batches\nH100,8,4\n")
+    result = CliRunner().invoke(cli.group, ["validate", str(path)])
+
+    assert "column micro_batches: not read (did you mean micro_batch?)" in result.stderr
+
+
+def test_a_superchip_is_not_taken_for_the_chip_whose_name_it_contains():
+    assert accelerator_of(load(), "GH200-96GB") == "gh200"
+
+
+def test_every_column_is_listed():
+    listed = CliRunner().invoke(cli.group, ["validate", "--columns"]).stdout
+
+    assert all(f"{name} " in listed for name in (*INPUTS, *MEASURED))
+
+
+@pytest.mark.parametrize("name", ["TPU-v5", "XH100", "QH200-96GB"])
+def test_a_gpu_that_the_catalogue_has_not_is_not_taken_for_another(name):
+    with pytest.raises(InputError, match=name):
+        accelerator_of(load(), name)
