@@ -1,0 +1,1 @@
+"""config.json files of Hugging Face, by model type."""
