@@ -221,7 +221,7 @@ def _architecture(cells: Mapping[str, str], models: Mapping[str, Architecture]) 
         if found is None:
             raise InputError(f"hidden: not stated, and no model {name!r} is known")
         layers = _count(cells, "layers", found.num_hidden_layers)
-        return msgspec.structs.replace(found, num_hidden_layers=layers)
+        return found.resized(num_hidden_layers=layers)
     hidden, heads = _count(cells, "hidden"), _count(cells, "heads")
     gated = _count(cells, "gated_mlp", 0, least=0) > 0
     config = {
@@ -238,7 +238,7 @@ def _architecture(cells: Mapping[str, str], models: Mapping[str, Architecture]) 
     experts = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
     config |= {key: _count(cells, column) for column, key in experts.items() if cells.get(column)}
     tied = _count(cells, "tied", 0 if gated else 1, least=0) > 0
-    return Architecture.from_config(
+    return Architecture.from_sizes(
         {**config, "tie_word_embeddings": tied}, name=cells.get("model_name", ""), where="row"
     )
 

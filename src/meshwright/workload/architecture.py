@@ -238,6 +238,27 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         rest = sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.runs)
         return 6.0 * self.matmul_parameters() + 3.0 * rest
 
+    def resized(self, **sizes: int) -> "Architecture":
+        """Return it with some sizes changed; of a stack of layers the number alone can be, as so many of the first.
+
+        Raises ValueError where the sizes do not fit together.
+        """
+        if not self.stack:
+            return msgspec.structs.replace(self, **sizes)
+        changed = {name: size for name, size in sizes.items() if size != getattr(self, name)}
+        layers = changed.pop("num_hidden_layers", self.num_hidden_layers)
+        other = sorted(changed.keys() - {"vocab_size", "max_position_embeddings"})
+        if other:
+            raise ValueError(f"{other[0]}: {self.name or 'the model'} has layers of several kinds; sizes are not changed")
+        if layers > self.num_hidden_layers and len(self.stack) > 1:
+            raise ValueError(f"num_hidden_layers: expected at most {self.num_hidden_layers}, got {layers}")
+        each = [run.layer for run in self.stack for _ in range(run.count)]
+        kept = (each * (layers // len(each) + 1))[:layers]
+        dense = sum(not isinstance(layer.network, Experts) for layer in kept) if self.experts else 0
+        return msgspec.structs.replace(
+            self, num_hidden_layers=layers, stack=runs_of(kept), dense_layers=dense, **changed
+        )
+
     @classmethod
     def from_sizes(cls, inner: Mapping[str, Any], *, name: str = "", where: str = "sizes") -> "Architecture":
         """Return the architecture of sizes that an engine's own files list, under the keys of a config.json.

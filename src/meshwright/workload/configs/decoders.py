@@ -240,7 +240,7 @@ def _by_step(c: Reader, count: int, _: int) -> list[bool]:
 
 def _interleaved(c: Reader, count: int, _: int) -> list[bool]:
     step, listed = c.whole("interleave_moe_layer_step", 1), c.numbers("moe_layers")
-    if listed:
+    if listed and c.given("moe_layers"):
         return [i in listed for i in range(count)]
     return [(i + 1) % max(step, 1) == 0 for i in range(count)]
 

@@ -22,6 +22,7 @@ PLAIN = Traits()
 NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
 QWEN3 = Traits(head_norms=True, network_bias=False)
+QWEN3_EXPERTS = Traits(experts="by_step", head_norms=True, network_bias=False)
 GEMMA2 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 2), network_bias=False)
 GEMMA3 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 6), head_norms=True, network_bias=False)
 DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
@@ -32,7 +33,10 @@ DECODERS: dict[str, Traits] = {
     "mistral": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
     "ministral3": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
     "qwen2": QWEN2,
+    "qwen2_vl_text": QWEN2,
+    "qwen2_5_vl_text": QWEN2,
     "qwen3": QWEN3,
+    "qwen3_vl_text": QWEN3,
     "gemma": Traits(tied=True, network_bias=False),
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
@@ -79,7 +83,8 @@ DECODERS: dict[str, Traits] = {
     # experts
     "mixtral": Traits(experts="all", windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
     "qwen2_moe": Traits(experts="by_step", shared_gate=True, qkv_bias=("qkv_bias",), out_bias=False, network_bias=False),
-    "qwen3_moe": Traits(experts="by_step", head_norms=True, network_bias=False),
+    "qwen3_moe": QWEN3_EXPERTS,
+    "qwen3_vl_moe_text": QWEN3_EXPERTS,
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
     "phimoe": Traits(experts="all", layer_norm=True, head_bias=True, windowed=True, network_bias=False),
     "granitemoe": Traits(experts="all", network_bias=False),

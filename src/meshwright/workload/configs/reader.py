@@ -8,7 +8,7 @@ from .ignored import is_ignored
 
 # the names that families give to the same size, the commonest first
 ALIASES: dict[str, tuple[str, ...]] = {
-    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "dim", "embed_dim"),
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "hidden_dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
@@ -139,6 +139,10 @@ class Reader:
         return [
             key
             for key, value in self._config.items()
-            if key not in self.used and value not in (None, False, "", 0) and value != [] and value != {}
-            and not is_ignored(key)
+            if key not in self.used and not is_ignored(key) and not is_empty(value)
         ]
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a value says nothing: null, false, zero or an empty list."""
+    return value is None or value is False or value in (0, "", [], {})
