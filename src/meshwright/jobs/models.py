@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names

@@ -45,6 +45,9 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
     if seq_len is None:
         why = request.model.seq_len_from or f"{request.model.name} does not say how long a sequence is"
         raise InputError(f"--seq-len: expected, such as 4096: {why}")
+    assumed = request.model.assumed
+    if request.seq_len is None:
+        assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
     cluster = machines(
         catalogue,
         request.cluster,
@@ -65,6 +68,8 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         precision=request.precision,
         stack=request.stack,
         latency_s=request.latency_s,
+        assumed=assumed,
+        ignored=request.model.ignored,
     )
 
 

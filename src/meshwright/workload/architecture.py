@@ -70,7 +70,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     kv_rank: int = 0
     rope_dim: int = 0
     value_dim: int = 0  # 0: as wide as head_dim
-    stack: tuple[Run, ...] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
+    stack: tuple[
+        Run, ...
+    ] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
     embeds: bool = True  # tokens are looked up in a table of vocab_size rows; False: the input is patches or features
     embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
     beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
@@ -207,6 +209,36 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return runs_of(found)
 
     @property
+    def mixer_weights_mean(self) -> float:
+        """Weights of a layer without its network, on average."""
+        if not self.stack:
+            return self.attention_parameters
+        each = sum(run.count * run.layer.mixer_weights(self.hidden_size) for run in self.stack)
+        return each / self.num_hidden_layers
+
+    @property
+    def small_parameters_mean(self) -> float:
+        """Parameters of a layer that no token is multiplied with, on average."""
+        if not self.stack:
+            return self.small_parameters
+        return sum(run.count * run.layer.small for run in self.stack) / self.num_hidden_layers
+
+    @property
+    def expert_width_mean(self) -> float:
+        """Width of an expert of the same weights whose stream is as wide as the residual one."""
+        latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)
+        return self.expert_size * latent / self.hidden_size if latent else self.expert_size
+
+    @property
+    def shared_width_mean(self) -> float:
+        """Width of the shared network, with the weights that lead to a narrower stream and back."""
+        latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)
+        return self.shared_size + 2 * latent / (3 if self.gated else 2) if latent else self.shared_size
+
+    def _networks(self) -> list[Dense | Experts]:
+        return [run.layer.network for run in self.stack if run.layer.network is not None]
+
+    @property
     def text_parameters(self) -> int:
         """Parameters in all but of encoders of images or sound; a tied tensor counts once."""
         layers = sum(run.count * run.layer.parameters(self.hidden_size) for run in self.runs)
@@ -249,7 +281,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         layers = changed.pop("num_hidden_layers", self.num_hidden_layers)
         other = sorted(changed.keys() - {"vocab_size", "max_position_embeddings"})
         if other:
-            raise ValueError(f"{other[0]}: {self.name or 'the model'} has layers of several kinds; sizes are not changed")
+            raise ValueError(
+                f"{other[0]}: {self.name or 'the model'} has layers of several kinds; sizes are not changed"
+            )
         if layers > self.num_hidden_layers and len(self.stack) > 1:
             raise ValueError(f"num_hidden_layers: expected at most {self.num_hidden_layers}, got {layers}")
         each = [run.layer for run in self.stack for _ in range(run.count)]

@@ -147,7 +147,7 @@ class GatedDelta(_Kind, tag="gated_delta"):
         decay = self.decay_rank * (hidden + wide) if self.decay_rank else hidden * self.value_heads
         return hidden * (self._conv + self.out_width + self.value_heads) + gate + decay
 
-    def flops(self, seq_len: int, *, causal: bool) -> float:  # noqa: ARG002 (the same in both conventions)
+    def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's products with its chunk and the state, forward."""
         chunk = min(DELTA_CHUNK, seq_len)
         inside = chunk * (6.0 * self.key_dim + 4.0 * self.value_dim)
@@ -177,7 +177,7 @@ class Mamba2(_Kind, tag="mamba2"):
         """Return the weights that a token is multiplied with."""
         return hidden * (self.out_width + self._conv + self.heads + self.out_width)
 
-    def flops(self, seq_len: int, *, causal: bool) -> float:  # noqa: ARG002 (the same in both conventions)
+    def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's products with its chunk and the state, forward."""
         chunk = min(self.chunk, seq_len)
         inside = 2.0 * chunk * (self.groups * self.state + self.out_width)
@@ -201,7 +201,7 @@ class Mamba1(_Kind, tag="mamba"):
         """Return the weights that a token is multiplied with."""
         return self.inner * (3 * hidden + 2 * self.rank + 2 * self.state)
 
-    def flops(self, seq_len: int, *, causal: bool) -> float:  # noqa: ARG002 (the same in both conventions)
+    def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's scan, forward."""
         return self.inner * (SCAN_FLOPS * self.state + 2.0 * self.conv_kernel)
 
@@ -221,7 +221,7 @@ class Lightning(_Kind, tag="lightning"):
         """Return the weights that a token is multiplied with: queries, keys, values, output gate and output."""
         return 5 * hidden * self.out_width
 
-    def flops(self, seq_len: int, *, causal: bool) -> float:  # noqa: ARG002 (the same in both conventions)
+    def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's products with its block and the state, forward."""
         return 4.0 * self.out_width * (min(LIGHTNING_BLOCK, seq_len) + self.head_dim)
 
@@ -241,7 +241,7 @@ class ShortConv(_Kind, tag="short_conv"):
         """Return the weights that a token is multiplied with."""
         return 4 * hidden * self.width
 
-    def flops(self, seq_len: int, *, causal: bool) -> float:  # noqa: ARG002 (the same in both conventions)
+    def flops(self, seq_len: int, *, causal: bool) -> float:
         """Return the FLOPs of one token's convolution, forward."""
         return 2.0 * self.width * self.kernel
 

@@ -156,7 +156,9 @@ def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
 def attention(c: Reader) -> Attention:
     """Return the attention that the heads of a config describe."""
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
-    return Attention(heads=heads, kv_heads=c.whole("num_key_value_heads", heads) or heads, head_dim=head_dim(c, hidden, heads))
+    return Attention(
+        heads=heads, kv_heads=c.whole("num_key_value_heads", heads) or heads, head_dim=head_dim(c, hidden, heads)
+    )
 
 
 def head_dim(c: Reader, hidden: int, heads: int) -> int:
@@ -221,7 +223,9 @@ def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
         shared_gate=traits.shared_gate and shared > 0,
     )
     if not 1 <= found.top <= found.count:
-        raise ValueError(f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}")
+        raise ValueError(
+            f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
+        )
     return found
 
 

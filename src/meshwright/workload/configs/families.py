@@ -51,7 +51,6 @@ DECODERS: dict[str, Traits] = {
     "arcee": Traits(gated=False),
     "exaone4": Traits(head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, windowed=False),
     "seed_oss": Traits(out_bias=("attention_out_bias",)),
-    "helium": Traits(out_bias=False),
     "hunyuan_v1_dense": Traits(head_norms=True),
     "ernie4_5": Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
     "apertus": Traits(gated=False, head_norms=True),
@@ -82,7 +81,9 @@ DECODERS: dict[str, Traits] = {
     "biogpt": _old(tied=True, positions="learned", extra_positions=2),
     # experts
     "mixtral": Traits(experts="all", windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
-    "qwen2_moe": Traits(experts="by_step", shared_gate=True, qkv_bias=("qkv_bias",), out_bias=False, network_bias=False),
+    "qwen2_moe": Traits(
+        experts="by_step", shared_gate=True, qkv_bias=("qkv_bias",), out_bias=False, network_bias=False
+    ),
     "qwen3_moe": QWEN3_EXPERTS,
     "qwen3_vl_moe_text": QWEN3_EXPERTS,
     "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
@@ -90,7 +91,12 @@ DECODERS: dict[str, Traits] = {
     "granitemoe": Traits(experts="all", network_bias=False),
     "granitemoeshared": Traits(experts="all", network_bias=False),
     "gpt_oss": Traits(
-        experts="all", every=("sliding_window_pattern", 2), sinks=True, network_bias=False, router_bias=True, expert_bias=True
+        experts="all",
+        every=("sliding_window_pattern", 2),
+        sinks=True,
+        network_bias=False,
+        router_bias=True,
+        expert_bias=True,
     ),
     "deepseek_v2": Traits(latent=True, experts="after_first", network_bias=False),
     "deepseek_v3": DEEPSEEK,

@@ -91,9 +91,17 @@ def kimi_linear(c: Reader) -> Architecture:
     dim = int(inside.get("head_dim", 0)) or c.whole("linear_head_dim")
     kernel = int(inside.get("short_conv_kernel_size", 0)) or c.whole("linear_conv_kernel_dim", 4)
     delta = GatedDelta(
-        key_heads=heads, value_heads=heads, key_dim=dim, value_dim=dim, conv_kernel=kernel, gate_rank=dim, decay_rank=dim
+        key_heads=heads,
+        value_heads=heads,
+        key_dim=dim,
+        value_dim=dim,
+        conv_kernel=kernel,
+        gate_rank=dim,
+        decay_rank=dim,
     )
     of_delta = heads * dim + heads + 3 * heads * dim * kernel + dim
+    if c.flag("tied"):
+        raise ValueError("tie_word_embeddings: expected false")
     full_mixer = latent(c)
     of_full = full_mixer.q_rank + full_mixer.kv_rank
     networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
@@ -133,7 +141,9 @@ def minimax(c: Reader) -> Architecture:
 def mamba2(c: Reader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, int]:
     """Return the Mamba-2 mixer under one family's keys, and its norms, biases and convolution."""
     names = MAMBA_KEYS[prefix]
-    values = {key: c.whole(name) for key, name in names.items()}
+    wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix == "mamba" else 0
+    spread = wide // max(c.whole(names["heads"]), 1) or None  # of a head, where the config does not say
+    values = {key: c.whole(name, spread if key == "head_dim" else None) for key, name in names.items()}
     mixer = Mamba2(**values)
     channels = mixer.out_width + 2 * mixer.groups * mixer.state
     small = 3 * mixer.heads + channels * (mixer.conv_kernel + c.flag(*CONV_BIAS, default=True))
@@ -347,7 +357,11 @@ def gemma4(c: Reader) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     kinds = _layer_types(c, count, ["full_attention" if (i + 1) % 6 == 0 else "sliding" for i in range(count)])
     kinds = [*kinds[:-1], "full_attention"]  # the last one always is
-    heads, per_layer, window = c.whole("num_attention_heads"), c.whole("hidden_size_per_layer_input", 0), c.whole("sliding_window")
+    heads, per_layer, window = (
+        c.whole("num_attention_heads"),
+        c.whole("hidden_size_per_layer_input", 0),
+        c.whole("sliding_window"),
+    )
     few = c.whole("num_kv_shared_layers", 0)
     keys = 1 if c.flag("attention_k_eq_v") else 2
     kv_heads = c.whole("num_key_value_heads")
@@ -400,7 +414,13 @@ def gemma3n(c: Reader) -> Architecture:
     plain, window = attention(c), c.whole("sliding_window")
     few, per_layer = c.whole("num_kv_shared_layers", 0), c.whole("hidden_size_per_layer_input")
     streams, rank = c.whole("altup_num_inputs"), c.whole("laurel_rank")
-    c.skip("altup_active_idx", "altup_coef_clip", "altup_correct_scale", "activation_sparsity_pattern", "altup_lr_multiplier")
+    c.skip(
+        "altup_active_idx",
+        "altup_coef_clip",
+        "altup_correct_scale",
+        "activation_sparsity_pattern",
+        "altup_lr_multiplier",
+    )
     widths = c.value("intermediate_size")
     if isinstance(widths, list) and len(widths) > count and not c.given("intermediate_size"):
         widths = widths[:count]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, Experts, Layer
+from ..kinds import Attention, Dense, Experts, Layer, runs_of
 from .decoders import Traits, attention, made
 from .reader import Reader
 
@@ -183,15 +183,8 @@ def vit(c: Reader) -> Architecture:
         embeds=False,
         beside_parameters=2 * hidden + classes,
         beside_weights=hidden * patch * patch * channels,
-        stack=made_runs(Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small), c.layers()),
+        stack=runs_of([Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * c.layers()),
     )
-
-
-def made_runs(layer: Layer, count: int):  # type: ignore[no-untyped-def]
-    """Return equal layers as a stack."""
-    from ..kinds import Run
-
-    return (Run(count=count, layer=layer),)
 
 
 def t5(c: Reader, *, table_each: bool = False) -> Architecture:
@@ -214,18 +207,19 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
 
 
-def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool, biased_output: bool = False) -> Architecture:
+def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Architecture:
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
     c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout", "share_encoder_decoder_embeddings")
     c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
     c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
     positions = {"fixed": 0, "learned": 2 * places, "learned+2": 2 * (places + 2)}[tables]
     norms = 4 * hidden * (last_norms + first_norms)
     beside = positions * hidden + norms - 2 * hidden
     traits = Traits(layer_norm=True, tied=True, positions="none")
-    del biased_output
     return made(c, traits, layers, beside_parameters=beside)
 
 

@@ -15,7 +15,14 @@ from .ignored import is_ignored
 from .reader import Reader, is_empty
 from .vision import COMPOSITES
 
-HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "LMHeadModel", "ForImageClassification", "ForPreTraining")
+HEADS = (
+    "ForCausalLM",
+    "ForConditionalGeneration",
+    "ForMaskedLM",
+    "LMHeadModel",
+    "ForImageClassification",
+    "ForPreTraining",
+)
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
 
 

@@ -24,7 +24,11 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "expert_size": ("moe_intermediate_size", "expert_ffn_hidden_size"),
     "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "shared_size": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"),
+    "shared_size": (
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+    ),
     "tied": ("tie_word_embeddings",),
 }
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")

@@ -62,16 +62,6 @@ def llava(c: Reader, text: int) -> int:
     return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
-def llava_next(c: Reader, text: int) -> int:
-    """Return LLaVA's encoder, and the vector that ends a line of patches."""
-    return llava(c, text) + text
-
-
-def llava_onevision(c: Reader, text: int) -> int:
-    """Return a SigLIP encoder, two projections, and the vector that ends a line of patches."""
-    return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1) + text
-
-
 def gemma3(c: Reader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
     width = c.whole("hidden_size")
@@ -114,9 +104,7 @@ def qwen2_5_vl(c: Reader, text: int) -> int:
     width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
     del text
     merged = width * c.whole("spatial_merge_size", 2) ** 2
-    layers = c.whole("num_hidden_layers") * block(
-        width, c.whole("intermediate_size"), gated=True, norm_bias=False
-    )
+    layers = c.whole("num_hidden_layers") * block(width, c.whole("intermediate_size"), gated=True, norm_bias=False)
     c.whole("num_attention_heads")
     return _qwen_patch(c, width) + layers + width + merged * (merged + 1) + out * (merged + 1)
 
@@ -130,7 +118,9 @@ def qwen3_vl(c: Reader, text: int) -> int:
     c.whole("num_attention_heads")
     merger = merged * (merged + 1) + out * (merged + 1)
     deep = len(c.numbers("deepstack_visual_indexes") or []) * (merger + 2 * merged)
-    return _qwen_patch(c, width) + width + c.whole("num_position_embeddings") * width + layers + 2 * width + merger + deep
+    return (
+        _qwen_patch(c, width) + width + c.whole("num_position_embeddings") * width + layers + 2 * width + merger + deep
+    )
 
 
 def llama4(c: Reader, text: int) -> int:
@@ -140,7 +130,9 @@ def llama4(c: Reader, text: int) -> int:
     c.whole("num_attention_heads")
     adapter, out = c.whole("projector_input_dim"), c.whole("projector_output_dim", 4096)
     ends = c.whole("vision_output_dim", 7680)
-    c.skip("pixel_shuffle_ratio", "vision_feature_layer", "vision_feature_select_strategy", "multi_modal_projector_bias")
+    c.skip(
+        "pixel_shuffle_ratio", "vision_feature_layer", "vision_feature_select_strategy", "multi_modal_projector_bias"
+    )
     tables = width * (1 + patches + 1 + pixels + 4)
     return tables + c.layers() * block(width, inner) + inner * adapter + adapter * out + ends * text
 
@@ -174,8 +166,6 @@ def internvl(c: Reader, text: int) -> int:
 
 COMPOSITES: dict[str, Composite] = {
     "llava": Composite("llama", llava),
-    "llava_next": Composite("llama", llava_next),
-    "llava_onevision": Composite("qwen2", llava_onevision),
     "gemma3": Composite("gemma3_text", gemma3, tied=True),
     "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
     "paligemma": Composite("gemma", paligemma, tied=True),

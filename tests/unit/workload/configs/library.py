@@ -1,6 +1,6 @@
 """What the library `transformers` says: models of its own classes without memory, and the defaults of their keys.
 
-    python -m tests.unit.workload.configs.library    writes defaults.json anew
+python -m tests.unit.workload.configs.library    writes defaults.json anew
 """
 
 import json
@@ -12,12 +12,17 @@ import torch
 
 from meshwright.workload import configs
 from meshwright.workload.configs.families import RECIPES
-from meshwright.workload.configs.reader import Reader
+from meshwright.workload.configs.reader import ALIASES, Reader
 from meshwright.workload.configs.vision import COMPOSITES
 
 FILE = Path(configs.__file__).with_name("defaults.json")
 ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
-TEXTS = ("AutoModelForImageTextToText", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForImageClassification")
+TEXTS = (
+    "AutoModelForImageTextToText",
+    "AutoModelForCausalLM",
+    "AutoModelForMaskedLM",
+    "AutoModelForImageClassification",
+)
 PAIRS = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
 FILLED = {  # sizes without which a class computes no others
     "nemotron": {"num_key_value_heads": 8},
@@ -106,16 +111,30 @@ def read_defaults() -> dict[str, dict[str, Any]]:
             if values.get(key) is None:
                 values[key] = value
         RECIPES[kind](Reader({}, values, kind))
-        found[kind] = _asked(values, but=FILLED.get(kind, {}))
+        found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
     for kind, composite in COMPOSITES.items():
         own = configuration({"model_type": kind, **({"vision_config": {}} if composite.optional else {})}).vision_config
         values = Recording((own if kind in {"llava", "llava_next"} else type(own)()).to_dict())
         composite.tower(Reader({}, values, kind), 1024)
-        found[f"{kind}/vision"] = _asked(values, but={})
+        found[f"{kind}/vision"] = _asked(values, but=set())
     return found
 
 
-def _asked(values: Recording, but: Mapping[str, Any]) -> dict[str, Any]:
+def derived(kind: str, values: Mapping[str, Any]) -> set[str]:
+    """Return the keys that the class works out from others: those that change when another one does."""
+    found = set()
+    for name, times in (("hidden_size", 2), ("num_attention_heads", 2), ("num_hidden_layers", 2)):
+        for key in ALIASES[name]:
+            if isinstance(values.get(key), int):
+                try:
+                    other = configuration({"model_type": kind, key: values[key] * times}).to_dict()
+                except Exception:
+                    continue
+                found |= {k for k, value in other.items() if value != values.get(k) and k not in ALIASES[name]}
+    return found
+
+
+def _asked(values: Recording, but: set[str]) -> dict[str, Any]:
     """Return what was asked for and says something; lists of one entry a layer hold for other sizes too rarely."""
     return {
         key: values[key]
