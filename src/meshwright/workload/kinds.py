@@ -23,7 +23,7 @@ class _Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A half of a layer."""
 
 
-class Attention(_Kind, tag="attention"):
+class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
     """Attention of grouped heads over all tokens, over a `window` of the last ones, or inside a `chunk` (0: none)."""
 
     heads: int
@@ -70,7 +70,7 @@ class Attention(_Kind, tag="attention"):
         return 2.0 * self.attended(seq_len, causal=causal) * self.score_width
 
 
-class Latent(_Kind, tag="latent"):
+class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
     """Multi-latent attention: queries through `q_rank` (0: direct), keys and values through `kv_rank`, a shared rotary
     part; with an indexer (`index_heads`) each query meets the `index_top` keys that it picks.
     """
@@ -115,7 +115,7 @@ class Latent(_Kind, tag="latent"):
         return 2.0 * self.attended(seq_len, causal=causal) * self.score_width + index
 
 
-class GatedDelta(_Kind, tag="gated_delta"):
+class GatedDelta(_Kind, frozen=True, kw_only=True, tag="gated_delta"):
     """Linear attention by the gated delta rule (Yang et al. 2024, arXiv 2412.06464); a state of key x value a head.
 
     `gate_rank` and `decay_rank`: where the output gate and a decay of every channel pass through a low rank (Kimi
@@ -154,7 +154,7 @@ class GatedDelta(_Kind, tag="gated_delta"):
         return self.value_heads * (inside + 6.0 * self.key_dim * self.value_dim) + 2.0 * self.conv_kernel * self._conv
 
 
-class Mamba2(_Kind, tag="mamba2"):
+class Mamba2(_Kind, frozen=True, kw_only=True, tag="mamba2"):
     """State-space duality (Dao and Gu 2024, arXiv 2405.21060); a state of head x state a head."""
 
     heads: int
@@ -184,7 +184,7 @@ class Mamba2(_Kind, tag="mamba2"):
         return inside + 4.0 * self.out_width * self.state + 2.0 * self.conv_kernel * self._conv
 
 
-class Mamba1(_Kind, tag="mamba"):
+class Mamba1(_Kind, frozen=True, kw_only=True, tag="mamba"):
     """The selective scan (Gu and Dao 2023); a state of `state` a channel."""
 
     inner: int
@@ -206,7 +206,7 @@ class Mamba1(_Kind, tag="mamba"):
         return self.inner * (SCAN_FLOPS * self.state + 2.0 * self.conv_kernel)
 
 
-class Lightning(_Kind, tag="lightning"):
+class Lightning(_Kind, frozen=True, kw_only=True, tag="lightning"):
     """Linear attention with a fixed decay a head, computed in blocks; a state of head x head a head."""
 
     heads: int
@@ -226,7 +226,7 @@ class Lightning(_Kind, tag="lightning"):
         return 4.0 * self.out_width * (min(LIGHTNING_BLOCK, seq_len) + self.head_dim)
 
 
-class ShortConv(_Kind, tag="short_conv"):
+class ShortConv(_Kind, frozen=True, kw_only=True, tag="short_conv"):
     """A gated convolution over a few tokens, as LFM2 has it: three projections in, one out."""
 
     width: int
@@ -246,7 +246,7 @@ class ShortConv(_Kind, tag="short_conv"):
         return 2.0 * self.width * self.kernel
 
 
-class Dense(_Kind, tag="dense"):
+class Dense(_Kind, frozen=True, kw_only=True, tag="dense"):
     """A feed-forward network."""
 
     width: int
@@ -261,7 +261,7 @@ class Dense(_Kind, tag="dense"):
         return self.weights(hidden)
 
 
-class Experts(_Kind, tag="experts"):
+class Experts(_Kind, frozen=True, kw_only=True, tag="experts"):
     """Experts, of which a token visits `top`, beside a network of width `shared` that every token visits.
 
     `latent`: the routed experts work in a narrower stream, which a projection each leads to and from.
@@ -298,7 +298,7 @@ Mixer = Attention | Latent | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortCon
 Network = Dense | Experts
 
 
-class Layer(_Kind):
+class Layer(_Kind, frozen=True, kw_only=True):
     """One layer."""
 
     mixer: Mixer | None = None
@@ -329,7 +329,7 @@ class Layer(_Kind):
         return sum(mixer.flops(seq_len, causal=causal) for mixer in self.mixers)
 
 
-class Run(_Kind):
+class Run(_Kind, frozen=True, kw_only=True):
     """Equal layers in a row."""
 
     count: int

@@ -189,7 +189,8 @@ def nemotron_h(c: Reader) -> Architecture:
     if c.given("num_hidden_layers") and c.whole("num_hidden_layers") != len(kinds):
         raise ValueError(f"num_hidden_layers: expected {len(kinds)}, the layers of the pattern")
     _refuse_bias(c, "use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias")
-    c.skip("mamba_proj_bias")
+    if c.flag("tied"):
+        raise ValueError("tie_word_embeddings: expected false")
     used = set(kinds)
     layer_of: dict[str, Layer] = {}
     if "linear_attention" in used:
@@ -203,7 +204,7 @@ def nemotron_h(c: Reader) -> Architecture:
         layer_of["moe"] = Layer(network=_latent_experts(c), small=hidden)
     c.skip(*MAMBA_KEYS["nemotron"].values(), "num_attention_heads", "num_key_value_heads", "head_dim", "experts")
     c.skip("intermediate_size", "expert_size", "shared_size", "shared_experts", "experts_per_token", "sliding_window")
-    return made(c, Traits(), [layer_of[kind] for kind in kinds])
+    return made(c, Traits(), [layer_of[str(kind)] for kind in kinds])
 
 
 def _latent_experts(c: Reader) -> Experts:

@@ -194,6 +194,8 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     later = c.whole("num_decoder_layers", count)
     if not c.given("num_decoder_layers"):
         later = count
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
     c.skip("relative_attention_max_distance", "is_gated_act", "dense_act_fn", "n_positions")
     network = Dense(width=width, gated=gated)

@@ -157,9 +157,9 @@ def internvl(c: Reader, text: int) -> int:
     bias, normed = c.flag("attention_bias"), c.flag("use_qk_norm")
     rms = c.value("norm_type", "layer_norm") == "rms_norm"
     c.skip("use_mask_token", "use_absolute_position_embeddings", "use_mean_pooling", "num_attention_heads")
-    patches = (image // patch) ** 2
+    patches = int(image // patch) ** 2
     layer = block(width, inner, norm_bias=not rms) - 3 * width * (not bias) + 2 * width + 2 * width * normed
-    tables = width * (1 + patches + 1 + c.whole("num_channels", 3) * patch * patch + 1)
+    tables = width * (1 + patches + 1 + c.whole("num_channels", 3) * int(patch) ** 2 + 1)
     merged = 4 * width
     return tables + c.layers() * layer + 2 * merged + text * (merged + 1) + text * (text + 1)
 

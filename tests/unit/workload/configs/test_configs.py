@@ -12,7 +12,7 @@ from meshwright.workload.configs import architecture_of, model_types
 from tests.unit.workload.configs import library
 
 CASES = Path(__file__).with_name("cases")
-EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv").open(encoding="utf-8"))}
+EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv").read_text("utf-8").splitlines())}
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
 FAST = ("llama", "gemma3_text", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
