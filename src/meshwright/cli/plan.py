@@ -45,6 +45,7 @@ OFTEN = (
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
+@click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
@@ -92,7 +93,7 @@ def command(**given: Any) -> int:
         return plan_job({**given, "job": [*given["job"], *given["more"]]}, catalogue, shown)
     _check(given)
     if given["model_name"] is not None:
-        model = load_model(given["model_name"])
+        model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
         if given["mfu"] is None:
             return _plan(given, model, catalogue, shown)
         return _arithmetic(given, model, catalogue, shown)
@@ -137,6 +138,7 @@ def _check(given: dict[str, Any]) -> None:
 
 def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
     from ..plan.request import setting_of
+    from ..plan.told import facts_of, sentence
 
     if given["compare"] is not None:
         return _compare(given, model, catalogue, console)
@@ -144,6 +146,8 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
     _tell_places(setting.cluster)
+    if not given["as_json"]:
+        console.print(sentence(facts_of(setting)), highlight=False)
     if given["scaling"] is not None:
         return _scaling(setting, given, console)
     if given["modes"]:
@@ -215,7 +219,7 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
         emit(given, setting, study.best.layout, model=given["model_name"])
     _write(given, setting, study.best, others, study.reason)
     if given["as_json"]:
-        _print_answer(study.best, others)
+        _print_answer(setting, study.best, others)
     else:
         show_study(console, study)
     return 0
@@ -237,7 +241,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
         emit(given, setting, row.layout, model=given["model_name"])
     _write(given, setting, row, others, "the layout that was asked for")
     if given["as_json"]:
-        _print_answer(row, others)
+        _print_answer(setting, row, others)
     else:
         show_row(console, str(row.layout), row)
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
@@ -403,6 +407,7 @@ def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
     try:
         return Question(
             parameters=parameters,
+            multiplied=_multiplied(network),
             seq_len=seq_len,
             global_batch=given["global_batch"],
             gpus=gpus,
@@ -416,6 +421,15 @@ def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
         )
     except ValueError as error:
         raise InputError(str(error)) from None
+
+
+def _multiplied(network: Any) -> float | None:
+    """Return the weights that a token is multiplied with, None where they are all of the parameters or unknown."""
+    from ..workload.architecture import Architecture
+
+    if not isinstance(network, Architecture) or network.active_parameters == network.text_parameters:
+        return None
+    return float(network.matmul_parameters())
 
 
 def _warn(request: "Request", catalogue: "Catalogue") -> None:
@@ -471,10 +485,12 @@ def _guarded(path: Path, write: Callable[[], None]) -> None:
         raise InputError(f"{path}: {error.strerror}") from None
 
 
-def _print_answer(best: "Row", others: "Sequence[Row]") -> None:
+def _print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
     from ..plan.request import candidates
+    from ..plan.told import facts_of
 
     answer = {
+        "model": msgspec.to_builtins(facts_of(setting)),
         "layout": msgspec.to_builtins(best.layout),
         "predicted": best.predicted,
         "fits": best.fits,

@@ -157,7 +157,7 @@ def _step(options: Mapping[str, Any]) -> int:
     for value, name, what in (
         (layout, "--layout", 'a split such as "tp=8,dp=4"'),
         (batch, "--global-batch", "the sequences of a step"),
-        (seq_len, "--seq-len", f"since {model.name} does not say how long a sequence is"),
+        (seq_len, "--seq-len", f"since {model.seq_len_from or f'{model.name} does not say how long a sequence is'}"),
         (options["cluster"], "--cluster", "a node type of the catalogue or a file"),
     ):
         if value is None:

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names
@@ -95,7 +93,7 @@ def vocabulary_of(tokenizer: str) -> int | None:
 def described(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
     """Return the architecture of sizes listed under the keys of a Hugging Face config.json."""
     try:
-        return Architecture.from_config(dict(config), name=name, where=where)
+        return Architecture.from_sizes(config, name=name, where=where)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -103,7 +101,7 @@ def described(config: Mapping[str, Any], *, name: str, where: str) -> Architectu
 def changed(model: Architecture, sizes: Mapping[str, int], where: str) -> Architecture:
     """Return a model with some sizes as a file gives them; InputError where they do not fit together."""
     try:
-        return msgspec.structs.replace(model, **sizes)
+        return model.resized(**sizes)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -39,6 +39,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked."""
 
     parameters: float
+    multiplied: float | None = None  # weights that a token is multiplied with, where not all are: experts
     seq_len: int
     global_batch: int
     gpus: int
@@ -121,8 +122,9 @@ def _compute(q: Question, peak: float) -> list[Line]:
     passes = 4 if q.recompute == "full" else 3
     if q.flops_per_sample is None:
         tokens = q.seq_len * q.global_batch
-        flops = step_flops(q.parameters, tokens, recompute=passes == 4)
-        how = f"{_count(q.parameters)} parameters x 2 x {passes} passes x {tokens:,} tokens"
+        flops = step_flops(q.multiplied or q.parameters, tokens, recompute=passes == 4)
+        what = "parameters" if q.multiplied is None else f"weights a token, of {_count(q.parameters)},"
+        how = f"{_count(q.multiplied or q.parameters)} {what} x 2 x {passes} passes x {tokens:,} tokens"
     else:
         flops = q.flops_per_sample * passes * q.global_batch
         how = f"{_flop(q.flops_per_sample)} x {passes} passes x {q.global_batch:,} samples"
@@ -142,8 +144,10 @@ def _compute(q: Question, peak: float) -> list[Line]:
 
 def _traffic(q: Question, group: NodeGroup) -> list[Line]:
     """Return the lines of the gradients' all-reduce: inside a node, then between nodes."""
-    size = GRADIENT_BYTES * q.parameters
-    lines = [Line("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter", size, _gigabytes(size))]
+    held = _sharers(q, group)
+    size = GRADIENT_BYTES * q.parameters / held
+    spread = f", spread over {held} GPUs" if held > 1 else ""
+    lines = [Line("gradients", f"{GRADIENT_BYTES} bytes (float32) a parameter{spread}", size, _gigabytes(size))]
     inside = min(q.gpus, group.scale_up_gpus)
     if inside > 1:
         sent = all_reduce_traffic_bytes(size, inside)
@@ -161,6 +165,13 @@ def _traffic(q: Question, group: NodeGroup) -> list[Line]:
         lines.append(Line("traffic between nodes", how, sent, _gigabytes(sent)))
         lines += _link_time("between nodes", sent, rate)
     return lines
+
+
+def _sharers(q: Question, group: NodeGroup) -> int:
+    """Return the GPUs over which a model with experts is spread: those that its state needs; 1 for a dense one."""
+    if q.multiplied is None or not group.gpu.memory_bytes:
+        return 1
+    return max(1, int(-(-adam_memory_bytes(q.parameters) // group.gpu.memory_bytes)))
 
 
 def _link_time(where: str, sent_bytes: float, rate: float) -> list[Line]:
@@ -277,7 +288,7 @@ class _Step:
 def _count(number: float) -> str:
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if number >= scale:
-            return f"{number / scale:g} {unit}"
+            return f"{number / scale:.4g} {unit}"
     return f"{number:g}"
 
 

@@ -11,6 +11,7 @@ from ..layout import Layout
 from ..workload.conventions import OWN
 from .cost import Grid, Setting, price
 from .cost.conditions import parse_conditions
+from .cost.fits import OVER, verdicts
 from .cost.price import PEAKS, machine_of, node_group_of
 from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack

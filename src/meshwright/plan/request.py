@@ -47,7 +47,11 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
     """Return the setting of a request; InputError for what is not known or not given."""
     seq_len = request.seq_len or request.model.seq_len
     if seq_len is None:
-        raise InputError(f"--seq-len: expected, since {request.model.name} does not say how long a sequence is")
+        why = request.model.seq_len_from or f"{request.model.name} does not say how long a sequence is"
+        raise InputError(f"--seq-len: expected, such as 4096: {why}")
+    assumed = request.model.assumed
+    if request.seq_len is None:
+        assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
     cluster = machines(
         catalogue,
         request.cluster,
@@ -69,6 +73,8 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         stack=stack_named(request.stack),
         latency_s=request.latency_s,
         conditions=request.conditions,
+        assumed=assumed,
+        ignored=request.model.ignored,
     )
 
 

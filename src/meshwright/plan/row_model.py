@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.models import load_model
@@ -51,6 +49,8 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     if found is None:
         raise InputError(f"hidden: not stated, and no model {name!r} is known")
     layers = count_of(cells, "layers", found.num_hidden_layers)
+    if found.stack:
+        return _replaced(found, num_hidden_layers=layers)
     dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
     if found.experts and layers != found.num_hidden_layers and is_empty(cells.get("dense_layers", "")):
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
@@ -78,15 +78,15 @@ def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:
         raise InputError("top_k: not stated, of a model with experts")
     tied = flag_of(cells, "tied", 0 if gated else 1) > 0
     name = cells.get("model_name", "")
-    found = Architecture.from_config({**config, "tie_word_embeddings": tied}, name=name, where="row")
+    found = Architecture.from_sizes({**config, "tie_word_embeddings": tied}, name=name, where="row")
     return _replaced(found, dense_layers=count_of(cells, "dense_layers", 0, least=0))
 
 
 def _replaced(model: Architecture, **values: int) -> Architecture:
     try:
-        return msgspec.structs.replace(model, **values)
+        return model.resized(**values)
     except ValueError as error:
-        raise InputError(f"dense_layers: {error}") from None
+        raise InputError(f"{error}") from None
 
 
 def _plain(name: str) -> str:

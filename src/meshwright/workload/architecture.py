@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
+from .kinds import Attention, Dense, Experts, Latent, Layer, Run, runs_of
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
 
@@ -30,13 +31,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "q_rank": ("q_lora_rank",),
     "kv_rank": ("kv_lora_rank",),
 }
-UNGATED = ("gpt2", "gpt_neo", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "codegen")
-UNGATED_FAMILIES = frozenset({*UNGATED, "nemotron", "starcoder2", "xglm"})
-LEARNED = frozenset({"gpt2", "gpt_neo", "gpt_bigcode", "opt", "xglm"})
-ALIBI = frozenset({"bloom", "mpt"})
-UNTIED_BY_DEFAULT = frozenset(
-    {"llama", "mistral", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_neox", "phi"}
-)
+GATED_BY_DEFAULT = "llama"  # of two styles that engines' own sizes come in; the other is "gpt2"
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,6 +42,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     which a token visits `experts_per_token`, and one shared network of width `shared_size` that every token visits.
     Latent attention (`kv_rank` set): queries through `q_rank`, keys and values through `kv_rank` plus a shared
     rotary part of `rope_dim`; `head_dim` is then the width of a query and `value_dim` of a value.
+
+    Layers of other kinds, or of several, stand in `stack`; the numbers of heads, widths and experts are then those of
+    the commonest of each, and counts come from the stack.
     """
 
     name: str = ""
@@ -71,9 +70,20 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     kv_rank: int = 0
     rope_dim: int = 0
     value_dim: int = 0  # 0: as wide as head_dim
+    stack: tuple[
+        Run, ...
+    ] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
+    embeds: bool = True  # tokens are looked up in a table of vocab_size rows; False: the input is patches or features
+    embedding_size: int = 0  # columns of the embedding and the output, 0: hidden_size
+    beside_parameters: int = 0  # held beside layers, embedding and output, and multiplied with nothing
+    beside_weights: int = 0  # likewise, and a token is multiplied with them: projections around the layers
+    tower_parameters: int = 0  # of encoders of images or sound, which tokens of text do not pass
+    mtp_layers: int = 0  # layers that predict further tokens: what the config names, not counted
 
     def __post_init__(self) -> None:
-        for name in (*("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"), "head_dim"):
+        if self.stack and sum(run.count for run in self.stack) != self.num_hidden_layers:
+            raise ValueError(f"stack: expected num_hidden_layers = {self.num_hidden_layers} layers")
+        for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         if self.num_key_value_heads < 1 or self.num_attention_heads % self.num_key_value_heads:
@@ -83,7 +93,9 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             )
         if self.experts and not 1 <= self.experts_per_token <= self.experts:
             raise ValueError(f"experts_per_token: expected 1 to {self.experts}, got {self.experts_per_token}")
-        if self.dense_layers > self.num_hidden_layers or (self.intermediate_size < 1 and not self.experts):
+        if self.dense_layers > self.num_hidden_layers or (
+            self.intermediate_size < 1 and not self.experts and not self.stack
+        ):
             raise ValueError("intermediate_size and dense_layers do not fit the number of layers")
 
     @property
@@ -147,58 +159,154 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return self.attention_parameters + shared + self.router_parameters + self.small_parameters
 
     @property
+    def embedding_width(self) -> int:
+        """Columns of the embedding and of the output projection."""
+        return self.embedding_size or self.hidden_size
+
+    @property
     def embedding_parameters(self) -> int:
         """Parameters of the input embedding, learned positions included."""
         learned = self.max_position_embeddings if self.positions == "learned" else 0
-        return (self.vocab_size + learned) * self.hidden_size
+        return self.vocab_size * self.embeds * self.embedding_width + learned * self.hidden_size
 
     @property
     def head_parameters(self) -> int:
         """Parameters of the output projection and the last norm (none of its own where the output is tied)."""
         norm = self.hidden_size * (2 if self.norm == "layer" else 1)
-        return norm + (0 if self.tied else self.vocab_size * self.hidden_size)
+        return norm + (0 if self.tied else self.vocab_size * self.embedding_width)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All layers in order, as runs of equal ones."""
+        return self.stack or self._plain_runs()
+
+    def _plain_runs(self) -> tuple[Run, ...]:
+        heads = self.num_attention_heads
+        mixer: Attention | Latent = Attention(
+            heads=heads, kv_heads=self.num_key_value_heads, head_dim=self.head_dim, value_dim=self.value_dim
+        )
+        if self.kv_rank:
+            mixer = Latent(
+                heads=heads,
+                q_rank=self.q_rank,
+                kv_rank=self.kv_rank,
+                nope_dim=self.head_dim - self.rope_dim,
+                rope_dim=self.rope_dim,
+                value_dim=self.values,
+            )
+        small = self.small_parameters
+        dense = Layer(mixer=mixer, network=Dense(width=self.intermediate_size, gated=self.gated), small=small)
+        found = [dense] * (self.num_hidden_layers - self.moe_layers)
+        if self.moe_layers:
+            experts = Experts(
+                count=self.experts,
+                top=self.experts_per_token,
+                width=self.expert_size,
+                gated=self.gated,
+                shared=self.shared_size,
+            )
+            found += [Layer(mixer=mixer, network=experts, small=small)] * self.moe_layers
+        return runs_of(found)
+
+    @property
+    def mixer_weights_mean(self) -> float:
+        """Weights of a layer without its network, on average."""
+        if not self.stack:
+            return self.attention_parameters
+        each = sum(run.count * run.layer.mixer_weights(self.hidden_size) for run in self.stack)
+        return each / self.num_hidden_layers
+
+    @property
+    def small_parameters_mean(self) -> float:
+        """Parameters of a layer that no token is multiplied with, on average."""
+        if not self.stack:
+            return self.small_parameters
+        return sum(run.count * run.layer.small for run in self.stack) / self.num_hidden_layers
+
+    @property
+    def expert_width_mean(self) -> float:
+        """Width of an expert of the same weights whose stream is as wide as the residual one."""
+        latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)
+        return self.expert_size * latent / self.hidden_size if latent else self.expert_size
+
+    @property
+    def shared_width_mean(self) -> float:
+        """Width of the shared network, with the weights that lead to a narrower stream and back."""
+        latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)
+        return self.shared_size + 2 * latent / (3 if self.gated else 2) if latent else self.shared_size
+
+    def _networks(self) -> list[Dense | Experts]:
+        return [run.layer.network for run in self.stack if run.layer.network is not None]
+
+    @property
+    def text_parameters(self) -> int:
+        """Parameters in all but of encoders of images or sound; a tied tensor counts once."""
+        layers = sum(run.count * run.layer.parameters(self.hidden_size) for run in self.runs)
+        beside = self.beside_parameters + self.beside_weights
+        return self.embedding_parameters + layers + self.head_parameters + beside
 
     @property
     def parameters(self) -> int:
         """Parameters in all; a tied tensor counts once."""
-        dense = (self.num_hidden_layers - self.moe_layers) * self.dense_layer_parameters
-        moe = self.moe_layers * (self.moe_rest_parameters + self.experts * self.expert_parameters)
-        return self.embedding_parameters + dense + moe + self.head_parameters
+        return self.text_parameters + self.tower_parameters
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that one token passes through."""
-        idle = self.moe_layers * (self.experts - self.experts_per_token) * self.expert_parameters
-        return self.parameters - idle
+        """Parameters that one token of text passes through."""
+        idle = 0
+        for run in self.runs:
+            network = run.layer.network
+            if isinstance(network, Experts):
+                idle += run.count * (network.held(self.hidden_size) - network.weights(self.hidden_size))
+        return self.text_parameters - idle
 
     def matmul_parameters(self) -> int:
         """Weights that one token is multiplied with, the output projection included and the embedding not."""
-        network = self.network_parameters(self.intermediate_size)
-        dense = (self.num_hidden_layers - self.moe_layers) * (self.attention_parameters + network)
-        routed = self.experts_per_token * self.expert_parameters + self.network_parameters(self.shared_size)
-        moe = self.moe_layers * (self.attention_parameters + routed + self.router_parameters)
-        return dense + moe + self.vocab_size * self.hidden_size
+        layers = sum(run.count * run.layer.weights(self.hidden_size) for run in self.runs)
+        return layers + self.beside_weights + self.vocab_size * self.embedding_width
 
     def model_flops_per_token(self, seq_len: int, *, causal: bool = True) -> float:
-        """Return the FLOPs of forward and backward of one token: 6 a weight, and 3 times the attention's scores."""
-        scores = 2 * seq_len * self.num_attention_heads * (self.head_dim + self.values) / (2 if causal else 1)
-        return 6.0 * self.matmul_parameters() + 3.0 * self.num_hidden_layers * scores
+        """Return the FLOPs of forward and backward of one token: 6 a weight, and 3 times what else layers multiply."""
+        rest = sum(run.count * run.layer.flops(seq_len, causal=causal) for run in self.runs)
+        return 6.0 * self.matmul_parameters() + 3.0 * rest
+
+    def resized(self, **sizes: int) -> "Architecture":
+        """Return it with some sizes changed; of a stack of layers the number alone can be, as so many of the first.
+
+        Raises ValueError where the sizes do not fit together.
+        """
+        if not self.stack:
+            return msgspec.structs.replace(self, **sizes)
+        changed = {name: size for name, size in sizes.items() if size != getattr(self, name)}
+        layers = changed.pop("num_hidden_layers", self.num_hidden_layers)
+        other = sorted(changed.keys() - {"vocab_size", "max_position_embeddings"})
+        if other:
+            raise ValueError(
+                f"{other[0]}: {self.name or 'the model'} has layers of several kinds; sizes are not changed"
+            )
+        if layers > self.num_hidden_layers and len(self.stack) > 1:
+            raise ValueError(f"num_hidden_layers: expected at most {self.num_hidden_layers}, got {layers}")
+        each = [run.layer for run in self.stack for _ in range(run.count)]
+        kept = (each * (layers // len(each) + 1))[:layers]
+        dense = sum(not isinstance(layer.network, Experts) for layer in kept) if self.experts else 0
+        return msgspec.structs.replace(
+            self, num_hidden_layers=layers, stack=runs_of(kept), dense_layers=dense, **changed
+        )
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, name: str = "", where: str = "config.json") -> "Architecture":
-        """Return the architecture that a Hugging Face config.json (or a mapping with the same keys) describes.
+    def from_sizes(cls, inner: Mapping[str, Any], *, name: str = "", where: str = "sizes") -> "Architecture":
+        """Return the architecture of sizes that an engine's own files list, under the keys of a config.json.
 
-        Raises InputError naming the key that is missing or wrong.
+        `model_type` is "llama" (gated network, RMSNorm, no biases) or "gpt2"; `configs.architecture_of` reads a model's
+        config.json. Raises InputError naming the key that is missing or wrong.
         """
-        text = config.get("text_config")
-        inner = text if isinstance(text, Mapping) else config
-        family = str(inner.get("model_type", config.get("model_type", "")))
+        old = inner.get("model_type", GATED_BY_DEFAULT) != GATED_BY_DEFAULT
         hidden = _whole(inner, "hidden_size", where)
         heads = _whole(inner, "num_attention_heads", where)
         latent = _whole(inner, "kv_rank", where, 0)
         rope = _number(inner, "qk_rope_head_dim", where) if latent else 0
         experts = _whole(inner, "experts", where, 0)
-        width = _intermediate(inner, hidden, where, gated=family not in UNGATED_FAMILIES)
+        width = _intermediate(inner, hidden, where, gated=not old)
         expert_size = (_whole(inner, "expert_size", where, 0) or width) if experts else 0
         layers = _whole(inner, "num_hidden_layers", where)
         values: dict[str, Any] = {
@@ -211,11 +319,11 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             "num_key_value_heads": heads if latent else _kv_heads(inner, heads, where),
             "head_dim": _head_dim(inner, hidden, heads, rope, where),
             "max_position_embeddings": _whole(inner, "max_position_embeddings", where, 0),
-            "gated": bool(inner.get("gated_mlp", family not in UNGATED_FAMILIES)),
-            "norm": "layer" if family in UNGATED_FAMILIES else "rms",
-            "bias": bool(inner.get("mlp_bias", family in UNGATED_FAMILIES - {"mpt", "falcon", "nemotron"})),
-            "tied": bool(inner.get("tie_word_embeddings", family not in UNTIED_BY_DEFAULT)),
-            "positions": "learned" if family in LEARNED else "alibi" if family in ALIBI else "rotary",
+            "gated": bool(inner.get("gated_mlp", not old)),
+            "norm": "layer" if old else "rms",
+            "bias": bool(inner.get("mlp_bias", old)),
+            "tied": bool(inner.get("tie_word_embeddings", old)),
+            "positions": "learned" if old else "rotary",
             "experts": experts,
             "experts_per_token": _whole(inner, "experts_per_token", where, 2) if experts else 0,
             "expert_size": expert_size,

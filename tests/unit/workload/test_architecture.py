@@ -3,7 +3,7 @@
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.workload.architecture import Architecture
+from meshwright.workload.configs import architecture_of
 
 LLAMA3_8B = {
     "model_type": "llama",
@@ -54,16 +54,16 @@ PUBLISHED = [
     ("config", "count", "within"), PUBLISHED, ids=[str(config["model_type"]) for config, _, _ in PUBLISHED]
 )
 def test_the_parameters_are_those_that_the_model_states(config: dict[str, object], count: int, within: float) -> None:
-    assert Architecture.from_config(config).parameters == pytest.approx(count, rel=within, abs=0)
+    assert architecture_of(config).architecture.parameters == pytest.approx(count, rel=within, abs=0)
 
 
 def test_a_token_passes_through_few_of_the_experts() -> None:
-    assert Architecture.from_config(DEEPSEEK_V3).active_parameters == pytest.approx(37.5e9, rel=0.02)
-    assert Architecture.from_config(MIXTRAL).active_parameters == pytest.approx(12.9e9, rel=0.01)
+    assert architecture_of(DEEPSEEK_V3).architecture.active_parameters == pytest.approx(37.5e9, rel=0.02)
+    assert architecture_of(MIXTRAL).architecture.active_parameters == pytest.approx(12.9e9, rel=0.01)
 
 
 def test_flops_of_a_token_are_six_a_weight_and_the_scores() -> None:
-    model = Architecture.from_config(LLAMA3_8B)
+    model = architecture_of(LLAMA3_8B).architecture
     weights = model.parameters - 128256 * 4096 - 32 * 2 * 4096 - 4096
     scores = 12 * 8192 * 4096 * 32
     assert model.model_flops_per_token(8192, causal=False) == 6 * weights + scores
@@ -78,9 +78,9 @@ def test_flops_of_a_token_are_six_a_weight_and_the_scores() -> None:
         ({"num_key_value_heads": 5}, "num_key_value_heads"),
         ({"num_attention_heads": 0}, "num_attention_heads"),
         ({"intermediate_size": None}, "intermediate_size"),
-        ({"num_local_experts": 2, "num_experts_per_tok": 3}, "experts_per_token"),
+        ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, "experts_per_token"),
     ],
 )
 def test_a_wrong_key_is_named(change: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        Architecture.from_config(LLAMA3_8B | change)
+        architecture_of(LLAMA3_8B | change)

@@ -21,16 +21,34 @@ def flash_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     """Return seconds of the forward and the backward of one layer's fused causal attention."""
     heads = model.heads / grid.tp
     scores = grid.mbs * heads * seq_len * seq_len / grid.cp / 2.0
-    flops = 2.0 * scores * (model.head_dim + model.value_dim)
+    flops = 2.0 * scores * (model.head_dim + model.value_dim) * seen_share(model, seq_len)
     short = 1.0 + c.attention_length * grid.cp / seq_len
     forward = flops / (machine.peak_half * c.attention) * short
     return forward, 2.5 * forward
 
 
+def seen_share(model: Model, seq_len: Number) -> Number:
+    """Return the causal scores that layers compute, as a share of those of full attention in every layer.
+
+    A window of w of s tokens: (2w - w^2/s) / s; chunks of c: c / s.
+    """
+    near = np.minimum(model.window / seq_len, 1.0)
+    chunk = np.minimum(model.chunk / seq_len, 1.0)
+    return model.full_scores + model.near_scores * near * (2.0 - near) + model.chunk_scores * chunk
+
+
+def recurrence_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
+    """Return seconds of the forward and the backward of the mean layer's recurrence over the sequence."""
+    forward = tokens * model.recurrent_flops / grid.tp / (machine.peak_half * c.attention)
+    return forward, 2.0 * forward
+
+
 def unfused_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of one layer's attention in separate kernels."""
     heads = model.heads / grid.tp
-    scores = grid.mbs * heads * seq_len * seq_len / grid.cp
+    scores = (
+        grid.mbs * heads * seq_len * seq_len / grid.cp * (model.full_scores + model.near_scores + model.chunk_scores)
+    )
     ragged = model.head_dim % ALIGNED > 0
     flops_s = 4.0 * scores * model.head_dim / (machine.peak_half * c.product)
     products = flops_s * (1.0 + c.product_depth / model.head_dim) * np.where(ragged, c.head_ragged, 1.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...workload.split import Exchange, Sizes, context_exchange, expert_exchange, tensor_exchange
-from .attention import flash_s, unfused_s
+from .attention import flash_s, recurrence_s, unfused_s
 from .coefficients import Coefficients
 from .collective import all_to_all_s, axis_span, span
 from .products import linear_s
@@ -101,12 +101,14 @@ def _fallback(c: Coefficients, model: Model, grid: Grid) -> Number:
 def _attention(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> tuple[Number, Number]:
     fused = flash_s(machine, c, model, grid, seq_len)
     apart = unfused_s(machine, c, model, grid, seq_len)
-    return np.where(c.flash > 0, fused[0], apart[0]), np.where(c.flash > 0, fused[1], apart[1])
+    scores = np.where(c.flash > 0, fused[0], apart[0]), np.where(c.flash > 0, fused[1], apart[1])
+    scanned = recurrence_s(machine, c, model, grid, grid.mbs * seq_len / grid.cp)
+    return scores[0] + scanned[0], scores[1] + scanned[1]
 
 
 def _projections(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
     """Return seconds of the projections into and out of the attention (latent ones as products of equal weight)."""
-    out = model.heads * model.value_dim / grid.tp
+    out = model.mixer_out / grid.tp
     into = model.attention_weights / model.hidden / grid.tp - out
     a = linear_s(machine, c, tokens, into, model.hidden)
     b = linear_s(machine, c, tokens, model.hidden, out)
@@ -117,8 +119,9 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     """Return seconds of the feed-forward network, averaged over layers with and without experts."""
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
     dense = _mlp(machine, c, model, tokens, model.ffn / grid.tp)
+    plain = 1.0 - share - model.bare_layers / model.layers
     if not np.any(share):
-        return dense
+        return dense[0] * plain, dense[1] * plain
     held, cut = np.maximum(model.experts / grid.ep, 1.0), grid.expert_cut
     rows = np.maximum(tokens * model.experts_per_token * cut / np.maximum(model.experts, 1.0), 1.0)
     each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) * grid.ep / (cut * grid.tp))
@@ -126,7 +129,7 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     permuted = 6.0 * HALF_BYTES * tokens * model.experts_per_token * model.hidden / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
     moe = tuple((held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1))
-    return tuple(np.where(share > 0, share * moe[i] + (1.0 - share) * dense[i], dense[i]) for i in (0, 1))
+    return tuple(share * moe[i] + plain * dense[i] for i in (0, 1))
 
 
 def _mlp(machine: Machine, c: Coefficients, model: Model, rows: Number, width: Number) -> tuple[Number, Number]:
@@ -142,7 +145,9 @@ def _element_wise(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
     Sequence parallelism divides the outer part over tp too (Korthikanti et al. 2022).
     """
     share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
-    width = model.ffn * (1.0 - share) + share * (model.expert_ffn * model.experts_per_token + model.shared_ffn)
+    width = model.ffn * (1.0 - share - model.bare_layers / model.layers) + share * (
+        model.expert_ffn * model.experts_per_token + model.shared_ffn
+    )
     rate = machine.memory_rate * c.memory / c.element_wise
     outer = OUTER_PASSES * HALF_BYTES * tokens * model.hidden / np.where(grid.sp > 0, grid.tp, 1.0)
     inner = INNER_PASSES * HALF_BYTES * tokens * (model.matrices - 1) * width / grid.tp

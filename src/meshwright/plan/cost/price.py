@@ -52,6 +52,8 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
+    assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
+    ignored: tuple[str, ...] = ()  # keys of its config that were passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
     doubts = cautions(
         setting.architecture, layout or Layout(), stack=setting.stack, accelerator=group.gpu.model, known=known
     )
+    if setting.ignored:
+        doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     stack = known.stacks.get(setting.stack, GENERIC)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len

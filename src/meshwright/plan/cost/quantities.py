@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from ...layout import ORDERS, Layout
 from ...workload.architecture import Architecture
+from ...workload.kinds import Attention, Latent
 from ...workload.program import Number as Number
 
 Array = npt.NDArray[np.float64]
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb")
 RECOMPUTES = ("none", "selective", "full")
+LONG = 4096  # tokens: recurrences compute in chunks that are shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,28 @@ class Model:
     shared_ffn: Number
     attention_kept: Number  # elements a token of queries, keys and values that attention keeps, cut over tp
     latent_kept: Number  # likewise of latent attention's ranks, not cut
+    # of layers of other kinds; means over all layers
+    bare_layers: Number = 0.0  # without a network
+    mixer_out: Number = 0.0  # columns of the output projections
+    full_scores: Number = 1.0  # scores of layers that see the whole sequence, in those of `heads` in every layer
+    near_scores: Number = 0.0  # likewise of those that see `window` tokens
+    window: Number = np.inf
+    chunk_scores: Number = 0.0  # likewise of those that see their chunk of `chunk` tokens
+    chunk: Number = np.inf
+    recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
+    beside: Number = 0.0  # parameters beside layers, embedding and output
 
     @classmethod
     def of(cls, model: Architecture) -> "Model":
-        """Return the numbers of one architecture."""
+        """Return the numbers of one architecture; of layers of several kinds, their mean."""
+        width, hidden = model.embedding_width, model.hidden_size
         return cls(
-            vocab=model.vocab_size,
+            **scores_of(model),
+            bare_layers=sum(run.count for run in model.runs if run.layer.network is None),
+            mixer_out=sum(run.count * mixer.out_width for run in model.runs for mixer in run.layer.mixers)
+            / model.num_hidden_layers,
+            beside=model.beside_parameters + model.beside_weights,
+            vocab=model.vocab_size if width == hidden else model.vocab_size * width / hidden,
             hidden=model.hidden_size,
             ffn=model.intermediate_size,
             layers=model.num_hidden_layers,
@@ -59,14 +77,14 @@ class Model:
             value_dim=model.values,
             matrices=3 if model.gated else 2,
             positions=model.max_position_embeddings if model.positions == "learned" else 0,
-            attention_weights=model.attention_parameters,
-            small_parameters=model.small_parameters,
+            attention_weights=model.mixer_weights_mean,
+            small_parameters=model.small_parameters_mean,
             head_parameters=model.head_parameters,
             moe_layers=model.moe_layers,
             experts=model.experts,
             experts_per_token=model.experts_per_token,
-            expert_ffn=model.expert_size,
-            shared_ffn=model.shared_size,
+            expert_ffn=model.expert_width_mean,
+            shared_ffn=model.shared_width_mean,
             attention_kept=_attention_kept(model),
             latent_kept=2 * (model.q_rank + model.kv_rank) + model.rope_dim,
         )
@@ -83,6 +101,45 @@ def _attention_kept(model: Architecture) -> int:
         return heads * (2 * model.head_dim + model.head_dim - model.rope_dim + model.values)
     rotated = (heads + keys) * model.head_dim if model.positions == "rotary" else 0
     return (heads + keys) * model.head_dim + keys * model.values + rotated
+
+
+def scores_of(model: Architecture) -> dict[str, float]:
+    """Return how much of the scores of `heads` in every layer each kind of attention has, and the recurrences' FLOPs.
+
+    Of several windows the mean, by scores; an encoder's scores count twice, having no mask.
+    """
+    whole = model.num_hidden_layers * model.num_attention_heads * (model.head_dim + model.values)
+    sums = {"full": 0.0, "near": 0.0, "chunk": 0.0}
+    spans = {"near": 0.0, "chunk": 0.0}
+    recurrent = 0.0
+    for run in model.runs:
+        for mixer in run.layer.mixers:
+            if isinstance(mixer, Attention | Latent):
+                window, chunk = span_of(mixer)
+                kind = "near" if window else "chunk" if chunk else "full"
+                masked = isinstance(mixer, Latent) or mixer.masked
+                sums[kind] += (weight := run.count * mixer.score_width * (1 if masked else 2))
+                if kind != "full":
+                    spans[kind] += weight * (window or chunk)
+                if isinstance(mixer, Latent):  # an indexer's scores are those of narrow heads over all tokens
+                    sums["full"] += run.count * mixer.index_heads * mixer.index_dim
+            else:
+                recurrent += run.count * mixer.flops(LONG, causal=True)
+    return {
+        "full_scores": sums["full"] / whole,
+        "near_scores": sums["near"] / whole,
+        "window": spans["near"] / sums["near"] if sums["near"] else np.inf,
+        "chunk_scores": sums["chunk"] / whole,
+        "chunk": spans["chunk"] / sums["chunk"] if sums["chunk"] else np.inf,
+        "recurrent_flops": recurrent / model.num_hidden_layers,
+    }
+
+
+def span_of(mixer: Attention | Latent) -> tuple[int, int]:
+    """Return the window and the chunk of an attention, 0 where it has none."""
+    return (
+        (mixer.index_top if mixer.index_heads else 0, 0) if isinstance(mixer, Latent) else (mixer.window, mixer.chunk)
+    )
 
 
 @dataclass(frozen=True, slots=True)

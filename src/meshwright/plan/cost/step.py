@@ -135,9 +135,10 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
     expert = model.matrices * model.hidden * model.expert_ffn
     shared = model.matrices * model.hidden * model.shared_ffn
     routed = expert * model.experts / grid.expert_cut + shared + model.hidden * model.experts
-    layer = model.attention_weights + (1.0 - share) * network + share * routed
+    plain = 1.0 - share - model.bare_layers / model.layers
+    layer = model.attention_weights + plain * network + share * routed
     ends = np.where(grid.pp > 1, 1.0, np.where(model.head_parameters > model.vocab * model.hidden, 2.0, 1.0))
-    embedding = (model.vocab + model.positions) * model.hidden * ends
+    embedding = (model.vocab + model.positions) * model.hidden * ends + model.beside
     return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
 
 

@@ -19,10 +19,11 @@ import msgspec
 from ...errors import InputError, nearest
 from ...files import convert, read_text
 from ..architecture import Architecture
+from ..configs import architecture_of
 from .convolution import Convolution
 
 MAX_CONFIG_BYTES = 2**20
-ENCODER_DECODERS = frozenset({"t5", "mt5", "bart", "mbart", "pegasus", "whisper", "marian", "m2m_100"})
+LONGEST_ASSUMED = 16_384  # tokens: a longer maximum of a config is no length that it is trained at
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,7 +49,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     source: str
     description: Architecture | Convolution
-    seq_len: int | None = None  # tokens of a sequence in its training, or the longest that the config allows
+    seq_len: int | None = None  # tokens of a sequence, where that is known
+    seq_len_from: str = ""  # where it is from; without seq_len, why there is none
+    assumed: tuple[str, ...] = ()  # in reading its config
+    ignored: tuple[str, ...] = ()  # keys that were passed over
 
     @property
     def architecture(self) -> Architecture:
@@ -73,28 +77,47 @@ def entry(name: str) -> Entry:
     return convert(tomllib.loads(text), Entry, where=f"catalogue: {name}")
 
 
-def load_model(text: str) -> Model:
+def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
     path = Path(text)
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
-        found = entry(text)
-        return Model(
-            name=text,
-            title=found.title,
-            source=found.source,
-            description=_described(found.config, text, f"catalogue: {text}"),
-            seq_len=found.seq_len,
-        )
+        return _of_entry(entry(text), text, where=f"catalogue: {text}")
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue
         found = convert(data, Entry, where=str(file))
-        described = _described(found.config, path.stem, f"{file}: config")
-        return Model(name=path.stem, title=found.title, source=str(file), description=described, seq_len=found.seq_len)
+        model = _of_entry(found, path.stem, where=f"{file}: config", allow_unknown=allow_unknown)
+        return msgspec.structs.replace(model, source=str(file))
     name = path.name if path.is_dir() else file.parent.name if file.stem == "config" else file.stem
-    described = _described(data, name, str(file))
-    longest = described.max_position_embeddings if isinstance(described, Architecture) else None
-    return Model(name=name, title=name, source=str(file), description=described, seq_len=longest or None)
+    return _of_config(data, name, str(file), allow_unknown=allow_unknown)
+
+
+def _of_entry(found: Entry, name: str, where: str, *, allow_unknown: bool = False) -> Model:
+    model = _of_config(found.config, name, where, allow_unknown=allow_unknown)
+    told = {"seq_len": found.seq_len, "seq_len_from": "of its training, as published"} if found.seq_len else {}
+    return msgspec.structs.replace(model, title=found.title, source=found.source, **told)
+
+
+def _of_config(config: Mapping[str, Any], name: str, where: str, *, allow_unknown: bool) -> Model:
+    if config.get("model_type") == "resnet":
+        network = Convolution.from_config(config, where=where)
+        return Model(name=name, title=name, source=where, description=network)
+    found = architecture_of(config, name=name, where=where, allow_unknown=allow_unknown)
+    longest = found.architecture.max_position_embeddings
+    short = 0 < longest <= LONGEST_ASSUMED
+    told = f"the longest that {where} allows" if short else ""
+    if longest > LONGEST_ASSUMED:
+        told = f"{where} allows up to {longest} tokens, which is no length that it is trained at"
+    return Model(
+        name=name,
+        title=name,
+        source=where,
+        description=found.architecture,
+        seq_len=longest if short else None,
+        seq_len_from=told,
+        assumed=found.assumed,
+        ignored=found.ignored,
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -106,14 +129,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{file}: expected an object with the keys of a config.json, got {type(data).__name__}")
     return data
-
-
-def _described(config: Mapping[str, Any], name: str, where: str) -> Architecture | Convolution:
-    family = config.get("model_type")
-    if family is not None and not isinstance(family, str):
-        raise InputError(f"{where}: model_type: expected a word, got {family!r}")
-    if family == "resnet":
-        return Convolution.from_config(config, where=where)
-    if config.get("is_encoder_decoder") is True or family in ENCODER_DECODERS:
-        raise InputError(f"{where}: model_type: {family or 'encoder-decoder'} has two stacks; expected a single one")
-    return Architecture.from_config(config, name=name, where=where)

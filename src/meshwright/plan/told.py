@@ -1,0 +1,48 @@
+"""What an answer says of the model that it is about: its size, its work, and what was assumed of it."""
+
+import msgspec
+
+from .cost import Setting
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of a plan, as `plan --json` carries it under `model`."""
+
+    name: str
+    parameters: int
+    text_parameters: int  # without encoders of images
+    active_parameters: int  # that a token of text passes through
+    multiplied_parameters: int  # that it is multiplied with: the output projection counts, the embedding does not
+    flops_per_token: float  # forward and backward, causal scores counted by half
+    seq_len: int
+    assumed: tuple[str, ...]  # a default that changes the answer, keys that were passed over
+
+
+def facts_of(setting: Setting) -> ModelFacts:
+    """Return the facts of a setting's model."""
+    model = setting.architecture
+    more = [f"passed over, and not understood: {key}" for key in setting.ignored]
+    if model.mtp_layers:
+        more.append(f"{model.mtp_layers} layers that predict further tokens are not counted")
+    return ModelFacts(
+        name=model.name,
+        parameters=model.parameters,
+        text_parameters=model.text_parameters,
+        active_parameters=model.active_parameters,
+        multiplied_parameters=model.matmul_parameters(),
+        flops_per_token=model.model_flops_per_token(setting.seq_len),
+        seq_len=setting.seq_len,
+        assumed=(*setting.assumed, *more),
+    )
+
+
+def sentence(facts: ModelFacts) -> str:
+    """Return the facts in one line, with a line for each thing assumed."""
+    active = (
+        f", {facts.active_parameters / 1e9:.4g} B active" if facts.active_parameters < facts.text_parameters else ""
+    )
+    head = (
+        f"{facts.name or 'the model'}: {facts.parameters / 1e9:.4g} B parameters{active}, "
+        f"{facts.flops_per_token / 1e9:.4g} GFLOP a token at {facts.seq_len:,} tokens a sequence"
+    )
+    return "\n".join([head, *(f"  assumed: {text}" for text in facts.assumed)])

@@ -1,0 +1,10 @@
+"""config.json files of Hugging Face: a table of model types, and what each key of theirs means.
+
+families    the table, and the traits of decoders of attention and networks
+decoders    how those are read; hybrids, others: layers and keys of their own; vision: text models with an encoder
+reader      the keys of one file; ignored: those that change no size; defaults.json: what classes assume
+"""
+
+from .read import Described, architecture_of, model_types
+
+__all__ = ["Described", "architecture_of", "model_types"]

@@ -1,0 +1,296 @@
+"""Decoders: how the config of a stack of attention and networks is read; what sets families apart is in `Traits`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..architecture import Architecture, Positions
+from ..kinds import Attention, Dense, Experts, Latent, Layer, Mixer, Network, runs_of
+from .reader import Reader
+
+Switch = bool | tuple[str, ...]  # fixed, or the keys that say it
+WINDOWED = frozenset({"sliding_attention", "sliding", "local", "swa"})
+CHUNKED = frozenset({"chunked_attention"})
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What sets a family apart from Llama."""
+
+    gated: Switch = True
+    layer_norm: bool = False  # weight and bias
+    norm_weights: bool = True  # norms without any parameters: False
+    norm_bias: bool | None = None  # None: as layer_norm
+    norms: int = 2  # of the residual stream, a layer
+    qkv_bias: Switch = ("attention_bias",)
+    out_bias: Switch = ("attention_bias",)
+    network_bias: Switch = ("mlp_bias",)
+    head_bias: bool = False
+    head_norms: Switch = False  # norms of queries and keys, a head wide
+    wide_norms: Switch = False  # norms of queries and keys, as wide as they are
+    sinks: bool = False  # a learned logit a head
+    tied: bool = False  # unless the config says
+    positions: Positions = "rotary"
+    extra_positions: int = 0  # rows of a learned table beyond max_position_embeddings
+    inner: float = 0.0  # intermediate_size over hidden_size, where the config does not say; 0: it must
+    every: tuple[str, int] | None = None  # key and default of a pattern: each so-many-th layer is full, others windowed
+    windowed: bool = False  # sliding_window, where it is given, holds for all layers
+    first_dense: int = 0  # layers without experts, where the config does not say
+    dense_key: str = "intermediate_size"  # of the dense network
+    one_shared: bool = False  # a shared network as wide as an expert, though no key says so
+    bare_first_norm: bool = False  # the first layer has one norm less
+    masked: bool = True
+    window_key: str = "sliding_window"
+    experts: str = ""  # how layers with experts are found; "": there are none
+    shared_gate: bool = False
+    router_bias: bool = False  # that is learned by gradient
+    expert_bias: bool = False
+    latent: bool = False
+    embedding_norm: bool = False
+
+
+def decoder(c: Reader, traits: Traits) -> Architecture:
+    """Return the architecture of a decoder."""
+    count = c.layers()
+    mixers, networks = mixers_of(c, traits, count), networks_of(c, traits, count)
+    layers = [
+        Layer(mixer=mixer, network=network, small=_small(c, traits, mixer, network))
+        for mixer, network in zip(mixers, networks, strict=True)
+    ]
+    return made(c, traits, layers)
+
+
+def made(c: Reader, traits: Traits, layers: list[Layer], **more: Any) -> Architecture:
+    """Return an architecture of these layers, with the embedding, the output and the last norm around them."""
+    hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
+    positions = c.whole("max_position_embeddings", 0)
+    beside = traits.extra_positions * hidden + vocab * traits.head_bias
+    norm = hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
+    beside += norm * traits.embedding_norm + norm - hidden * (2 if traits.layer_norm else 1)
+    values: dict[str, Any] = {
+        **summary(layers),
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "num_hidden_layers": len(layers),
+        "max_position_embeddings": positions,
+        "norm": "layer" if traits.layer_norm else "rms",
+        "tied": c.flag("tied", default=traits.tied),
+        "positions": traits.positions,
+        "mtp_layers": c.whole("num_nextn_predict_layers", 0) or c.whole("mtp_num_hidden_layers", 0),
+        "beside_parameters": beside,
+        "stack": runs_of(layers),
+    } | more
+    whole = Architecture(**values)
+    if not (whole.intermediate_size or whole.experts):
+        return whole
+    plain = Architecture(**{**values, "stack": ()})
+    return plain if plain.runs == whole.stack else whole
+
+
+def summary(layers: list[Layer]) -> dict[str, Any]:
+    """Return the heads, widths and experts of the commonest attention and network, as `Architecture` names them."""
+    mixers = [mixer for layer in layers for mixer in layer.mixers]
+    networks = [layer.network for layer in layers if layer.network is not None]
+    found: dict[str, Any] = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 1}
+    chosen = most([mixer for mixer in mixers if isinstance(mixer, Attention | Latent)] or mixers)
+    if isinstance(chosen, Attention):
+        found = {"num_attention_heads": chosen.heads, "num_key_value_heads": chosen.kv_heads}
+        found |= {"head_dim": chosen.head_dim, "value_dim": chosen.value_dim}
+    elif isinstance(chosen, Latent):
+        found = {"num_attention_heads": chosen.heads, "num_key_value_heads": chosen.heads, "q_rank": chosen.q_rank}
+        found |= {"head_dim": chosen.nope_dim + chosen.rope_dim, "value_dim": chosen.value_dim}
+        found |= {"kv_rank": chosen.kv_rank, "rope_dim": chosen.rope_dim}
+    elif chosen is not None:
+        heads = getattr(chosen, "heads", 0) or getattr(chosen, "value_heads", 0) or 1
+        found = {"num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": chosen.out_width // heads}
+    dense, routed = most([n for n in networks if isinstance(n, Dense)]), [n for n in networks if isinstance(n, Experts)]
+    found |= {"intermediate_size": dense.width if isinstance(dense, Dense) else 0}
+    experts = most(routed)
+    if isinstance(experts, Experts):
+        found |= {"experts": experts.count, "experts_per_token": experts.top, "expert_size": experts.width}
+        found |= {"shared_size": experts.shared, "dense_layers": len(layers) - len(routed)}
+    gated = experts or dense
+    return found | {"gated": gated.gated if isinstance(gated, Dense | Experts) else True}
+
+
+def most(items: list[Any]) -> Any:
+    """Return the commonest of some kinds, the first of several, None of none."""
+    return max(items, key=items.count, default=None)
+
+
+def switch(c: Reader, value: Switch) -> bool:
+    """Return a switch that a family fixes, or that keys say."""
+    return value if isinstance(value, bool) else c.flag(*value)
+
+
+def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
+    """Return the attention of each layer."""
+    if traits.latent:
+        return [latent(c)] * count
+    plain = attention(c)
+    window = c.whole(traits.window_key, 0)
+    chunk = c.whole("attention_chunk_size", 0)
+    kinds = c.words("layer_types", count)
+    if kinds is None:
+        kinds = _pattern(c, traits, count, window)
+    by_kind = {"full": plain}
+    if window:
+        by_kind |= dict.fromkeys(WINDOWED, Attention(**_fields(plain, window=window)))
+    if chunk:
+        by_kind |= dict.fromkeys(CHUNKED, Attention(**_fields(plain, chunk=chunk)))
+    return [by_kind.get(kind, plain) for kind in kinds]
+
+
+def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
+    if traits.every is not None:
+        key, default = traits.every
+        period = c.whole(key, default)
+        return ["full" if period and (i + 1) % period == 0 else "sliding" for i in range(count)]
+    if c.flag("use_sliding_window"):
+        first = c.whole("max_window_layers", 0)
+        return ["sliding" if i >= first else "full" for i in range(count)]
+    c.skip("max_window_layers")
+    return ["sliding" if traits.windowed and window else "full"] * count
+
+
+def attention(c: Reader) -> Attention:
+    """Return the attention that the heads of a config describe."""
+    hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    return Attention(
+        heads=heads, kv_heads=c.whole("num_key_value_heads", heads) or heads, head_dim=head_dim(c, hidden, heads)
+    )
+
+
+def head_dim(c: Reader, hidden: int, heads: int) -> int:
+    """Return the width of a head."""
+    given = c.whole("head_dim", 0)
+    if not heads or (not given and hidden % heads):
+        raise ValueError(f"num_attention_heads: {heads} does not divide hidden_size {hidden}")
+    return given or hidden // heads
+
+
+def latent(c: Reader) -> Latent:
+    """Return the multi-latent attention of a config, with the indexer that it may have."""
+    c.skip("num_key_value_heads", "head_dim", "qk_head_dim")
+    return Latent(
+        heads=c.whole("num_attention_heads"),
+        q_rank=c.whole("q_lora_rank", 0),
+        kv_rank=c.whole("kv_lora_rank"),
+        nope_dim=c.whole("qk_nope_head_dim"),
+        rope_dim=c.whole("qk_rope_head_dim"),
+        value_dim=c.whole("v_head_dim"),
+        index_heads=c.whole("index_n_heads", 0),
+        index_dim=c.whole("index_head_dim", 0),
+        index_top=c.whole("index_topk", 0),
+    )
+
+
+def _fields(plain: Attention, **changed: Any) -> dict[str, Any]:
+    return {name: getattr(plain, name) for name in plain.__struct_fields__} | changed
+
+
+def networks_of(c: Reader, traits: Traits, count: int) -> list[Network]:
+    """Return the network of each layer."""
+    gated = switch(c, traits.gated)
+    hidden = c.whole("hidden_size")
+    if not traits.experts:
+        return [Dense(width=inner(c, traits, hidden), gated=gated)] * count
+    routed = experts_of(c, traits, gated=gated)
+    sparse = SPARSE[traits.experts](c, count, traits.first_dense)
+    c.skip(traits.dense_key)
+    if all(sparse):
+        return [routed] * count
+    dense = Dense(width=inner(c, traits, hidden), gated=gated)
+    return [routed if some else dense for some in sparse]
+
+
+def inner(c: Reader, traits: Traits, hidden: int) -> int:
+    """Return the width of a dense network."""
+    return c.whole(traits.dense_key, int(traits.inner * hidden) or None)
+
+
+def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
+    """Return the experts of a layer."""
+    width = c.whole("expert_size", 0) or c.whole("intermediate_size")
+    c.skip("intermediate_size")
+    shared = c.whole("shared_size", 0) or c.whole("shared_experts", int(traits.one_shared)) * width
+    found = Experts(
+        count=c.whole("experts"),
+        top=c.whole("experts_per_token"),
+        width=width,
+        gated=gated,
+        shared=shared,
+        shared_gate=traits.shared_gate and shared > 0,
+    )
+    if not 1 <= found.top <= found.count:
+        raise ValueError(
+            f"{c.found('experts_per_token')}: experts_per_token: expected 1 to {found.count}, got {found.top}"
+        )
+    return found
+
+
+def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:
+    words = c.words("mlp_layer_types", count)
+    if words is not None:
+        return [word == "sparse" for word in words]
+    first, every = c.whole("first_k_dense_replace", first_dense), c.whole("moe_layer_freq", 1)
+    return [i >= first and i % max(every, 1) == 0 for i in range(count)]
+
+
+def _by_step(c: Reader, count: int, _: int) -> list[bool]:
+    only, step = c.numbers("mlp_only_layers") or [], max(c.whole("decoder_sparse_step", 1), 1)
+    return [i not in only and (i + 1) % step == 0 for i in range(count)]
+
+
+def _interleaved(c: Reader, count: int, _: int) -> list[bool]:
+    step, listed = c.whole("interleave_moe_layer_step", 1), c.numbers("moe_layers")
+    if listed and c.given("moe_layers"):
+        return [i in listed for i in range(count)]
+    return [(i + 1) % max(step, 1) == 0 for i in range(count)]
+
+
+def _between(c: Reader, count: int, _: int) -> list[bool]:
+    first, step = c.whole("moe_layer_start_index", 0), max(c.whole("moe_layer_interval", 1), 1)
+    last = c.value("moe_layer_end_index", -1)
+    last = count - 1 if last in (-1, None) else int(last)
+    return [first <= i <= last and (i + 1) % step == 0 for i in range(count)]
+
+
+def _by_period(c: Reader, count: int, _: int) -> list[bool]:
+    period, offset = max(c.whole("expert_layer_period", 1), 1), c.whole("expert_layer_offset", 0)
+    return [i % period == offset for i in range(count)]
+
+
+SPARSE: dict[str, Callable[[Reader, int, int], list[bool]]] = {
+    "all": lambda _, count, __: [True] * count,
+    "after_first": _after_first,
+    "by_step": _by_step,
+    "interleaved": _interleaved,
+    "between": _between,
+    "by_period": _by_period,
+}
+
+
+def _norm_bias(traits: Traits) -> bool:
+    return traits.layer_norm if traits.norm_bias is None else traits.norm_bias
+
+
+def _small(c: Reader, traits: Traits, mixer: Mixer | None, network: Network | None) -> int:
+    """Return norms and biases of one layer."""
+    hidden = c.whole("hidden_size")
+    found = traits.norms * hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
+    if isinstance(mixer, Attention):
+        queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+        found += (queries + 2 * keys) * switch(c, traits.qkv_bias) + hidden * switch(c, traits.out_bias)
+        found += 2 * mixer.head_dim * switch(c, traits.head_norms) + (queries + keys) * switch(c, traits.wide_norms)
+        found += mixer.heads * traits.sinks
+    elif isinstance(mixer, Latent):
+        switch(c, traits.qkv_bias)
+        found += mixer.q_rank + mixer.kv_rank + 2 * mixer.index_dim
+    biased = switch(c, traits.network_bias)
+    if isinstance(network, Dense):
+        found += (network.width * (2 if network.gated else 1) + hidden) * biased
+    elif isinstance(network, Experts):
+        found += network.count * traits.router_bias
+        found += network.count * (network.width * (2 if network.gated else 1) + hidden) * traits.expert_bias
+    return found

@@ -1,0 +1,127 @@
+"""The table of model types: how the config.json of each is read."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..architecture import Architecture
+from .decoders import Traits, decoder
+from .hybrids import HYBRIDS
+from .others import OTHERS
+from .reader import Reader
+
+Recipe = Callable[[Reader], Architecture]
+
+
+def _old(**changed: object) -> Traits:
+    """Return the traits of a decoder in the style of GPT-2: LayerNorm, biases, two matrices in the network."""
+    style = {"gated": False, "layer_norm": True, "qkv_bias": True, "out_bias": True, "network_bias": True, "inner": 4.0}
+    return Traits(**(style | changed))  # type: ignore[arg-type]
+
+
+PLAIN = Traits()
+NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
+QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
+QWEN3 = Traits(head_norms=True, network_bias=False)
+QWEN3_EXPERTS = Traits(experts="by_step", head_norms=True, network_bias=False)
+GEMMA2 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 2), network_bias=False)
+GEMMA3 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 6), head_norms=True, network_bias=False)
+DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
+
+DECODERS: dict[str, Traits] = {
+    # dense, RMSNorm and a gate
+    "llama": PLAIN,
+    "mistral": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "ministral3": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "qwen2": QWEN2,
+    "qwen2_vl_text": QWEN2,
+    "qwen2_5_vl_text": QWEN2,
+    "qwen3": QWEN3,
+    "qwen3_vl_text": QWEN3,
+    "gemma": Traits(tied=True, network_bias=False),
+    "gemma2": GEMMA2,
+    "gemma3_text": GEMMA3,
+    "phi3": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "glm": Traits(out_bias=False, network_bias=False),
+    "glm4": Traits(out_bias=False, network_bias=False, norms=4),
+    "olmo": Traits(norm_weights=False, network_bias=False),
+    "olmo2": Traits(wide_norms=True, network_bias=False),
+    "olmo3": Traits(wide_norms=True, network_bias=False, every=("sliding_window_pattern", 4)),
+    "smollm3": PLAIN,
+    "granite": PLAIN,
+    "arcee": Traits(gated=False),
+    "exaone4": Traits(head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, windowed=False),
+    "seed_oss": Traits(out_bias=("attention_out_bias",)),
+    "hunyuan_v1_dense": Traits(head_norms=True),
+    "ernie4_5": Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
+    "apertus": Traits(gated=False, head_norms=True),
+    "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
+    "minicpm3": Traits(latent=True),
+    # dense, LayerNorm
+    "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
+    "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
+    "starcoder2": Traits(
+        layer_norm=True,
+        gated=False,
+        qkv_bias=("use_bias",),
+        out_bias=("use_bias",),
+        network_bias=("use_bias",),
+        windowed=True,
+        tied=True,
+    ),
+    "stablelm": Traits(layer_norm=True, qkv_bias=("use_qkv_bias",), out_bias=False, network_bias=False),
+    "nemotron": Traits(layer_norm=True, gated=False),
+    "gpt2": _old(tied=True, positions="learned"),
+    "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",)),
+    "gptj": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
+    "gpt_neo": _old(qkv_bias=False, tied=True, positions="learned"),
+    "codegen": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
+    "bloom": _old(tied=True, positions="alibi", embedding_norm=True),
+    "phi": _old(norms=1, head_bias=True),
+    "persimmon": _old(head_norms=("qk_layernorm",)),
+    "biogpt": _old(tied=True, positions="learned", extra_positions=2),
+    # experts
+    "mixtral": Traits(experts="all", windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "qwen2_moe": Traits(
+        experts="by_step", shared_gate=True, qkv_bias=("qkv_bias",), out_bias=False, network_bias=False
+    ),
+    "qwen3_moe": QWEN3_EXPERTS,
+    "qwen3_vl_moe_text": QWEN3_EXPERTS,
+    "olmoe": Traits(experts="all", wide_norms=True, network_bias=False),
+    "phimoe": Traits(experts="all", layer_norm=True, head_bias=True, windowed=True, network_bias=False),
+    "granitemoe": Traits(experts="all", network_bias=False),
+    "granitemoeshared": Traits(experts="all", network_bias=False),
+    "gpt_oss": Traits(
+        experts="all",
+        every=("sliding_window_pattern", 2),
+        sinks=True,
+        network_bias=False,
+        router_bias=True,
+        expert_bias=True,
+    ),
+    "deepseek_v2": Traits(latent=True, experts="after_first", network_bias=False),
+    "deepseek_v3": DEEPSEEK,
+    "kimi_k2": DEEPSEEK,
+    "deepseek_v32": DEEPSEEK,
+    "glm_moe_dsa": DEEPSEEK,
+    "glm4_moe_lite": Traits(latent=True, experts="after_first", network_bias=False, first_dense=1),
+    "glm4_moe": Traits(experts="after_first", head_norms=("use_qk_norm",), out_bias=False, network_bias=False),
+    "dots1": Traits(experts="after_first", head_norms=True, network_bias=False),
+    "solar_open": Traits(experts="after_first", network_bias=False),
+    "ernie4_5_moe": Traits(
+        experts="between", qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)
+    ),
+    "minimax_m2": Traits(experts="all", wide_norms=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "flex_olmo": Traits(experts="all", wide_norms=True, network_bias=False),
+    "hunyuan_v1_moe": Traits(experts="all", one_shared=True, head_norms=True, network_bias=False),
+    "llama4_text": Traits(
+        experts="interleaved", dense_key="intermediate_size_mlp", one_shared=True, network_bias=False
+    ),
+    "exaone_moe": Traits(
+        experts="after_first", head_norms=True, qkv_bias=False, out_bias=False, every=("sliding_window_pattern", 4)
+    ),
+}
+RECIPES: dict[str, Recipe] = {
+    **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
+    **HYBRIDS,
+    **OTHERS,
+}

@@ -1,0 +1,42 @@
+"""Keys of config.json files that change no size: tokens, rotations, dropout, initialisation, how files were stored."""
+
+import re
+
+PATTERNS = re.compile(
+    r"""
+    _.*                                              # private to the library
+    |.*_token_(id|index|ids)|.*token_id|(bos|eos|pad|unk|sep|cls|mask)_.*
+    |.*(dropout|drop|_pdrop|drop_rate|drop_path).*|.*(dropout_prob|_prob)
+    |.*(_eps|epsilon)|eps
+    |(rope|rotary|yarn|mrope)_?.*|.*_rope|.*rope_(theta|scaling|parameters|type|freq|interleave.*)|partial_rotary_factor
+    |.*(hidden_act|activation|activation_function|act_fn|_act|act)
+    |.*(initializer|init_std|init_range|init_method|init_factor|init_scale|_init).*
+    |.*(softcap|softcapping|soft_cap|logit_scale|logits_scaling|multiplier|multipliers|_scalar|_scale|scaling_factor)
+    |.*(loss_coef|loss_weight|loss_factor|aux_loss.*|loss_type|loss_function|z_loss.*|jitter.*|_coefficient)
+    |.*(dtype|transformers_version|quantization_config|compression_config|format)
+    |.*(attn_implementation|use_flash_attn|use_kernels?|_kernels|pretraining_tp|tensor_parallel.*|gradient_checkpointing)
+    |output_.*|return_.*|use_cache|use_return_dict|cache_.*|.*_cache_.*|id2label|label2id|problem_type|auto_map
+    |architectures|model_type|torchscript|pruned_heads|finetuning_task|task_specific_params|tokenizer_class|prefix
+    |(do_sample|num_beams?|num_beam_groups|temperature|top_k|top_p|typical_p|max_length|min_length|length_penalty)
+    |(early_stopping|repetition_penalty|diversity_penalty|no_repeat_ngram_size|num_return_sequences|bad_words_ids)
+    |(remove_invalid_values|exponential_decay_length_penalty|suppress_tokens|begin_suppress_tokens|forced_.*)
+    |(norm_topk_prob|scoring_func|score_function|topk_method|topk_group|n_group|num_expert_group|seq_aux|ep_size)
+    |(routed_scaling_factor|router_.*|moe_router_.*|moe_renormalize|norm_min|expert_selection.*|use_grouped_topk)
+    |(query_pre_attn_scalar|attention_multiplier|residual_multiplier|attn_(temperature|scale).*|floor_scale)
+    |(is_decoder|is_encoder_decoder|add_cross_attention|cross_attention_hidden_size|tie_encoder_decoder)
+    |(chunk_size_feed_forward|time_step_.*|residual_in_fp32|rescale_prenorm_residual|scale_.*|reorder_and_upcast_attn)
+    |(norm_type|embd_pdrop|summary_.*|attention_types?|use_bidirectional_attention|max_window_layers|num_logits_to_keep)
+    |(swiglu_(alpha|limit)|norm_before_gate|mamba_norm_before_gate|use_mambapy|use_associative_scan|layerscale_value)
+    |(attention_softmax_in_fp32|attention_softmax|softmax_.*|no_rope_layers?|no_rope_layer_interval|use_rope|nope_.*)
+    |(use_sliding_window|attention_chunk_size|position_embedding_type|original_max_position_embeddings|rms_norm)
+    |(vision|image|video|audio|sound|boi|eoi|boa|eoa)_(start|end|token|soft|seq|size|split|grid|aspect|newline).*
+    |(mm_tokens_per_image|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)
+    |(tokens_per_second|spatial_.*|force_image_size|ps_version|downsample_ratio|max_dynamic_patch|min_dynamic_patch)
+    """,
+    re.VERBOSE,
+)
+
+
+def is_ignored(key: str) -> bool:
+    """Return whether a key is known to change no parameter count and no FLOPs."""
+    return PATTERNS.fullmatch(key) is not None

@@ -1,0 +1,288 @@
+"""Model types with keys or layers of their own: older decoders, encoders, and pairs of both."""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, Experts, Layer, runs_of
+from .decoders import Traits, attention, made
+from .reader import Reader
+
+
+def falcon(c: Reader) -> Architecture:
+    """Return Falcon: one key head where multi_query says so, unless the newer architecture gives their number."""
+    count, hidden, heads = c.layers(), c.whole("hidden_size"), c.whole("num_attention_heads")
+    new, parallel, bias = c.flag("new_decoder_architecture"), c.flag("parallel_attn", default=True), c.flag("bias")
+    many, single = c.whole("num_key_value_heads", heads), c.flag("multi_query", default=True)
+    kv_heads = many if new else 1 if single else heads
+    if hidden % heads:
+        raise ValueError(f"num_attention_heads: {heads} does not divide hidden_size {hidden}")
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    c.skip("ffn_hidden_size", "num_ln_in_parallel_attn")
+    width = c.whole("ffn_hidden_size", 4 * hidden) if c.given("ffn_hidden_size") else 4 * hidden
+    norms = c.whole("num_ln_in_parallel_attn", 2 if new else 1) if parallel else 2
+    biases = (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
+    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=2 * norms * hidden + biases * bias)
+    traits = Traits(layer_norm=True, tied=True, positions="alibi" if c.flag("alibi") else "rotary")
+    return made(c, traits, [layer] * count)
+
+
+def opt(c: Reader) -> Architecture:
+    """Return OPT: an embedding that may be narrower, with projections around the layers."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    narrow = c.whole("word_embed_proj_dim", hidden)
+    bias, before = c.flag("enable_bias", default=True), c.flag("do_layer_norm_before", default=True)
+    mixer, width = attention(c), c.whole("intermediate_size")
+    affine = c.flag("layer_norm_elementwise_affine", default=True)
+    small = 4 * hidden * affine + (3 * hidden + hidden + width + hidden) * bias
+    last = before and affine and not c.flag("_remove_final_layer_norm")
+    beside = 2 * hidden - (0 if last else 2 * hidden)
+    return made(
+        c,
+        Traits(layer_norm=True, tied=True, positions="learned"),
+        [Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * count,
+        embedding_size=narrow,
+        beside_parameters=beside,
+        beside_weights=2 * hidden * narrow if narrow != hidden else 0,
+    )
+
+
+def mpt(c: Reader) -> Architecture:
+    """Return MPT: keys of the attention in an object of their own."""
+    hidden, inside = c.whole("hidden_size"), c.part("attn_config")
+    if not c.flag("no_bias", default=True):
+        raise ValueError("no_bias: expected true")
+    heads = c.whole("num_attention_heads")
+    kv_heads = int(inside.get("kv_n_heads") or (1 if inside.get("attn_type") == "multiquery_attention" else heads))
+    factor = c.value("expansion_ratio", 4)
+    if type(factor) is not int or hidden % heads or inside.get("qk_ln"):
+        raise ValueError("expansion_ratio, n_heads or attn_config.qk_ln: not of the form that is counted")
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    alibi = bool(inside.get("alibi", True))
+    c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose", "ffn_config")
+    layer = Layer(mixer=mixer, network=Dense(width=factor * hidden, gated=False), small=2 * hidden)
+    return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
+
+
+def gpt_bigcode(c: Reader) -> Architecture:
+    """Return GPT-BigCode (StarCoder): one key head where multi_query says so."""
+    hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    kv_heads = 1 if c.flag("multi_query", default=True) else heads
+    c.skip("num_key_value_heads")
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    width = c.whole("intermediate_size", 4 * hidden)
+    small = 4 * hidden + (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
+    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    c.skip("attention_softmax_in_fp32", "inference_runner", "pad_key_length", "max_batch_size", "validate_runner_input")
+    return made(c, Traits(layer_norm=True, tied=True, positions="learned"), [layer] * c.layers())
+
+
+def dbrx(c: Reader) -> Architecture:
+    """Return DBRX: keys of attention and experts in objects of their own."""
+    hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    inside, network = c.part("attn_config"), c.part("ffn_config")
+    sizes = {}
+    for part, key, default in (
+        (inside, "kv_n_heads", 1),
+        (network, "ffn_hidden_size", 3584),
+        (network, "moe_num_experts", 4),
+        (network, "moe_top_k", 1),
+    ):
+        value = part.get(key, default)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{key}: expected a whole number of 1 or more, got {value!r}")
+        sizes[key] = value
+    if hidden % heads:
+        raise ValueError(f"n_heads: {heads} does not divide d_model {hidden}")
+    mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=hidden // heads)
+    routed = Experts(count=sizes["moe_num_experts"], top=sizes["moe_top_k"], width=sizes["ffn_hidden_size"])
+    layer = Layer(mixer=mixer, network=routed, small=2 * hidden)
+    return made(c, Traits(), [layer] * c.layers())
+
+
+def encoder(c: Reader, *, token_types: bool = True, rows: int = 0) -> Architecture:
+    """Return an encoder in the style of BERT, with the transform before its output."""
+    hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
+    narrow = c.whole("embedding_size", hidden)
+    plain = attention(c)
+    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
+    width = c.whole("intermediate_size")
+    small = 4 * hidden + 3 * hidden + hidden + width + hidden
+    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    types = c.whole("type_vocab_size", 2) if token_types else 0
+    positions = c.whole("max_position_embeddings") + rows
+    tables = (types + positions + 2) * narrow
+    projected = hidden * narrow if narrow != hidden else 0
+    beside = tables + vocab + 3 * narrow - 2 * hidden + (hidden if projected else 0)
+    c.skip("classifier_dropout", "summary_last_dropout", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout")
+    return made(
+        c,
+        Traits(layer_norm=True, tied=True, positions="none"),
+        [layer] * c.layers(),
+        embedding_size=narrow,
+        beside_parameters=beside,
+        beside_weights=hidden * narrow + projected,
+    )
+
+
+def modernbert(c: Reader) -> Architecture:
+    """Return ModernBERT: gated networks, windows with full attention in each third layer."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    period, width = c.whole("global_attn_every_n_layers", 3), c.whole("intermediate_size")
+    for name in ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"):
+        if c.flag(name):
+            raise ValueError(f"{name}: expected false")
+    kinds = c.words("layer_types", count) or ["full_attention" if i % period == 0 else "local" for i in range(count)]
+    plain, window = attention(c), c.whole("local_attention", 128)
+    c.skip("classifier_pooling", "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index")
+    c.skip("reference_compile", "repad_logits_with_grad", "local_rope_theta", "global_rope_theta")
+    layers = [
+        Layer(
+            mixer=Attention(
+                heads=plain.heads,
+                kv_heads=plain.kv_heads,
+                head_dim=plain.head_dim,
+                masked=False,
+                window=0 if kind == "full_attention" else window,
+            ),
+            network=Dense(width=width),
+            small=(2 if i else 1) * hidden,
+        )
+        for i, kind in enumerate(kinds)
+    ]
+    beside = 2 * hidden + c.whole("vocab_size") * c.flag("decoder_bias", default=True)
+    return made(c, Traits(tied=True), layers, beside_parameters=beside, beside_weights=hidden * hidden)
+
+
+def vit(c: Reader) -> Architecture:
+    """Return a vision transformer that classifies images; a sequence is the patches of an image and one more."""
+    hidden, patch, channels = c.whole("hidden_size"), c.whole("patch_size"), c.whole("num_channels")
+    image, bias = c.whole("image_size"), c.flag("qkv_bias", default=True)
+    c.skip("encoder_stride", "pooler_output_size", "pooler_act")
+    labels = c.value("id2label", {})
+    classes = c.whole("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
+    plain, width = attention(c), c.whole("intermediate_size")
+    mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
+    small = 4 * hidden + 3 * hidden * bias + hidden + width + hidden
+    if not patch or image % patch:
+        raise ValueError(f"patch_size: {patch} does not divide image_size {image}")
+    length = (image // patch) ** 2 + 1
+    return Architecture(
+        vocab_size=classes,
+        hidden_size=hidden,
+        intermediate_size=width,
+        num_hidden_layers=c.layers(),
+        num_attention_heads=mixer.heads,
+        num_key_value_heads=mixer.kv_heads,
+        head_dim=mixer.head_dim,
+        max_position_embeddings=length,
+        gated=False,
+        norm="layer",
+        bias=True,
+        positions="learned",
+        embeds=False,
+        beside_parameters=2 * hidden + classes,
+        beside_weights=hidden * patch * patch * channels,
+        stack=runs_of([Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * c.layers()),
+    )
+
+
+def t5(c: Reader, *, table_each: bool = False) -> Architecture:
+    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
+    hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
+    count, width = c.layers(), c.whole("d_ff")
+    later = c.whole("num_decoder_layers", count)
+    if not c.given("num_decoder_layers"):
+        later = count
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
+    gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
+    c.skip("relative_attention_max_distance", "is_gated_act", "dense_act_fn", "n_positions")
+    network = Dense(width=width, gated=gated)
+    over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
+    own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
+    table = c.whole("relative_attention_num_buckets") * heads
+    each = table * table_each
+    layers = [Layer(mixer=over, network=network, small=2 * hidden + each)] * count
+    layers += [Layer(mixer=own, beside=over, network=network, small=3 * hidden + each)] * later
+    beside = hidden + (0 if table_each else 2 * table)
+    return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
+
+
+def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Architecture:
+    """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
+    hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
+    layers = _pair(c, hidden, key_bias=True)
+    c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout", "share_encoder_decoder_embeddings")
+    c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
+    c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
+    if not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; embeddings of the two sides apart are not counted")
+    positions = {"fixed": 0, "learned": 2 * places, "learned+2": 2 * (places + 2)}[tables]
+    norms = 4 * hidden * (last_norms + first_norms)
+    beside = positions * hidden + norms - 2 * hidden
+    traits = Traits(layer_norm=True, tied=True, positions="none")
+    return made(c, traits, layers, beside_parameters=beside)
+
+
+def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
+    """Return the encoder's layers and the decoder's."""
+    found = []
+    for side in ("encoder", "decoder"):
+        heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
+        if not heads or hidden % heads:
+            raise ValueError(f"{side}_attention_heads: {heads} does not divide d_model {hidden}")
+        reads = side == "decoder"
+        over = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=False)
+        own = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=reads)
+        biases = (4 if key_bias else 3) * hidden
+        small = (1 + reads) * (2 * hidden + biases) + 2 * hidden + width + hidden
+        layer = Layer(mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small)
+        found += [layer] * c.whole(f"{side}_layers")
+    return found
+
+
+def whisper(c: Reader) -> Architecture:
+    """Return Whisper: an encoder of sound behind two convolutions, and a decoder of text."""
+    hidden, bins = c.whole("hidden_size"), c.whole("num_mel_bins")
+    layers = _pair(c, hidden, key_bias=False)
+    c.skip("num_hidden_layers", "classifier_proj_size", "use_weighted_layer_sum", "median_filter_width", "layerdrop")
+    c.skip("apply_spec_augment", *(f"mask_{what}" for what in MASKED), "max_length", "max_position_embeddings")
+    convolutions = 3 * hidden * (bins + hidden)
+    places = c.whole("max_source_positions") + c.whole("max_target_positions")
+    beside = 2 * hidden + places * hidden + 4 * hidden - 2 * hidden
+    traits = Traits(layer_norm=True, tied=True, positions="none")
+    longest = c.whole("max_target_positions")
+    return made(
+        *(c, traits, layers),
+        beside_parameters=beside,
+        beside_weights=convolutions,
+        max_position_embeddings=longest,
+    )
+
+
+MASKED = tuple(f"{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks"))
+OTHERS: dict[str, Callable[[Reader], Architecture]] = {
+    "falcon": falcon,
+    "opt": opt,
+    "mpt": mpt,
+    "gpt_bigcode": gpt_bigcode,
+    "dbrx": dbrx,
+    "bert": encoder,
+    "roberta": encoder,
+    "xlm-roberta": encoder,
+    "camembert": encoder,
+    "electra": encoder,
+    "distilbert": partial(encoder, token_types=False),
+    "modernbert": modernbert,
+    "vit": vit,
+    "t5": t5,
+    "mt5": t5,
+    "umt5": partial(t5, table_each=True),
+    "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
+    "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),
+    "pegasus": partial(bart, tables="learned", last_norms=True, first_norms=False),
+    "m2m_100": partial(bart, tables="fixed", last_norms=True, first_norms=False),
+    "marian": partial(bart, tables="learned", last_norms=False, first_norms=False),
+    "whisper": whisper,
+}

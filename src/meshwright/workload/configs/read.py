@@ -1,0 +1,148 @@
+"""From a config.json to an Architecture; what is not understood is refused by name, what was assumed is said."""
+
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...errors import InputError, nearest
+from ..architecture import Architecture
+from .families import RECIPES
+from .ignored import is_ignored
+from .reader import Reader, is_empty
+from .vision import COMPOSITES
+
+HEADS = (
+    "ForCausalLM",
+    "ForConditionalGeneration",
+    "ForMaskedLM",
+    "LMHeadModel",
+    "ForImageClassification",
+    "ForPreTraining",
+)
+INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
+
+
+class Described(NamedTuple):
+    """An architecture, what was assumed in reading it, and the keys that were passed over."""
+
+    architecture: Architecture
+    assumed: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def model_types() -> list[str]:
+    """Return the model types that are understood."""
+    return sorted({*RECIPES, *COMPOSITES})
+
+
+@functools.cache
+def defaults() -> dict[str, dict[str, Any]]:
+    """Return what the configuration class of each model type assumes for keys that are not given."""
+    text = resources.files(__package__).joinpath("defaults.json").read_text("utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
+
+
+def architecture_of(
+    config: Mapping[str, Any], *, name: str = "", where: str = "config.json", allow_unknown: bool = False
+) -> Described:
+    """Return the architecture that a config.json describes.
+
+    Raises InputError naming an unknown model type, or a key that is wrong, missing, or not understood (unless
+    `allow_unknown`, which passes over such keys and lists them).
+    """
+    kind = _model_type(config, where)
+    _check_head(config, where, allow_unknown=allow_unknown)
+    try:
+        found = _composite(config, kind, where) if kind in COMPOSITES else _single(config, kind, where)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{where}: {error}") from None
+    if found.ignored and not allow_unknown:
+        raise InputError(
+            f"{where}: {found.ignored[0]}: not understood for model_type {kind}, and it may change the size "
+            f"({len(found.ignored)} such: {', '.join(found.ignored)}); --allow-unknown passes over it"
+        )
+    return found._replace(architecture=msgspec.structs.replace(found.architecture, name=name))
+
+
+def _model_type(config: Mapping[str, Any], where: str) -> str:
+    kind = config.get("model_type")
+    if kind is None:
+        raise InputError(f"{where}: model_type: missing (expected a word such as llama)")
+    if not isinstance(kind, str):
+        raise InputError(f"{where}: model_type: expected a word, got {kind!r}")
+    if kind not in RECIPES and kind not in COMPOSITES:
+        raise InputError(f"{where}: model_type: {kind} is not known ({nearest(kind, model_types())})")
+    return kind
+
+
+def _check_head(config: Mapping[str, Any], where: str, *, allow_unknown: bool) -> None:
+    given = config.get("architectures") or []
+    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
+        raise InputError(f"{where}: architectures: expected a list of words")
+    if given and not given[0].endswith(HEADS) and not allow_unknown:
+        raise InputError(
+            f"{where}: architectures: {given[0]} has another output than a language model "
+            f"(expected a name that ends in {', '.join(HEADS)})"
+        )
+
+
+def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
+    reader = Reader(config, defaults().get(kind, {}), where)
+    architecture = RECIPES[kind](reader)
+    return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
+
+
+def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
+    composite = COMPOSITES[kind]
+    inside = next((key for key in INSIDE if isinstance(config.get(key), Mapping)), None)
+    vision = config.get("vision_config") or {}
+    if not isinstance(vision, Mapping):
+        raise InputError(f"{where}: vision_config: expected an object")
+    rest = {key: value for key, value in config.items() if key not in {"vision_config", "audio_config", inside}}
+    text = dict(config[inside]) if inside else {**rest, "model_type": composite.text}
+    text_kind = text.get("model_type", composite.text)
+    if text_kind not in RECIPES:
+        raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
+    if config.get("audio_config"):
+        raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
+    tied = config.get("tie_word_embeddings")
+    text["tie_word_embeddings"] = text.get("tie_word_embeddings") or composite.tied if tied is None else tied
+    found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
+    reader = Reader(vision, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
+    absent = composite.optional and not vision
+    tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
+    unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]
+    unknown += _beside(rest, found.architecture, where) if inside else []
+    told = f"image encoder: {tower / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
+    return Described(
+        msgspec.structs.replace(found.architecture, tower_parameters=tower),
+        (*found.assumed, told),
+        tuple(unknown),
+    )
+
+
+def _beside(rest: Mapping[str, Any], model: Architecture, where: str) -> list[str]:
+    """Return the keys beside the text model that are not understood; sizes repeated there must agree with it."""
+    found = []
+    for key, value in rest.items():
+        if key in {"vocab_size", "hidden_size"}:
+            if value is not None and value != getattr(model, key):
+                raise InputError(f"{where}: {key}: {value} beside the text model, {getattr(model, key)} inside")
+        elif not is_empty(value) and not is_ignored(key) and key not in MULTIMODAL:
+            found.append(key)
+    return found
+
+
+MULTIMODAL = frozenset(
+    {
+        *("vision_feature_layer", "vision_feature_select_strategy", "multimodal_projector_bias", "tie_word_embeddings"),
+        *("image_seq_length", "projector_hidden_act", "projection_dim", "spatial_merge_size", "image_grid_pinpoints"),
+        *("vision_aspect_ratio", "vision_soft_tokens_per_image", "use_image_newline_parameter", "video_seq_length"),
+        *("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    }
+)

@@ -1,0 +1,152 @@
+"""Reader: the keys of one config.json, with the defaults of its model type; it knows which keys were understood."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError
+from .ignored import is_ignored
+
+# the names that families give to the same size, the commonest first
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden_size": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "hidden_dim"),
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+    "max_position_embeddings": (
+        *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "model_max_length"),
+        "max_sequence_length",
+    ),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "experts_per_token": (
+        *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k"),
+        *("top_k_experts",),
+    ),
+    "expert_size": ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "shared_size": (
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+    ),
+    "tied": ("tie_word_embeddings",),
+}
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+MOST = 2**40
+MOST_LAYERS = 10_000
+
+
+class Reader:
+    """Sizes by name: what the config says, else the default of its model type.
+
+    `assumed` collects the sizes that came from defaults, `used` the keys that were read.
+    """
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any], where: str) -> None:
+        self._config, self._defaults, self.where = config, defaults, where
+        self.used: set[str] = set()
+        self.assumed: list[str] = []
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return what the config says under a name or its aliases, or the model type's default, or `default`."""
+        keys = ALIASES.get(name, (name,))
+        given = [key for key in keys if self._config.get(key) is not None]
+        self.used.update(given)
+        if given:
+            values = [self._config[key] for key in given]
+            if any(value != values[0] for value in values):
+                raise InputError(f"{self.where}: {' and '.join(given)}: expected one value, got {values}")
+            return values[0]
+        for key in keys:
+            if self._defaults.get(key) is not None:
+                if name in SIZES:
+                    self._assume(name, key)
+                return self._defaults[key]
+        return default
+
+    def _assume(self, name: str, key: str) -> None:
+        if name in self._config:  # null, where a size must stand
+            raise InputError(f"{self.where}: {name}: expected a whole number, got null")
+        told = f"{key} = {self._defaults[key]}, the default of the model type"
+        if told not in self.assumed:
+            self.assumed.append(told)
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number of 0 or more; InputError where it is missing and has no default."""
+        value = self.value(name, default)
+        if value is None:
+            raise InputError(f"{self.where}: {name}: missing (expected a key such as {', '.join(self.keys(name))})")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
+            raise InputError(f"{self.where}: {self.found(name)}: expected a whole number of 0 or more, got {value!r}")
+        return value
+
+    def layers(self) -> int:
+        """Return the number of layers."""
+        count = self.whole("num_hidden_layers")
+        if not 1 <= count <= MOST_LAYERS:
+            raise InputError(f"{self.where}: num_hidden_layers: expected 1 to {MOST_LAYERS}, got {count}")
+        return count
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """Return a switch: that of the first name that is given."""
+        for name in names:
+            value = self.value(name)
+            if value is not None:
+                if not isinstance(value, bool):
+                    raise InputError(f"{self.where}: {name}: expected true or false, got {value!r}")
+                return value
+        return default
+
+    def numbers(self, name: str) -> list[int] | None:
+        """Return a list of whole numbers, None where there is none."""
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, Sequence) or not all(type(item) is int and 0 <= item < MOST for item in value):
+            raise InputError(f"{self.where}: {name}: expected a list of whole numbers, got {value!r}")
+        return list(value)
+
+    def words(self, name: str, count: int) -> list[str] | None:
+        """Return a list of one word for each of `count` layers, None where there is none."""
+        value = self.value(name)
+        if name not in self._config or value is None:  # a default holds for the default number of layers alone
+            return None
+        if not isinstance(value, list) or len(value) != count or not all(isinstance(item, str) for item in value):
+            raise InputError(f"{self.where}: {name}: expected a word for each of the {count} layers")
+        return value
+
+    def given(self, name: str) -> bool:
+        """Return whether the config itself says something under a name."""
+        return any(self._config.get(key) is not None for key in self.keys(name))
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """Return a mapping inside the config, empty where there is none."""
+        value = self.value(name, {})
+        if not isinstance(value, Mapping):
+            raise InputError(f"{self.where}: {name}: expected an object, got {type(value).__name__}")
+        return value
+
+    def skip(self, *names: str) -> None:
+        """Take keys as understood: they change no size in this model type."""
+        self.used.update(key for name in names for key in self.keys(name))
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return the keys that a name may stand under."""
+        return ALIASES.get(name, (name,))
+
+    def found(self, name: str) -> str:
+        """Return the key under which the config has a name."""
+        return next((key for key in self.keys(name) if self._config.get(key) is not None), name)
+
+    def unknown(self) -> list[str]:
+        """Return the keys that were neither read nor known to change no size."""
+        return [
+            key
+            for key, value in self._config.items()
+            if key not in self.used and not is_ignored(key) and not is_empty(value)
+        ]
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a value says nothing: null, false, zero or an empty list."""
+    return value is None or value is False or value in (0, "", [], {})

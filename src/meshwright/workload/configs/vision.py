@@ -1,0 +1,181 @@
+"""Vision-language models: which text model they hold, and how many parameters their image encoder has.
+
+An encoder's sizes come from `vision_config`; its parameters and those of the projector are counted, its time is not:
+tokens of text do not pass through it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .reader import Reader
+
+Tower = Callable[[Reader, int], int]  # the keys of vision_config, the width of the text model: parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A model type with a text model and an image encoder."""
+
+    text: str  # its text model's type, where the config does not say
+    tower: Tower
+    tied: bool = False  # unless the config says
+    optional: bool = False  # without vision_config there is no encoder
+
+
+def block(width: int, inner: int, *, bias: bool = True, gated: bool = False, norm_bias: bool = True) -> int:
+    """Return the parameters of one layer of an encoder: attention, network and two norms."""
+    biases = (4 * width + (2 if gated else 1) * inner + width) * bias
+    return 4 * width * width + (3 if gated else 2) * width * inner + biases + 2 * width * (1 + norm_bias)
+
+
+def _patches(c: Reader) -> tuple[int, int]:
+    """Return the elements of a patch, and the patches of an image."""
+    patch, image = c.whole("patch_size"), c.whole("image_size")
+    if not patch or image < patch:
+        raise ValueError(f"patch_size: {patch} does not fit image_size {image}")
+    return c.whole("num_channels", 3) * patch * patch, (image // patch) ** 2
+
+
+def siglip(c: Reader) -> int:
+    """Return the parameters of a SigLIP encoder."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    pixels, patches = _patches(c)
+    found = width * (pixels + 1 + patches) + c.layers() * block(width, inner) + 2 * width
+    c.whole("num_attention_heads")
+    c.skip("projection_dim", "num_image_tokens", "projector_hidden_act", "num_positions", "vocab_size")
+    if not c.flag("vision_use_head", default=True):
+        return found
+    return found + width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
+
+
+def clip(c: Reader) -> int:
+    """Return the parameters of a CLIP encoder."""
+    width = c.whole("hidden_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("projection_dim", "vocab_size")
+    return width * (1 + pixels + patches + 1 + 4) + c.layers() * block(width, c.whole("intermediate_size"))
+
+
+def llava(c: Reader, text: int) -> int:
+    """Return a CLIP encoder and two projections."""
+    return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
+
+
+def gemma3(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder and a projection behind a norm."""
+    width = c.whole("hidden_size")
+    return siglip(c) + width * text + width
+
+
+def paligemma(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder and one projection."""
+    return siglip(c) + (c.whole("hidden_size") + 1) * text
+
+
+def pixtral(c: Reader, text: int) -> int:
+    """Return Mistral's encoder, its merger of patches and two projections."""
+    width, merged = c.whole("hidden_size"), 4
+    pixels, _ = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("head_dim", "vocab_size")
+    layers = c.layers() * block(width, c.whole("intermediate_size"), bias=False, gated=True, norm_bias=False)
+    return width * (pixels + 1) + layers + width + merged * width * width + text * (width + text)
+
+
+def _qwen_patch(c: Reader, width: int) -> int:
+    c.skip("in_chans", "spatial_patch_size", "window_size", "fullatt_block_indexes")
+    return width * c.whole("in_channels", 3) * c.whole("temporal_patch_size", 2) * c.whole("patch_size") ** 2
+
+
+def qwen2_vl(c: Reader, text: int) -> int:
+    """Return the encoder of Qwen2-VL and its merger."""
+    width, out = c.whole("embed_dim"), c.whole("hidden_size")
+    del text
+    inner = c.whole("mlp_ratio", 4) * width
+    merged = width * c.whole("spatial_merge_size", 2) ** 2
+    layers = c.whole("num_hidden_layers") * block(width, inner)
+    c.whole("num_attention_heads")
+    return _qwen_patch(c, width) + layers + 2 * width + merged * (merged + 1) + out * (merged + 1)
+
+
+def qwen2_5_vl(c: Reader, text: int) -> int:
+    """Return the encoder of Qwen2.5-VL and its merger."""
+    width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
+    del text
+    merged = width * c.whole("spatial_merge_size", 2) ** 2
+    layers = c.whole("num_hidden_layers") * block(width, c.whole("intermediate_size"), gated=True, norm_bias=False)
+    c.whole("num_attention_heads")
+    return _qwen_patch(c, width) + layers + width + merged * (merged + 1) + out * (merged + 1)
+
+
+def qwen3_vl(c: Reader, text: int) -> int:
+    """Return the encoder of Qwen3-VL, its merger, and those of the layers whose features join deeper ones."""
+    width, out = c.whole("hidden_size"), c.whole("out_hidden_size")
+    del text
+    merged = width * c.whole("spatial_merge_size", 2) ** 2
+    layers = c.whole("num_hidden_layers") * block(width, c.whole("intermediate_size"))
+    c.whole("num_attention_heads")
+    merger = merged * (merged + 1) + out * (merged + 1)
+    deep = len(c.numbers("deepstack_visual_indexes") or []) * (merger + 2 * merged)
+    return (
+        _qwen_patch(c, width) + width + c.whole("num_position_embeddings") * width + layers + 2 * width + merger + deep
+    )
+
+
+def llama4(c: Reader, text: int) -> int:
+    """Return the encoder of Llama 4, its adapter and the projection."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    adapter, out = c.whole("projector_input_dim"), c.whole("projector_output_dim", 4096)
+    ends = c.whole("vision_output_dim", 7680)
+    c.skip(
+        "pixel_shuffle_ratio", "vision_feature_layer", "vision_feature_select_strategy", "multi_modal_projector_bias"
+    )
+    tables = width * (1 + patches + 1 + pixels + 4)
+    return tables + c.layers() * block(width, inner) + inner * adapter + adapter * out + ends * text
+
+
+def gemma4(c: Reader, text: int) -> int:
+    """Return the encoder of Gemma 4: gated networks, four norms a layer, tables of positions by row and column."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    heads, dim = c.whole("num_attention_heads"), c.whole("head_dim")
+    kv_heads = c.whole("num_key_value_heads", heads)
+    c.skip("global_head_dim", "max_position_embeddings", "pooling_kernel_size", "standardize", "use_clipped_linears")
+    attention = width * dim * (2 * heads + 2 * kv_heads) + 2 * dim
+    layer = attention + 3 * width * inner + 4 * width
+    patch = 3 * c.whole("patch_size") ** 2 * width
+    return patch + 2 * c.whole("position_embedding_size") * width + c.layers() * layer + width * text
+
+
+def internvl(c: Reader, text: int) -> int:
+    """Return the encoder of InternVL and its projector."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    image, patch = (c.value(name) for name in ("image_size", "patch_size"))
+    image, patch = (max(size) if isinstance(size, list) else size for size in (image, patch))
+    bias, normed = c.flag("attention_bias"), c.flag("use_qk_norm")
+    rms = c.value("norm_type", "layer_norm") == "rms_norm"
+    c.skip("use_mask_token", "use_absolute_position_embeddings", "use_mean_pooling", "num_attention_heads")
+    patches = int(image // patch) ** 2
+    layer = block(width, inner, norm_bias=not rms) - 3 * width * (not bias) + 2 * width + 2 * width * normed
+    tables = width * (1 + patches + 1 + c.whole("num_channels", 3) * int(patch) ** 2 + 1)
+    merged = 4 * width
+    return tables + c.layers() * layer + 2 * merged + text * (merged + 1) + text * (text + 1)
+
+
+COMPOSITES: dict[str, Composite] = {
+    "llava": Composite("llama", llava),
+    "gemma3": Composite("gemma3_text", gemma3, tied=True),
+    "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
+    "paligemma": Composite("gemma", paligemma, tied=True),
+    "mistral3": Composite("mistral", pixtral, tied=True),
+    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl),
+    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl),
+    "qwen3_vl": Composite("qwen3_vl_text", qwen3_vl),
+    "qwen3_vl_moe": Composite("qwen3_vl_moe_text", qwen3_vl),
+    "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
+    "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
+    "llama4": Composite("llama4_text", llama4),
+    "internvl": Composite("qwen2", internvl, tied=True),
+}

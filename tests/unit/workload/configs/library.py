@@ -1,0 +1,148 @@
+"""What the library `transformers` says: models of its own classes without memory, and the defaults of their keys.
+
+python -m tests.unit.workload.configs.library    writes defaults.json anew
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meshwright.workload import configs
+from meshwright.workload.configs.families import RECIPES
+from meshwright.workload.configs.reader import ALIASES, Reader
+from meshwright.workload.configs.vision import COMPOSITES
+
+FILE = Path(configs.__file__).with_name("defaults.json")
+ALIKE = {"kimi_k2": "deepseek_v3"}  # model types of other people's code, in the form of one of the library's
+TEXTS = (
+    "AutoModelForImageTextToText",
+    "AutoModelForCausalLM",
+    "AutoModelForMaskedLM",
+    "AutoModelForImageClassification",
+)
+PAIRS = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
+FILLED = {  # sizes without which a class computes no others
+    "nemotron": {"num_key_value_heads": 8},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
+    "dots1": {"n_routed_experts": 32, "num_experts_per_tok": 6},
+}
+
+
+class Recording(dict[str, Any]):
+    """A mapping that knows which of its keys were asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+def configuration(config: Mapping[str, Any]) -> Any:
+    """Return the library's object for a config.json."""
+    from transformers import CONFIG_MAPPING
+
+    keys = {key: value for key, value in config.items() if key not in {"model_type", "architectures"}}
+    return CONFIG_MAPPING[ALIKE.get(config["model_type"], config["model_type"])].from_dict(keys)
+
+
+def model(config: Mapping[str, Any]) -> torch.nn.Module:
+    """Return the library's model of a config.json, its parameters without memory."""
+    import transformers
+
+    made = configuration(config)
+    with torch.device("meta"):
+        if config.get("architectures"):
+            return getattr(transformers, config["architectures"][0])(made)  # type: ignore[no-any-return]
+        for name in (*(PAIRS if made.is_encoder_decoder else ()), *TEXTS):
+            try:
+                return getattr(transformers, name).from_config(made)  # type: ignore[no-any-return]
+            except ValueError as error:
+                if "Unrecognized configuration" not in str(error):
+                    raise
+    raise LookupError(f"no model of {config['model_type']}")
+
+
+def parameters(module: torch.nn.Module) -> int:
+    """Return its parameters, a tied one once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def multiplied(module: torch.nn.Module, tops: Mapping[int, int] | None = None) -> float:
+    """Return the weights that a token of text is multiplied with: linear layers, experts by the share that it visits.
+
+    `tops`: how many experts a token visits, by how many there are.
+    """
+    found, seen = 0.0, set()
+    for name, part in module.named_modules():
+        if any(word in name for word in ("vision", "visual", "multi_modal_projector", "embed_vision")):
+            continue
+        for key, weight in part.named_parameters(recurse=False):
+            if weight.dim() == 3 and "expert" in name and weight.shape[0] in (tops or {}):
+                found += weight.numel() * (tops or {})[weight.shape[0]] / weight.shape[0]
+            elif key == "weight" and is_linear(part) and (id(part) not in seen):
+                seen.add(id(part))
+                found += weight.numel()
+            elif key == "weight" and weight.dim() == 2 and name.endswith(("gate", "router", "wg", "classifier")):
+                found += weight.numel()
+    return found
+
+
+def is_linear(part: torch.nn.Module) -> bool:
+    """Return whether a module is a linear layer, in the library's own forms too."""
+    return isinstance(part, torch.nn.Linear) or type(part).__name__ == "Conv1D"
+
+
+def read_defaults() -> dict[str, dict[str, Any]]:
+    """Return the defaults of the keys that are read, by model type."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in sorted(RECIPES):
+        values = Recording(configuration({"model_type": kind}).to_dict())
+        for key, value in FILLED.get(kind, {}).items():
+            if values.get(key) is None:
+                values[key] = value
+        RECIPES[kind](Reader({}, values, kind))
+        found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
+    for kind, composite in COMPOSITES.items():
+        own = configuration({"model_type": kind, **({"vision_config": {}} if composite.optional else {})}).vision_config
+        values = Recording((own if kind in {"llava", "llava_next"} else type(own)()).to_dict())
+        composite.tower(Reader({}, values, kind), 1024)
+        found[f"{kind}/vision"] = _asked(values, but=set())
+    return found
+
+
+def derived(kind: str, values: Mapping[str, Any]) -> set[str]:
+    """Return the keys that the class works out from others: those that change when another one does."""
+    found = set()
+    for name, times in (("hidden_size", 2), ("num_attention_heads", 2), ("num_hidden_layers", 2)):
+        for key in ALIASES[name]:
+            if isinstance(values.get(key), int):
+                try:
+                    other = configuration({"model_type": kind, key: values[key] * times}).to_dict()
+                except Exception:
+                    continue
+                found |= {k for k, value in other.items() if value != values.get(k) and k not in ALIASES[name]}
+    return found
+
+
+def _asked(values: Recording, but: set[str]) -> dict[str, Any]:
+    """Return what was asked for and says something; lists of one entry a layer hold for other sizes too rarely."""
+    return {
+        key: values[key]
+        for key in sorted(values.asked & values.keys())
+        if values[key] is not None and key not in but and key not in {"layer_types", "mlp_layer_types", "moe_layers"}
+    }
+
+
+if __name__ == "__main__":
+    text = ",\n".join(f"{json.dumps(kind)}: {json.dumps(values)}" for kind, values in read_defaults().items())
+    FILE.write_text("{\n" + text + "\n}\n", "utf-8")
