@@ -33,9 +33,11 @@ def names_of(node: ast.AST) -> set[str]:
         return {alias.name.split(".")[0] for alias in node.names}
     if isinstance(node, ast.ImportFrom):
         return {(node.module or "").split(".")[0] if not node.level else "", *(alias.name for alias in node.names)}
-    if isinstance(node, ast.Call):
-        words = ast.unparse(node.func).split(".")
-        return {words[0]} if len(words) == 1 else {words[-1], ".".join(words[-2:])} - {"eval", "exec"}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return {node.func.id}
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        inner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+        return {node.func.attr, f"{inner}.{node.func.attr}"} - {"eval", "exec"}  # methods such as a module's eval()
     return set()
 
 
@@ -43,9 +45,11 @@ def unpickling(text: str) -> set[str]:
     return {name for node in ast.walk(ast.parse(text)) for name in names_of(node)} & (MODULES | CALLS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_file_unpickles_or_runs_what_it_reads(path):
-    assert path == READER or unpickling(path.read_text()) == set()
+def test_no_file_unpickles_or_runs_what_it_reads():
+    found = {str(path): unpickling(path.read_text()) for path in FILES if path != READER}
+
+    assert len(found) > 100
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_the_one_reader_of_pickles_is_the_restricted_one():
