@@ -106,6 +106,7 @@ def matches(address: str, process: str, row: Row) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # processes that load torch, and every look at them takes its time
 @pytest.mark.parametrize(
     ("command", "settings"),
     [("train", {}), ("train, asynchronous", {"mode": "parameter_server", "silence_s": 60.0})],

@@ -52,5 +52,8 @@ def find(folder: Path, servers: int, timeout_s: float) -> list[Address]:
 
 
 def _read(path: Path) -> Address:
-    text = read_private(path, MAX_BYTES)
+    try:
+        text = read_private(path, MAX_BYTES)
+    except OSError as error:  # another start has removed it
+        raise InputError(f"{path}: {error.strerror or error}") from None
     return convert(parse_json(text, where=str(path)), Address, where=str(path))
