@@ -84,8 +84,8 @@ def role(process: psutil.Process, job: Job, folder) -> str:
             if json.loads(path.read_text())["pid"] == process.pid:
                 return "rank"
     with contextlib.suppress(psutil.Error):
-        if process.ppid() == job.process.pid and process.children():
-            return "fork server"
+        if process.ppid() == job.process.pid and "multiprocessing.forkserver" in " ".join(process.cmdline()):
+            return "fork server"  # what it forks has the same command line, and another parent
     return "server or rank"  # that has not said yet which it is
 
 
