@@ -1,7 +1,8 @@
 """A job of each mode under a flood of strangers at every port that it listens on, with 1,024 descriptors a process.
 
 Five kinds in turn: idle, junk, slow (a byte now and then), oversize (a head that announces far more than it may), and
-replayed (a greeting of somebody who knew the secret, heard before). The same job runs undisturbed beside it.
+replayed (a greeting of somebody who knew the secret, heard before). The same job runs undisturbed beside it;
+in local_sgd and diloco workers take shares by their pace, so that the losses of two runs need not be equal.
 """
 
 import contextlib
