@@ -26,6 +26,7 @@ PARTS = {  # the function, its module, and how often
     "storage": ("storage", "faults_files", 1),
     "hostile": ("hostile", "faults_files", 1),
     "junk": ("junk", "faults_runs", 1000),
+    "strangers": ("strangers", "faults_strangers", 100_000),
     "soak": ("soak", "faults_soak", 5000),
 }
 KEYS = ("fault", "system", "times")

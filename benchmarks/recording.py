@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.result import Result
-from meshwright.bench.calibrate import cache_folder
 from meshwright.bench.pool import RankPool
 from meshwright.bench.process import prepare_process
 from meshwright.layout import Layout, Plan
+from meshwright.native import kept_folder
 from meshwright.timeline import Performance
 from meshwright.train.config import JobConfig
 from meshwright.train.corpus import load_corpus
@@ -43,7 +43,7 @@ def _measure(rank: int, world_size: int, store: dist.Store, steps: int) -> dict[
     config = JobConfig()
     data = config.data
     corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     with tempfile.TemporaryDirectory() as path:
         folder = RunFolder(Path(path))

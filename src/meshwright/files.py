@@ -3,8 +3,8 @@
 import json
 import os
 import re
+import secrets
 import stat
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,19 +76,22 @@ def write_struct(path: str | os.PathLike[str], value: Any) -> None:
     write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` beside `path`, flush it to disk and rename it into place; OSError if the disk refuses."""
+def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+    """Write `data` beside `path`, flush it to disk and rename it into place; OSError if the disk refuses.
+
+    The file has the permissions `mode`, less those of the umask.
+    """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.parent / f".{path.name[:200]}.{secrets.token_hex(8)}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from .errors import InputError
+
 HELPER_VARIABLE = "MESHWRIGHT_HELPER"  # 0: go without any C helper
 COMPILE_S = 300.0  # at most; the longest takes 11 s of a processor, which many may share
 _log = logging.getLogger(__name__)
@@ -39,6 +41,21 @@ def warn_on_first(text: str) -> None:
 def cache_folder() -> Path | None:
     """Return the first of `cache_folders`, None where there is none."""
     return next(cache_folders(), None)
+
+
+def kept_folder(name: str) -> Path:
+    """Return a folder in the cache that this user alone can look into, made if need be; InputError without a cache."""
+    cache = cache_folder()
+    if cache is None:
+        raise InputError("no cache folder can be had: set XDG_CACHE_HOME to a folder that you alone can write to")
+    folder = cache / name
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_mode & 0o077:  # an earlier version left it open
+            folder.chmod(0o700)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be kept private: {error.strerror or error}") from None
+    return folder
 
 
 def cache_folders() -> Iterator[Path]:

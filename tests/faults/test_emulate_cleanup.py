@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.cluster.emulation import Emulation, EmulationSpec
-from meshwright.cluster.emulation.linux import start_time
+from meshwright.cluster.processes import start_time
 from tests.emulated import command_line
 
 pytestmark = pytest.mark.netns

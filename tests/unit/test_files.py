@@ -1,8 +1,10 @@
+import os
+
 import msgspec
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.files import read_struct, write_struct
+from meshwright.files import read_struct, write_atomic, write_struct
 from meshwright.layout import Candidate, Layout
 
 
@@ -52,3 +54,24 @@ def test_a_struct_that_checks_itself_names_the_file(tmp_path):
 
     with pytest.raises(InputError, match="tp: expected 1 or more"):
         read_struct(tmp_path / "c.json", Candidate)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o027, 0o640), (0o002, 0o664)])
+def test_what_is_written_has_the_permissions_that_the_umask_leaves(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_atomic(tmp_path / "file", b"text")
+        write_struct(tmp_path / "struct.json", Inner())
+        write_atomic(tmp_path / "private", b"text", mode=0o600)
+    finally:
+        os.umask(before)
+
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "struct.json")] == [mode, mode]
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "private", "struct.json"]
+
+
+def test_a_name_of_the_greatest_length_can_be_written(tmp_path):
+    write_atomic(tmp_path / ("x" * 255), b"text")
+
+    assert (tmp_path / ("x" * 255)).read_bytes() == b"text"

@@ -9,14 +9,13 @@ through shared memory, that a mark has been left, since a wait knows only of mar
 `CudaMemory` has run on no GPU yet; the transport is tested over memory of the host.
 """
 
-import pickle
 from collections.abc import Iterable, Sequence
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
+import msgspec
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import reduce_tensor
+from torch.multiprocessing.reductions import rebuild_cuda_tensor, reduce_tensor
 
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, check_size
 from .transport_shm import SharedMemoryTransport
@@ -54,6 +53,21 @@ class DeviceMemory(Protocol):
         """Let all work that this rank begins from now on follow the mark as it was last left."""
 
 
+class CudaHandle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What opens a buffer of bytes in another process: what torch would pickle of it that is not always the same."""
+
+    size_bytes: int
+    offset_bytes: int  # in its storage
+    device: int
+    memory: bytes  # of the CUDA allocation that the storage lies in
+    storage_bytes: int
+    storage_offset_bytes: int  # in that allocation
+    counter: bytes  # of those who have it open
+    counter_offset: int
+    event: bytes
+    waits_for_event: bool
+
+
 class CudaMemory:
     """The memory of one GPU; work is that of the stream that is current in the calling thread."""
 
@@ -66,12 +80,21 @@ class CudaMemory:
 
     def share(self, buffer: Tensor) -> bytes:
         """Return what lets one peer, once, open a buffer of this rank."""
-        return bytes(ForkingPickler.dumps(reduce_tensor(buffer)))  # type: ignore[no-untyped-call]
+        rebuild, parts = reduce_tensor(buffer)  # type: ignore[no-untyped-call]
+        assert rebuild is rebuild_cuda_tensor
+        (_, _, _, offset, _, _, device, memory, size, start, _, counter, counter_offset, event, waits) = parts
+        handle = CudaHandle(buffer.numel(), offset, device, memory, size, start, counter, counter_offset, event, waits)
+        return msgspec.msgpack.encode(handle)
 
     def open(self, handle: bytes) -> Tensor:
         """Return the buffer of a peer; it is kept for as long as it is used here."""
-        rebuild, arguments = pickle.loads(handle)
-        buffer: Tensor = rebuild(*arguments)
+        it = msgspec.msgpack.decode(handle, type=CudaHandle)
+        storage = (it.device, it.memory, it.storage_bytes, it.storage_offset_bytes)
+        shared = (it.counter, it.counter_offset, it.event, it.waits_for_event)
+        shape = ((it.size_bytes,), (1,), it.offset_bytes)
+        buffer: Tensor = rebuild_cuda_tensor(  # type: ignore[no-untyped-call]
+            Tensor, *shape, torch.UntypedStorage, torch.uint8, *storage, False, *shared
+        )
         return buffer
 
     def mark(self) -> torch.cuda.Event:

@@ -11,14 +11,15 @@ import secrets
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
 import torch
 
+from ..doorway import Doorway
 from .addresses import advice, from_here, listening_at
-from .doorway import Doorway
 from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
 from .transport_stream import HEADER, Deadline, Exchange, IncomingState, bytes_of
@@ -85,25 +86,23 @@ class TcpTransport:
 
         `told` returns why another rank has given up, if one has.
         """
-        server.setblocking(False)
-        with Doorway(server, GREETING.size) as doorway:
+        with Doorway(server, GREETING.size, patience_s=deadline.left_s) as doorway:
             while len(self.connections) < self.ranks - 1:
-                greeted = doorway.next(Deadline(min(deadline.left_s, LOOK_S)))
-                if greeted is None and deadline.left_s:
+                guest = doorway.next(time.monotonic() + min(deadline.left_s, LOOK_S))
+                if guest is None and deadline.left_s:
                     failed = told()
                     if failed:
                         raise TransportError(failed)
                     continue
-                if greeted is None:
+                if guest is None:
                     missing = next(r for r in range(self.rank + 1, self.ranks) if r not in self.connections)
                     raise TransportError(f"rank {missing} did not connect to rank {self.rank} in time")
-                connection, greeting = greeted
-                theirs, peer = GREETING.unpack(greeting)
+                theirs, peer = GREETING.unpack(guest.greeting)
                 known = hmac.compare_digest(theirs, word) and self.rank < peer < self.ranks
                 if known and peer not in self.connections:
-                    self.connections[peer] = connection
+                    self.connections[peer] = guest.connection
                 else:
-                    connection.close()  # a stranger
+                    guest.connection.close()  # a stranger
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when the last byte has been received, and given to the kernel to send."""

@@ -4,7 +4,6 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 """
 
 import itertools
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Str
 from ..cluster.local import fingerprint, threads_per_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
+from ..native import kept_folder
 from ..workload.graph import Operator
 from .collectives import (
     SMALL_BYTES,
@@ -55,18 +55,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     blocking: tuple[str, ...] = ()  # these, which a rank waits for at once
 
 
-def cache_folder() -> Path:
-    """Return the folder of everything that can be made again: measurements and tokens."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "meshwright"
-
-
 def calibrate(
     host: Host, requests: Iterable[Request], *, again: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Measurements:
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`)."""
     name = fingerprint(host)
-    path = cache_folder() / "calibration" / f"{name}.json"
+    path = kept_folder("calibration") / f"{name}.json"
     known = Measurements(fingerprint=name) if again else _load(path, name, say)
     for request in requests:
         missing = _missing(known, request)
@@ -254,7 +248,6 @@ def _checksum(measurements: Measurements) -> str:
 
 def _store(path: Path, known: Measurements) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_struct(path, Kept(_checksum(known), known))
     except OSError as error:
         raise InputError(f"{path}: cannot keep the measurements: {error.strerror or error}") from None

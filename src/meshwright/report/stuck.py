@@ -120,10 +120,14 @@ def read_records(run_folder: Path) -> list[Record]:
     if not run_folder.is_dir():
         raise InputError(f"{run_folder}: no such folder; expected the folder of a run")
     records = []
+    if (run_folder / "flight").is_symlink():
+        raise InputError(f"{run_folder / 'flight'}: is a link, expected the folder that the ranks of a run make")
     for path in sorted([*run_folder.glob("flight-*.json"), *run_folder.glob("flight/flight-*.json")]):
+        if path.is_symlink():
+            raise InputError(f"{path}: is a link, expected the record that a rank writes")
         try:
             records.append(msgspec.json.decode(read_text(path), type=Record))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise InputError(f"{path}: {error}") from None
     return records
 

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import torch
 
-from ..bench.calibrate import PEAK, Request, cache_folder, calibrate
+from ..bench.calibrate import PEAK, Request, calibrate
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements
@@ -20,6 +20,7 @@ from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
 from ..layout import Layout, Machines, Plan
+from ..native import kept_folder
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.needs import needs
@@ -240,7 +241,7 @@ def _corpus(config: JobConfig, say: Say) -> Corpus:
             f"model.vocab_size: {config.model.vocab_size} is less than the {vocabulary} tokens of {data.tokenizer}"
         )
     corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     split = corpus.split
     say(

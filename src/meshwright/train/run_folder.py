@@ -4,10 +4,8 @@ import contextlib
 import errno
 import json
 import os
-import secrets
 import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,6 +18,7 @@ from ..layout import Plan
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, to_toml
+from .secret import secret_in
 
 
 class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,20 +70,8 @@ class RunFolder:
         self._write_trace("predicted_timeline.json", timeline)
 
     def secret(self) -> bytes:
-        """Return random bytes that all machines of this run know and no other user does; InputError if not writable."""
-        path = self.path / "secret"
-        try:
-            with contextlib.suppress(FileNotFoundError):  # a disk that is full by now is no reason to end
-                return path.read_bytes()
-            self.path.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.path, prefix=".secret-") as fresh:  # for its owner alone
-                fresh.write(secrets.token_bytes(32))
-                fresh.flush()
-                with contextlib.suppress(FileExistsError):  # of two that begin at once, one wins
-                    os.link(fresh.name, path)
-            return path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
+        """Return random bytes that all machines of this run know and no other user does (`secret_in`)."""
+        return secret_in(self.path)
 
     def forget_secret(self) -> None:
         """Leave nothing of a run that was refused before it began; a folder that holds one keeps its secret."""

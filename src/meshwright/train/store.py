@@ -4,8 +4,6 @@ torch's own `TCPStore` has no password: whoever reaches its port can read, write
 """
 
 import contextlib
-import hmac
-import secrets
 import socket
 import threading
 import time
@@ -17,7 +15,8 @@ import msgspec
 import torch.distributed as dist
 from torch.distributed import DistNetworkError, DistStoreError
 
-from .store_server import CHALLENGE_BYTES, HEAD, SEAL_BYTES, Reply, Request, StoreServer, framed, seal
+from ..doorway import exactly, prove
+from .store_server import HEAD, Reply, Request, StoreServer, framed
 
 TRY_AGAIN_S = 0.05  # after a server that is not there yet
 HANDSHAKE_S = 5.0  # for a server that takes a connection to answer
@@ -105,10 +104,12 @@ class SealedStore(_Store):  # type: ignore[misc]
             if connection is None:
                 raise DistNetworkError(f"{self._host}:{self.port}: the connection to the job's store is lost")
             try:
-                connection.settimeout(max(request.timeout_s, self._patience_s()) + ANSWER_S)
+                patience_s = max(request.timeout_s, self._patience_s()) + ANSWER_S
+                connection.settimeout(patience_s)
                 connection.sendall(framed(request))
-                (size,) = HEAD.unpack(_exactly(connection, HEAD.size))
-                reply = msgspec.msgpack.decode(_exactly(connection, size), type=Reply)
+                end_s = time.monotonic() + patience_s
+                (size,) = HEAD.unpack(exactly(connection, HEAD.size, end_s))
+                reply = msgspec.msgpack.decode(exactly(connection, size, end_s), type=Reply)
             except BaseException as error:  # an interrupt too leaves half an answer behind
                 self._break()
                 if isinstance(error, OSError | msgspec.MsgspecError):
@@ -140,10 +141,7 @@ class SealedStore(_Store):  # type: ignore[misc]
             stack.enter_context(connection)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_silence(connection, max(self._timeout_s, LEAST_SILENCE_S))
-            theirs, ours = _exactly(connection, CHALLENGE_BYTES), secrets.token_bytes(CHALLENGE_BYTES)
-            connection.sendall(ours + seal(self._secret, b"client", ours, theirs))
-            if not hmac.compare_digest(_exactly(connection, SEAL_BYTES), seal(self._secret, b"server", theirs, ours)):
-                raise OSError("it does not know the secret of this job")
+            prove(connection, self._secret, time.monotonic() + HANDSHAKE_S)
             stack.pop_all()
         return connection
 
@@ -155,16 +153,6 @@ def notice_silence(connection: socket.socket, silence_s: float) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, whole_s // 2))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, whole_s // 4))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * whole_s)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise OSError("the other side closed the connection")
-        data += part
-    return bytes(data)
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -1,17 +1,10 @@
 """The server of a job's store: keys and values for whoever knows the secret of the job, and nothing for anybody else.
 
-Each side proves that it knows the secret by a seal over random bytes of the other, so the secret never travels, and a
-server that does not know it is found out as well. What follows is neither sealed nor encrypted.
-
-Wire form: the server begins with CHALLENGE_BYTES random ones; the client answers with as many of its own and its seal;
-the server answers with its seal. Then requests and replies, each 4 bytes of length (big endian) and MessagePack.
+Wire form: the greeting of `doorway.prove`, then requests and replies, each 4 bytes of length (big endian) and
+MessagePack.
 """
 
-import contextlib
-import hashlib
-import hmac
 import math
-import secrets
 import selectors
 import socket
 import struct
@@ -21,8 +14,9 @@ from typing import Literal
 
 import msgspec
 
-CHALLENGE_BYTES, SEAL_BYTES = 32, 32
-MOST_STRANGERS = 512  # connections that have proved nothing yet; with more, the oldest is closed
+from ..doorway import Guest as Greeted
+from ..doorway import answer, guarded
+
 MOST_BYTES = 2**28  # of one request
 HEAD = struct.Struct(">I")
 
@@ -44,11 +38,6 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     value: bytes = b""
     number: int = 0
     late: bool = False
-
-
-def seal(secret: bytes, side: Literal[b"client", b"server"], ours: bytes, theirs: bytes) -> bytes:
-    """Return the proof of one side that it knows the secret, over the random bytes of both."""
-    return hmac.digest(secret, side + ours + theirs, hashlib.sha256)
 
 
 class Values:
@@ -87,14 +76,12 @@ class Values:
 
 
 class Guest:
-    """One connection to the server."""
+    """One connection of somebody who knows the secret."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
-        self.is_known = False
         self.received = bytearray()
-        self.unsent = bytearray(self.challenge)
+        self.unsent = bytearray()
         self.waits: Request | None = None
         self.deadline_s = 0.0
 
@@ -107,12 +94,10 @@ class StoreServer:
         self._listener, self._secret = listener, secret
         self._values = Values()
         self._guests: dict[Guest, None] = {}
-        self._strangers: dict[Guest, None] = {}  # the oldest first
         self._wake, self._woken = socket.socketpair()
         self._end_s = math.inf  # of the monotonic clock: guests that are still there then are let go
         self._selector = selectors.DefaultSelector()
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._door = guarded(listener, self._selector)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
@@ -128,10 +113,11 @@ class StoreServer:
             for key, events in self._selector.select(self._patience_s()):
                 if key.fileobj is self._woken:
                     self._selector.unregister(self._woken)
-                elif key.fileobj is self._listener:
-                    self._let_in()
+                elif key.data is self._door:
+                    self._let_in(self._door.turn_to(key.fileobj))
                 else:
                     self._turn_to(key.data, events)
+            self._door.expire()
             now_s = time.monotonic()
             for guest in [guest for guest in self._guests if guest.waits and guest.deadline_s <= now_s]:
                 guest.waits = None
@@ -139,31 +125,28 @@ class StoreServer:
         self._end()
 
     def _patience_s(self) -> float | None:
-        end_s = min([self._end_s, *(guest.deadline_s for guest in self._guests if guest.waits)])
+        end_s = min([self._end_s, self._door.next_end_s, *(guest.deadline_s for guest in self._guests if guest.waits)])
         return None if end_s == math.inf else max(end_s - time.monotonic(), 0.0)
 
     def _end(self) -> None:
-        for guest in [*self._guests, *self._strangers]:
+        for guest in list(self._guests):
             self._let_go(guest)
+        self._door.close()
         self._selector.close()
         self._listener.close()
         self._woken.close()
 
-    def _let_in(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it has gone again, or this process has no descriptor left
-            if self._strangers:
-                self._let_go(next(iter(self._strangers)))
+    def _let_in(self, greeted: Greeted | None) -> None:
+        if greeted is None:
             return
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        guest = Guest(connection)
-        self._strangers[guest] = None
-        self._selector.register(connection, selectors.EVENT_READ, guest)
-        self._flush(guest)
-        if len(self._strangers) > MOST_STRANGERS:
-            self._let_go(next(iter(self._strangers)))
+        seal = answer(greeted, self._secret)
+        if seal is None:
+            return greeted.connection.close()
+        greeted.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        guest = Guest(greeted.connection)
+        self._guests[guest] = None
+        self._selector.register(guest.connection, selectors.EVENT_READ, guest)
+        self._send(guest, seal)
 
     def _turn_to(self, guest: Guest, events: int) -> None:
         if events & selectors.EVENT_WRITE:
@@ -172,26 +155,17 @@ class StoreServer:
             self._hear(guest)
 
     def _hear(self, guest: Guest) -> None:
-        data = b""
-        with contextlib.suppress(BlockingIOError, OSError):
-            data = guest.connection.recv(2**16 if guest.is_known else CHALLENGE_BYTES + SEAL_BYTES)
+        try:
+            data = guest.connection.recv(2**16)
+        except BlockingIOError:
+            return
+        except OSError:  # it broke the connection off
+            data = b""
         guest.received += data
         if not data:
             self._let_go(guest)
-        elif guest.is_known:
+        else:
             self._take(guest)
-        elif len(guest.received) >= CHALLENGE_BYTES + SEAL_BYTES:
-            self._examine(guest)
-
-    def _examine(self, guest: Guest) -> None:
-        theirs, shown = bytes(guest.received[:CHALLENGE_BYTES]), bytes(guest.received[CHALLENGE_BYTES:])
-        if not hmac.compare_digest(shown, seal(self._secret, b"client", theirs, guest.challenge)):
-            return self._let_go(guest)
-        guest.received.clear()
-        guest.is_known = True
-        del self._strangers[guest]
-        self._guests[guest] = None
-        self._send(guest, seal(self._secret, b"server", guest.challenge, theirs))
 
     def _take(self, guest: Guest) -> None:
         while len(guest.received) >= HEAD.size and guest.waits is None:
@@ -248,7 +222,6 @@ class StoreServer:
         guest.connection.close()
         guest.waits = None
         self._guests.pop(guest, None)
-        self._strangers.pop(guest, None)
 
 
 def framed(message: Request | Reply) -> bytes:

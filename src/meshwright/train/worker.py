@@ -25,7 +25,6 @@ from ..backend.flight import FLIGHT_VARIABLE
 from ..backend.group import GroupBase
 from ..backend.hosts import switches_above
 from ..backend.links import LINKS_VARIABLE
-from ..bench.calibrate import cache_folder
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen
@@ -34,6 +33,7 @@ from ..cluster.sysfs import network_bytes_per_s
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
+from ..native import kept_folder
 from ..parallel.mesh import KEEPS_ORDER
 from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
@@ -173,7 +173,7 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
 def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device: torch.device) -> str:
     data, rank, ranks = config.data, here.rank, here.world_size
     corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     trainer = Trainer(config, plan, corpus, folder, rank=rank, device=device)
     listen(folder.path, rank)

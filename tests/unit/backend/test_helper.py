@@ -10,6 +10,7 @@ import torch
 
 from meshwright import native
 from meshwright.backend import calls, helper
+from meshwright.errors import InputError
 from meshwright.native import cache_folder
 
 TYPES = {0: np.float32, 1: np.float64, 2: np.int32, 3: np.int64}
@@ -95,6 +96,45 @@ def test_a_temporary_folder_that_others_can_change_is_not_taken(tmp_path, monkey
 
     assert cache_folder() is None
     assert len(warnings_of_folders()) == 2
+
+
+@pytest.mark.parametrize("name", ["tokens", "calibration"])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_kept_of_a_users_work_no_other_user_can_read(tmp_path, monkeypatch, name, umask):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = os.umask(umask)
+    try:
+        folder = native.kept_folder(name)
+    finally:
+        os.umask(before)
+
+    assert folder == tmp_path / "meshwright" / name
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_an_earlier_version_left_open_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "meshwright" / "tokens").mkdir(parents=True)
+    (tmp_path / "meshwright").chmod(0o755)
+    (tmp_path / "meshwright" / "tokens").chmod(0o755)
+
+    assert native.kept_folder("tokens").stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_home_what_is_kept_goes_where_everything_else_goes(tmp_path, monkeypatch, warnings_of_folders):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(native.Path, "home", no_passwd_entry)
+
+    assert native.kept_folder("tokens") == tmp_path / "tmp" / f"meshwright-{os.getuid()}" / "tokens"
+    assert len(warnings_of_folders()) == 1
+
+
+def test_without_any_cache_a_line_says_what_to_set(tmp_path, monkeypatch, warnings_of_folders):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nonexistent")
+    (tmp_path / "tmp" / f"meshwright-{os.getuid()}").write_text("")
+
+    with pytest.raises(InputError, match="XDG_CACHE_HOME"):
+        native.kept_folder("tokens")
 
 
 def test_what_cannot_be_loaded_from_the_cache_is_built_again_in_the_temporary_folder(

@@ -1,7 +1,10 @@
+import contextlib
 import socket
 import struct
 import threading
 import time
+
+import msgspec
 
 from meshwright.cluster.doctor.exchange import meet
 from meshwright.cluster.doctor.facts import Facts
@@ -42,3 +45,25 @@ def test_nodes_bring_their_facts_together_although_a_stranger_breaks_off():
 
     assert found[0] == found[1]
     assert "rendezvous" not in {check.split()[0] for check in found[0]}
+
+
+def test_neither_junk_nor_a_node_that_is_not_of_the_job_nor_one_that_leaves_disturbs_the_others():
+    port, found = free_port(), {}
+
+    def node(number):
+        facts = Facts(node=number, nodes=3, host=f"node{number}")
+        found[number] = {finding.check for finding in meet(facts, "127.0.0.1", port, WAIT_S)}
+
+    first = threading.Thread(target=node, args=(0,))
+    first.start()
+    break_off(port)
+    liar = msgspec.json.encode(Facts(node=7, nodes=3, host="liar")) + b"\n"
+    leaver = msgspec.json.encode(Facts(node=2, nodes=3, host="leaver")) + b"\n"
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b"[" * 50_000 + b"\n", b"x" * 2**18, liar, leaver):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(said)
+    node(1)
+    first.join()
+
+    assert set(found) == {0, 1}
+    assert found[0] == found[1]

@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from meshwright.cluster.emulation import linux, state
+from meshwright.cluster.emulation import state
+from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 
 
@@ -13,7 +14,7 @@ def entry(base, pid, started):
 
 
 def test_only_folders_of_living_owners_are_running(tmp_path):
-    mine = entry(tmp_path, os.getpid(), linux.start_time(os.getpid()))
+    mine = entry(tmp_path, os.getpid(), start_time(os.getpid()))
     reused = entry(tmp_path, os.getpid(), 1)
     dead = entry(tmp_path, 2**22 + 1, 5)  # above the largest pid
 
@@ -26,7 +27,7 @@ def test_the_only_emulation_needs_no_id_and_several_do(tmp_path):
     with pytest.raises(InputError, match="no emulation is running"):
         state.find(tmp_path, None)
     for pid in (os.getpid(), os.getppid()):
-        entry(tmp_path, pid, linux.start_time(pid))
+        entry(tmp_path, pid, start_time(pid))
         if pid == os.getpid():
             assert state.find(tmp_path, None).owner_pid == pid
 

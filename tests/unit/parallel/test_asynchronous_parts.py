@@ -1,17 +1,23 @@
 """The small parts of asynchronous data parallelism: cuts, leases, rows, connections."""
 
+import contextlib
 import socket
 import threading
+import time
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.parallel.asynchronous.connection import Connection, ConnectionLost, connect, welcome
+from meshwright.doorway import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES, answer, exactly, guarded
+from meshwright.parallel.asynchronous.bank import Vault
+from meshwright.parallel.asynchronous.connection import CHECK, HEADER, ConnectionLost, RefusedError, connect
 from meshwright.parallel.asynchronous.leases import Leases, Run
 from meshwright.parallel.asynchronous.ledger import Ledger, Share
-from meshwright.parallel.asynchronous.messages import Done, Next
+from meshwright.parallel.asynchronous.messages import Next
 from meshwright.parallel.asynchronous.pieces import cut
+from meshwright.parallel.asynchronous.server import Listener
 
 
 @given(
@@ -93,57 +99,130 @@ def test_rows_wait_for_the_validation_of_one_before_them():
     assert [row["moved_bytes"] for row in written] == [0, 7]
 
 
+WORD = "right"
+
+
 @pytest.fixture
-def server():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening
+def listener():
+    listening = Listener("127.0.0.1", WORD, Vault({}))
+    listening.start()
+    yield listening
+    listening.close()
 
 
-def serve_one(server, answers):
-    def accept():
-        connection = welcome(server.accept()[0], "right")
-        answers.append(connection)
-        if connection is not None:
-            connection.receive()
-            connection.send(Done())
-            connection.close()
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    return thread
+def stranger_at(listener):
+    host, _, port = listener.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=5)
 
 
-def test_who_does_not_know_the_word_is_not_let_in(server):
-    answers = []
-    thread = serve_one(server, answers)
+def test_who_does_not_know_the_word_is_not_let_in(listener):
+    with pytest.raises(ConnectionLost, match="cannot reach the server"):
+        connect(listener.address, "wröng", timeout_s=0.2)
+
+    assert listener._connections == set()
+
+
+def flood(listener, said, count):
+    """Return open connections of strangers who have all said the same."""
+    held = [stranger_at(listener) for _ in range(count)]
+    for stranger in held:
+        with contextlib.suppress(OSError):  # it has been let go
+            stranger.sendall(said)
+    return held
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"x",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        HEADER.pack(CHECK, 2**26, 0) + b" " * 2**12,
+        HEADER.pack(CHECK, 200_000, 0) + b"[" * 2000,
+    ],
+)
+def test_strangers_get_no_thread_no_memory_and_hold_up_nobody(listener, said):
+    process = psutil.Process()
+    threads, before_bytes = threading.active_count(), process.memory_info().rss
+    held = flood(listener, said, MOST_STRANGERS + 20)
+
+    connection = connect(listener.address, WORD)
+
+    assert threading.active_count() <= threads + 1  # that of the connection
+    assert process.memory_info().rss < before_bytes + 20 * 2**20
+    connection.close()
+    for stranger in held:
+        stranger.close()
+
+
+def test_a_greeting_that_was_heard_is_worth_nothing(listener):
+    with socket.create_server(("127.0.0.1", 0)) as tap:
+        heard = []
+
+        def listen():
+            guest, _ = tap.accept()
+            with guest, stranger_at(listener) as onward:
+                guest.sendall(exactly(onward, CHALLENGE_BYTES, time.monotonic() + 5))
+                heard.append(exactly(guest, CHALLENGE_BYTES + SEAL_BYTES, time.monotonic() + 5))
+
+        listening = threading.Thread(target=listen)
+        listening.start()
+        with pytest.raises(ConnectionLost):
+            connect(f"127.0.0.1:{tap.getsockname()[1]}", WORD, timeout_s=0.2)
+        listening.join()
+
+    with stranger_at(listener) as stranger:
+        exactly(stranger, CHALLENGE_BYTES, time.monotonic() + 5)
+        stranger.sendall(heard[0])
+        assert stranger.recv(1) == b""
+
+
+def test_a_guest_whose_message_nests_without_end_loses_its_connection_alone(listener):
+    deep, other = connect(listener.address, WORD), connect(listener.address, WORD)
+    text = b'{"type":"Beat","member":' + b"[" * 100_000
+    deep._stream.sendall(HEADER.pack(CHECK, len(text), 0) + text)
 
     with pytest.raises(ConnectionLost):
-        connect(f"127.0.0.1:{server.getsockname()[1]}", "wröng")
-
-    thread.join()
-    assert answers == [None]
-
-
-def test_a_stranger_that_sends_anything_else_is_not_let_in(server):
-    answers = []
-    thread = serve_one(server, answers)
-    with socket.create_connection(server.getsockname()) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        thread.join()
-
-    assert answers == [None]
+        deep.receive()
+    with pytest.raises(RefusedError, match="elsewhere"):
+        other.ask(Next(1))
+    deep.close()
+    other.close()
 
 
-def test_bytes_are_counted_at_both_ends(server):
-    answers = []
-    thread = serve_one(server, answers)
-    connection = connect(f"127.0.0.1:{server.getsockname()[1]}", "right")
+def test_a_server_that_was_too_crowded_is_asked_again():
+    with socket.create_server(("127.0.0.1", 0)) as server:
 
-    connection.ask(Next(1))
-    thread.join()
+        def serve():
+            server.accept()[0].close()  # let go as the oldest stranger
+            with guarded(server) as door:
+                guest = door.next(time.monotonic() + 5)
+                guest.connection.sendall(answer(guest, WORD.encode()))
+                guest.connection.close()
 
-    assert isinstance(answers[0], Connection)
-    assert connection.moved_bytes == answers[0].moved_bytes > 0
+        serving = threading.Thread(target=serve)
+        serving.start()
+        connect(f"127.0.0.1:{server.getsockname()[1]}", WORD).close()
+        serving.join(5)
+
+
+def test_a_server_that_has_gone_is_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+    with pytest.raises(ConnectionLost, match="refused"):
+        connect(address, WORD, timeout_s=60)
+
+
+def test_bytes_are_counted_at_both_ends(listener):
+    connection = connect(listener.address, WORD)
+
+    with pytest.raises(RefusedError):
+        connection.ask(Next(1))
+
+    (other,) = listener._connections
+    assert connection.moved_bytes == other.moved_bytes > 0
+    listener.close()
     with pytest.raises(ConnectionLost):
         connection.ask(Next(1))
     connection.close()

@@ -1,10 +1,14 @@
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from meshwright.cluster.doctor.stacks import RankProcess, ask
+from meshwright.cluster.doctor.stacks import RankProcess, ask, listen
+from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
 from meshwright.report.stuck import Call, GroupRecord, Record, explain, look_at, read_records
 
@@ -199,3 +203,140 @@ def test_live_ranks_answer_with_their_stacks_and_a_stopped_one_is_named(tmp_path
         (2, f"pid {ranks[2].pid} is stopped (SIGSTOP, or a debugger)")
     ]
     assert "waits_for_ever" in str(verdict)
+
+
+DAEMON = """
+import signal, sys, threading
+signal.signal(signal.SIGUSR2, lambda *_: print("was signalled", flush=True))
+files = [open(path, mode) for path, mode in zip(sys.argv[1::2], sys.argv[2::2])]
+print("up", flush=True)
+threading.Event().wait(20)
+"""
+
+
+@contextlib.contextmanager
+def a_daemon(*paths_and_modes):
+    """Start a process of this user that has files open and catches the signal, and is no rank."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, *map(str, paths_and_modes)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process):
+    """End a process and return what it has printed."""
+    time.sleep(0.2)
+    process.kill()
+    return process.communicate()[0]
+
+
+def head_of(process, **changed):
+    return json.dumps({"pid": process.pid, "started": start_time(process.pid)} | changed) + "\n"
+
+
+def test_a_link_in_the_place_of_a_ranks_file_is_refused_and_nobody_is_signalled(tmp_path):
+    (tmp_path / "stacks").mkdir()
+    log = tmp_path / "daemon.log"
+    log.write_text("secret\n")
+    with a_daemon(log, "r+") as daemon:
+        (tmp_path / "stacks" / "rank-0.txt").symlink_to(log)
+        with pytest.raises(InputError, match=r"rank-0\.txt: is a link"):
+            look_at(tmp_path)
+        (tmp_path / "stacks" / "rank-0.txt").unlink()
+        (tmp_path / "stacks" / "rank-0.txt").hardlink_to(log)
+        with pytest.raises(InputError, match=r"rank-0\.txt: has another name"):
+            look_at(tmp_path)
+        assert said(daemon) == ""
+
+
+@pytest.mark.parametrize("target", ["/dev/urandom", "/dev/zero", "/nowhere", "rank-0.txt"])
+def test_links_to_devices_and_to_nowhere_are_refused(tmp_path, target):
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "rank-0.txt").symlink_to(target)
+
+    with pytest.raises(InputError, match=r"rank-0\.txt: is a link"):
+        ask(tmp_path)
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_a_ranks_file_is_refused(tmp_path):
+    (tmp_path / "stacks").mkdir()
+    os.mkfifo(tmp_path / "stacks" / "rank-0.txt")
+    with pytest.raises(InputError, match=r"rank-0\.txt: is no file"):
+        ask(tmp_path)
+    (tmp_path / "stacks" / "rank-0.txt").unlink()
+    (tmp_path / "stacks" / "rank-0.txt").mkdir()
+    with pytest.raises(InputError, match=r"rank-0\.txt: is no file"):
+        ask(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["stacks", "flight"])
+def test_a_link_in_the_place_of_a_folder_of_a_run_is_refused(tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(InputError, match=f"{name}: is a link"):
+        look_at(tmp_path / "run")
+
+
+def test_a_flight_record_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "flight-0.json").symlink_to("/etc/hostname")
+
+    with pytest.raises(InputError, match=r"flight-0\.json: is a link"):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize("changed", [{"pid": 1}, {"started": 1}, {"pid": os.getpid()}, {"more": 1}])
+def test_a_process_that_the_file_does_not_tell_of_is_not_signalled(tmp_path, changed):
+    path = tmp_path / "stacks" / "rank-0.txt"
+    path.parent.mkdir()
+    path.touch()
+    with a_daemon(path, "r+") as daemon:
+        path.write_text(head_of(daemon, **changed))
+        assert ask(tmp_path, wait_s=0.1) == []
+        assert said(daemon) == ""
+
+
+def test_a_process_that_has_the_file_of_a_rank_not_open_is_not_signalled(tmp_path):
+    path = tmp_path / "stacks" / "rank-0.txt"
+    path.parent.mkdir()
+    (tmp_path / "rank-0.txt").touch()
+    with a_daemon(tmp_path / "rank-0.txt", "r+") as daemon:
+        path.write_text(head_of(daemon))
+        assert ask(tmp_path, wait_s=0.1) == []
+        assert said(daemon) == ""
+
+
+@pytest.mark.parametrize("text", ["", "no line", "[" * 10_000, '{"pid": 1e99, "started": 1}\n', '{"pid": "x"}\n'])
+def test_a_file_that_tells_of_nobody_names_nobody(tmp_path, text):
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "rank-0.txt").write_text(text)
+
+    assert ask(tmp_path, wait_s=0.1) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_process_of_another_user_than_the_files_owner_is_not_signalled(tmp_path):
+    path = tmp_path / "stacks" / "rank-0.txt"
+    path.parent.mkdir()
+    path.touch()
+    with a_daemon(path, "r+") as daemon:
+        path.write_text(head_of(daemon))
+        os.chown(path, 12345, -1)
+        assert ask(tmp_path, wait_s=0.1) == []
+        assert said(daemon) == ""
+
+
+def test_a_rank_writes_into_no_file_that_somebody_else_has_put_there(tmp_path):
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "stacks" / "rank-0.txt").symlink_to(tmp_path / "mine")
+
+    with pytest.raises(InputError, match=r"rank-0\.txt: cannot be written"):
+        listen(tmp_path, 0)
+
+    assert (tmp_path / "mine").read_text() == "precious"

@@ -7,7 +7,9 @@ import torch.distributed as dist
 from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+from meshwright.errors import InputError
 from meshwright.train.agent import SealedBackend
+from meshwright.train.asynchronous import meeting
 from meshwright.train.meeting import connections_to, join_torchruns
 from meshwright.train.run_folder import RunFolder
 
@@ -83,3 +85,54 @@ def test_a_secret_that_is_there_is_read_where_nothing_can_be_written_any_more(tm
     monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
 
     assert RunFolder(tmp_path / "run").secret() == first
+
+
+@pytest.mark.parametrize("size", [0, 31, 33, 2**20])
+def test_a_secret_that_is_not_whole_is_refused(tmp_path, size):
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    path.write_bytes(bytes(size))
+
+    with pytest.raises(InputError, match=r"secret: holds .* bytes, expected 32 random ones; remove it"):
+        RunFolder(tmp_path).secret()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o660, 0o620])
+def test_a_secret_that_others_can_read_or_write_is_refused(tmp_path, mode):
+    RunFolder(tmp_path).secret()
+    (tmp_path / "secret").chmod(mode)
+
+    with pytest.raises(InputError, match=f"secret: is open to others .mode {mode:o}."):
+        RunFolder(tmp_path).secret()
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/null", "elsewhere", "nowhere"])
+def test_a_secret_that_is_a_link_is_refused(tmp_path, target):
+    (tmp_path / "elsewhere").write_bytes(bytes(32))
+    (tmp_path / "secret").symlink_to(target)
+
+    with pytest.raises(InputError, match="secret: is a link"):
+        RunFolder(tmp_path).secret()
+
+
+def test_a_pipe_in_the_place_of_a_secret_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "secret", 0o600)
+
+    with pytest.raises(InputError, match="secret: is no file"):
+        RunFolder(tmp_path).secret()
+
+
+def test_the_files_of_servers_are_their_owners_from_the_first_moment_and_refused_when_open(tmp_path):
+    before = os.umask(0)
+    try:
+        meeting.forget(tmp_path / "servers")
+        meeting.announce(tmp_path / "servers", 0, meeting.Address("127.0.0.1:1", "word"))
+    finally:
+        os.umask(before)
+    path = tmp_path / "servers" / "0.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert meeting.find(tmp_path / "servers", 1, 1.0)[0].word == "word"
+
+    path.chmod(0o644)
+    with pytest.raises(InputError, match=r"0\.json: is open to others"):
+        meeting.find(tmp_path / "servers", 1, 1.0)

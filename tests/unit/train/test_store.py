@@ -11,9 +11,10 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
+from meshwright.doorway import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
 from meshwright.train.meeting import serve
 from meshwright.train.store import SealedStore
-from meshwright.train.store_server import CHALLENGE_BYTES, HEAD, MOST_STRANGERS, SEAL_BYTES
+from meshwright.train.store_server import HEAD
 
 SECRET = b"the secret of this job"
 

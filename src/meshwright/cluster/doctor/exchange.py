@@ -6,18 +6,19 @@ Plain TCP, no torch: it works where the job itself does not start.
 
 import contextlib
 import errno
-import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping
 
 import msgspec
 
+from ...doorway import Doorway
 from ...errors import InputError
 from .checks import Finding, examine
 from .facts import Facts
 
-_MAX_BYTES = 2**20
+_MAX_BYTES = 2**17  # of the facts of a node
+_MAX_ANSWER_BYTES = 2**24
 _RETRY_S = 0.1
 _ANSWER_S = 1.0  # what node 0 may take longer than we wait ourselves
 _REASON = "every node must reach node 0 at MASTER_ADDR:MASTER_PORT before a job can start"
@@ -45,58 +46,42 @@ def _host(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]:
     except OSError as error:
         return [*examine([mine]), _cannot_listen(mine, address, port, error)]
     with listener:
-        guests = _collect(listener, mine.nodes - 1, wait_s)
+        guests = _collect(listener, mine.nodes, wait_s)
         try:
-            facts = sorted([mine, *(f for f, _ in guests)], key=lambda f: f.node)
-            present = {f.node for f in facts}
-            absent = [node for node in range(mine.nodes) if node not in present]
+            facts = [mine, *(told for _, (told, _) in sorted(guests.items()))]
+            absent = [node for node in range(1, mine.nodes) if node not in guests]
             findings = [*examine(facts), *(_not_here(mine, node, address, port, wait_s) for node in absent)]
             answer = msgspec.json.encode(findings) + b"\n"
-            for _, connection in guests:
-                connection.sendall(answer)
+            for _, connection in guests.values():
+                with contextlib.suppress(OSError):  # it has gone, and says itself that it got no answer
+                    connection.sendall(answer)
             return findings
         finally:
-            for _, connection in guests:
+            for _, connection in guests.values():
                 connection.close()
 
 
-def _collect(listener: socket.socket, wanted: int, wait_s: float) -> list[tuple[Facts, socket.socket]]:
-    """Accept guests until all are here or the time is over; who sends anything but facts is turned away."""
-    end = time.monotonic() + wait_s
-    found: list[tuple[Facts, socket.socket]] = []
-    waiting: dict[socket.socket, bytes] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        while len(found) < wanted and (left := end - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                if key.fileobj is listener:
-                    guest, _ = listener.accept()
-                    guest.settimeout(wait_s)
-                    waiting[guest] = b""
-                    selector.register(guest, selectors.EVENT_READ)
-                    continue
-                guest = key.fileobj  # type: ignore[assignment]
-                data = b""
-                with contextlib.suppress(OSError):  # it broke the connection off
-                    data = guest.recv(_MAX_BYTES)
-                waiting[guest] += data
-                if data and not waiting[guest].endswith(b"\n") and len(waiting[guest]) < _MAX_BYTES:
-                    continue
-                selector.unregister(guest)
-                facts = _facts(waiting.pop(guest))
-                if facts is None:
-                    guest.close()
-                else:
-                    found.append((facts, guest))
-    for guest in waiting:
-        guest.close()
+def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tuple[Facts, socket.socket]]:
+    """Accept guests until all nodes are here or the time is over; who sends anything but facts is turned away."""
+    end_s = time.monotonic() + wait_s
+    found: dict[int, tuple[Facts, socket.socket]] = {}
+    with Doorway(listener, _MAX_BYTES, patience_s=wait_s, is_whole=lambda heard: heard.endswith(b"\n")) as door:
+        while len(found) < nodes - 1 and (guest := door.next(end_s)) is not None:
+            facts = _facts(guest.greeting)
+            if facts is None or not 0 < facts.node < nodes:
+                guest.connection.close()
+                continue
+            if facts.node in found:  # it has tried again
+                found[facts.node][1].close()
+            guest.connection.settimeout(wait_s)
+            found[facts.node] = facts, guest.connection
     return found
 
 
 def _facts(line: bytes) -> Facts | None:
     try:
         return msgspec.json.decode(line, type=Facts)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -105,24 +90,27 @@ def _guest(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]
     while True:
         try:
             with socket.create_connection((address, port), timeout=max(0.1, end - time.monotonic())) as connection:
-                connection.settimeout(max(0.0, end - time.monotonic()) + _ANSWER_S)
                 connection.sendall(msgspec.json.encode(mine) + b"\n")
-                answer = _read_line(connection)
+                answer = _read_line(connection, max(time.monotonic(), end) + _ANSWER_S)
                 return msgspec.json.decode(answer, type=list[Finding])
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             if time.monotonic() + _RETRY_S > end:
                 return [*examine([mine]), _cannot_reach(mine, address, port, error)]
             time.sleep(_RETRY_S)
 
 
-def _read_line(connection: socket.socket) -> bytes:
-    line = b""
+def _read_line(connection: socket.socket, end_s: float) -> bytes:
+    line = bytearray()
     while not line.endswith(b"\n"):
+        left_s = end_s - time.monotonic()
+        if left_s <= 0 or len(line) > _MAX_ANSWER_BYTES:
+            raise TimeoutError(errno.ETIMEDOUT, "no whole answer")
+        connection.settimeout(left_s)
         data = connection.recv(_MAX_BYTES)
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "hung up")
         line += data
-    return line
+    return bytes(line)
 
 
 def _finding(check: str, remedy: str) -> Callable[[Facts, str], Finding]:

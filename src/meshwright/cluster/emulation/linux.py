@@ -54,16 +54,6 @@ def inside(fd: int, home_fd: int, kind: int) -> Iterator[None]:
         setns(home_fd, kind)
 
 
-def start_time(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot, or None if there is none: tells a reused pid apart."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
 def _check(result: int, call: str) -> None:
     if result != 0:
         code = ctypes.get_errno()

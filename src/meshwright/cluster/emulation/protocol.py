@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import InputError, MeshwrightError
+from ...files import parse_json
 
 MAX_BYTES = 2**18
 _MAX_HANDLES = 4
@@ -46,14 +47,26 @@ def send(end: socket.socket, message: dict[str, Any], handles: tuple[int, ...] =
 
 
 def receive(end: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return the next message and its handles, or None when the other side is gone."""
+    """Return the next message and its handles, or None when the other side is gone; InputError for junk."""
     try:
-        data, handles, _, _ = socket.recv_fds(end, MAX_BYTES, _MAX_HANDLES)
+        data, handles, flags, _ = socket.recv_fds(end, MAX_BYTES, _MAX_HANDLES)
     except ConnectionError:
         return None, []
     for handle in handles:
         os.set_inheritable(handle, False)
-    return (json.loads(data) if data else None), handles
+    if not data and not handles:
+        return None, []
+    try:
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise InputError("a packet that is too long")
+        message = parse_json(data, where="a packet")
+        if not isinstance(message, dict):
+            raise InputError("a packet that is no JSON object")
+    except InputError:
+        for handle in handles:
+            os.close(handle)
+        raise
+    return message, handles
 
 
 def failure(error: MeshwrightError) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from . import linux
+from ..processes import start_time
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):
@@ -39,7 +39,7 @@ def root() -> Path:
 def create(base: Path) -> Path:
     """Make the folder of the calling process's emulation."""
     pid = os.getpid()
-    folder = base / f"emulation-{pid}-{linux.start_time(pid)}"
+    folder = base / f"emulation-{pid}-{start_time(pid)}"
     folder.mkdir(mode=0o700)
     return folder
 
@@ -87,4 +87,4 @@ def _owner(folder: Path) -> tuple[int, int]:
 
 def _lives(folder: Path) -> bool:
     pid, started = _owner(folder)
-    return linux.start_time(pid) == started
+    return start_time(pid) == started

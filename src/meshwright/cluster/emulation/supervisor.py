@@ -3,8 +3,8 @@
 Started by `Emulation` with one end of a socket as its only argument; lives as long as the other end is open. One
 thread, one loop: requests from the launcher and from other terminals, and the ends of its children.
 
-Messages (see protocol.py), each answered with one message: `start`, `signal`, `fault`, `status`, `close`. The launcher
-also gets an `exit` event for each program that ends.
+Each request (requests.py) is answered with one message, junk with what was expected. The launcher also gets an `exit`
+event for each program that ends.
 """
 
 import contextlib
@@ -22,11 +22,12 @@ import psutil
 
 from ...errors import InputError, MeshwrightError
 from ...files import convert, write_atomic, write_struct
-from . import faults, inside, linux, node, protocol, rootless, spec, state
+from . import faults, inside, linux, node, protocol, requests, rootless, spec, state
 from .links import Fabric
 from .program import Program
 
 _BACKLOG = 16
+_MOST_VISITORS = 64  # of those that have started nothing; with more, the oldest is closed
 
 
 class Supervisor:
@@ -37,6 +38,7 @@ class Supervisor:
         self.nodes: dict[str, node.Node] = {}
         self.programs: list[Program] = []
         self._launcher = launcher
+        self._visitors: dict[socket.socket, None] = {}  # from other terminals, the oldest first
         self._closing = False
         self._stack = contextlib.ExitStack()
         self._selector = self._stack.enter_context(selectors.DefaultSelector())
@@ -60,15 +62,15 @@ class Supervisor:
             self.nodes[name] = node.create(name, etc=self._etc(name), shm_bytes=self.spec.shm_bytes)
         self.fabric = Fabric(self.spec, self.nodes, owner)
         self._stack.callback(self.fabric.close)
+        self._listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        with protocol.control_path(self.folder) as path:
+            self._listener.bind(path)
+        self._listener.listen(_BACKLOG)
 
     def serve(self) -> None:
         """Answer requests until the launcher is gone or asks to close."""
-        listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        with protocol.control_path(self.folder) as path:
-            listener.bind(path)
-        listener.listen(_BACKLOG)
         wakeup = self._signals_as_packets()
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._launcher, selectors.EVENT_READ, self._on_request)
         while not self._closing:
@@ -78,6 +80,8 @@ class Supervisor:
     def close(self) -> None:
         """Take everything down; nothing of the emulation is left when this returns."""
         signal.set_wakeup_fd(-1)
+        for visitor in self._visitors:
+            visitor.close()
         self._stack.close()
 
     def _etc(self, name: str) -> dict[str, Path]:
@@ -89,22 +93,36 @@ class Supervisor:
         return {path: own for path, own in found.items() if os.path.exists(path)}
 
     def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        protocol.enlarge(connection)
-        self._selector.register(connection, selectors.EVENT_READ, self._on_request)
-        self._stack.enter_context(connection)
+        is_full = False
+        try:
+            connection, _ = listener.accept()
+            connection.setblocking(False)  # who does not read its answers holds up nobody
+            protocol.enlarge(connection)
+            self._selector.register(connection, selectors.EVENT_READ, self._on_request)
+            self._visitors[connection] = None
+        except OSError:  # it has gone again, or no descriptor is left
+            is_full = True
+        askers = {program.asker for program in self.programs}
+        idle = [visitor for visitor in self._visitors if visitor not in askers]
+        if len(idle) > (0 if is_full else _MOST_VISITORS):
+            self._hung_up(idle[0])
 
     def _on_request(self, connection: socket.socket) -> None:
-        message, handles = protocol.receive(connection)
-        if message is None:
-            self._hung_up(connection)
-            return
+        if connection is not self._launcher and connection not in self._visitors:
+            return  # closed by what the selector told before
+        handles: list[int] = []
         try:
-            reply = self._answer(message, handles, connection)
+            message, handles = protocol.receive(connection)
+            if message is None:
+                self._hung_up(connection)
+                return
+            reply = self._answer(requests.parse(message, len(handles), ranks=self.spec.world_size), handles, connection)
+        except BlockingIOError:
+            return
         except MeshwrightError as error:
             reply = protocol.failure(error)
-        except OSError as error:
-            reply = protocol.failure(MeshwrightError(f"{message.get('op')}: {error}"))
+        except (OSError, ValueError, ArithmeticError) as error:
+            reply = protocol.failure(MeshwrightError(f"the request failed: {error}"))
         finally:
             for handle in handles:
                 os.close(handle)
@@ -113,49 +131,48 @@ class Supervisor:
     def _hung_up(self, connection: socket.socket) -> None:
         """End what a terminal that left has started; when it was the launcher, end everything."""
         self._selector.unregister(connection)
+        self._visitors.pop(connection, None)
         connection.close()
         self._closing = self._closing or connection is self._launcher
         for program in self.programs:
             if program.asker is connection and not self._closing:
                 program.send(signal.SIGHUP)
 
-    def _answer(self, message: dict[str, Any], handles: list[int], asker: socket.socket) -> dict[str, Any]:
-        match message["op"]:
-            case "start":
-                return self._start(message, handles, asker)
-            case "signal":
-                number = int(message["number"])
-                return {"pids": [p.pid for p in self.programs if p.id in message["ids"] and p.send(number)]}
-            case "fault":
-                return {"done": faults.apply(faults.parse(message["text"]), self.fabric, self.nodes, self.programs)}
-            case "status":
+    def _answer(self, request: requests.Request, handles: list[int], asker: socket.socket) -> dict[str, Any]:
+        match request:
+            case requests.Start():
+                return self._start(request, handles, asker)
+            case requests.Signal(ids, number):
+                return {"pids": [p.pid for p in self.programs if p.id in ids and p.send(number)]}
+            case requests.Break(text):
+                return {"done": faults.apply(faults.parse(text), self.fabric, self.nodes, self.programs)}
+            case requests.Status():
                 return {"spec": msgspec.to_builtins(self.spec), "programs": [p.as_dict() for p in self.programs]}
-            case "close":
+            case requests.Close():
                 self._closing = True
                 return {}
-        raise InputError(f"{message['op']}: unknown request")
 
-    def _start(self, message: dict[str, Any], handles: list[int], asker: socket.socket) -> dict[str, Any]:
-        place = self.nodes.get(message["node"])
+    def _start(self, request: requests.Start, handles: list[int], asker: socket.socket) -> dict[str, Any]:
+        place = self.nodes.get(request.node)
         if place is None:
-            raise InputError(f"{message['node']}: no such node (nodes: {', '.join(self.nodes)})")
-        argv = message["argv"]
-        env = {**spec.defaults(self.spec), **os.environ, **self._variables(message), **message["env"]}
+            raise InputError(f"{request.node}: no such node (nodes: {', '.join(self.nodes)})")
+        argv = request.argv
+        env = {**spec.defaults(self.spec), **os.environ, **self._variables(request), **request.env}
         stdin, stdout, stderr = handles
         try:
-            pid = node.spawn(place, argv, env=env, cwd=message["cwd"], stdin=stdin, stdout=stdout, stderr=stderr)
+            pid = node.spawn(place, argv, env=env, cwd=request.cwd, stdin=stdin, stdout=stdout, stderr=stderr)
         except OSError as error:
             raise InputError(f"{argv[0]}: {error.strerror}; expected a program to run") from None
-        started = Program(len(self.programs), place.name, message["rank"], pid, argv, asker)
+        started = Program(len(self.programs), place.name, request.rank, pid, argv, asker)
         self.programs.append(started)
         return {"id": started.id, "pid": pid}
 
-    def _variables(self, message: dict[str, Any]) -> dict[str, str]:
+    def _variables(self, request: requests.Start) -> dict[str, str]:
         owner = os.getpid()
-        if message["rank"] is not None:
-            found = spec.rank_environment(self.spec, owner, message["rank"])
+        if request.rank is not None:
+            found = spec.rank_environment(self.spec, owner, request.rank)
         else:
-            found = spec.node_environment(self.spec, owner, list(self.nodes).index(message["node"]))
+            found = spec.node_environment(self.spec, owner, list(self.nodes).index(request.node))
         return {**found, inside.VARIABLE: str(self.folder / "cluster.json")}
 
     def _signals_as_packets(self) -> socket.socket:

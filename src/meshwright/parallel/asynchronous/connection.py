@@ -1,27 +1,30 @@
 """A connection that carries messages with tensors, and counts the bytes that it moves.
 
 A frame is a header (a check word, the size of the message, the size of the payload), the message as JSON, and the
-payload. Nothing is pickled. The first message is a `Hello` with the random word of the run.
+payload. Nothing is pickled. Before the first, both sides show that they know the random word of the run (`doorway`).
 """
 
 import contextlib
-import hmac
 import socket
 import threading
+import time
 from struct import Struct
 
 import msgspec
 import torch
 from torch import Tensor
 
+from ...doorway import prove
 from ...errors import MeshwrightError
-from .messages import Done, Hello, Message, Refused
+from .messages import Message, Refused
 
 HEADER = Struct("<QIQ")
 CHECK = 0x4D57_4153_594E_0001  # a stream that is out of step, or not ours, is noticed
 MAX_MESSAGE_BYTES = 64 * 2**20  # a worker's record is the largest
 MAX_PAYLOAD_BYTES = 2**40
 CONNECT_TIMEOUT_S = 30.0
+HANDSHAKE_S = 5.0  # for a server that takes a connection to answer
+TRY_AGAIN_S = 0.05  # after a server that has not: it may have had too many strangers
 EMPTY = torch.empty(0, dtype=torch.uint8)
 
 _decoder = msgspec.json.Decoder(Message)
@@ -64,7 +67,7 @@ class Connection:
             raise ConnectionLost("the other side does not speak our language")
         try:
             message = _decoder.decode(self._exactly(torch.empty(size, dtype=torch.uint8)))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ConnectionLost(f"the other side does not speak our language: {error}") from None
         payload = torch.empty(payload_bytes, dtype=torch.uint8)
         self._exactly(payload)
@@ -100,34 +103,23 @@ class Connection:
         return view
 
 
-def connect(address: str, word: str) -> Connection:
-    """Return a connection to HOST:PORT that has been let in; ConnectionLost if nobody is there."""
+def connect(address: str, word: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    """Return a connection to HOST:PORT that has been let in; ConnectionLost if nobody is there who knows the word."""
     host, _, port = address.rpartition(":")
-    try:
-        stream = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S)
-    except OSError as error:
-        raise ConnectionLost(f"cannot reach the server at {address}: {error.strerror or error}") from None
-    stream.settimeout(None)
-    connection = Connection(stream)
-    try:
-        connection.ask(Hello(word))
-    except MeshwrightError:
-        connection.close()
-        raise
-    return connection
+    end_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return _let_in(host.strip("[]"), int(port), word, end_s)
+        except OSError as error:
+            if isinstance(error, ConnectionRefusedError) or time.monotonic() + TRY_AGAIN_S > end_s:
+                raise ConnectionLost(f"cannot reach the server at {address}: {error.strerror or error}") from None
+        time.sleep(TRY_AGAIN_S)
 
 
-def welcome(stream: socket.socket, word: str) -> Connection | None:
-    """Return the connection of a visitor who knows the word; None, and closed, for anybody else."""
-    stream.settimeout(CONNECT_TIMEOUT_S)
-    connection = Connection(stream)
-    try:
-        hello, _ = connection.receive(max_payload_bytes=0)
-        if isinstance(hello, Hello) and hmac.compare_digest(hello.word.encode(), word.encode()):
-            connection.send(Done())
-            stream.settimeout(None)
-            return connection
-    except MeshwrightError:
-        pass
-    connection.close()
-    return None
+def _let_in(host: str, port: int, word: str, end_s: float) -> Connection:
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(socket.create_connection((host, port), max(0.001, end_s - time.monotonic())))
+        prove(stream, word.encode(), min(end_s, time.monotonic() + HANDSHAKE_S))
+        stream.settimeout(None)
+        stack.pop_all()
+    return Connection(stream)

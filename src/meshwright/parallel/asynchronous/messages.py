@@ -6,12 +6,6 @@ Every request has one reply, in order, on the connection that it came on; a `Bea
 import msgspec
 
 
-class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message of every connection."""
-
-    word: str  # the run's random word
-
-
 class Join(msgspec.Struct, frozen=True, tag=True):
     """A worker wants to be in; reply `Joined`, once the exchange that is under way has closed."""
 
@@ -161,8 +155,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 Message = (
-    Hello
-    | Join
+    Join
     | Joined
     | Beat
     | Next

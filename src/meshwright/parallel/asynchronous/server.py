@@ -7,10 +7,13 @@ import contextlib
 import socket
 import threading
 
+from ...doorway import Guest, answer, guarded
 from .bank import Vault
-from .connection import Connection, ConnectionLost, welcome
+from .connection import Connection, ConnectionLost
 from .coordinator import Coordinator
 from .messages import Beat, Joined, Message, Refused
+
+BACKLOG = 1024  # connections that wait to be accepted: those of the workers, and strangers
 
 
 class Listener:
@@ -18,36 +21,52 @@ class Listener:
 
     def __init__(self, host: str, word: str, vault: Vault) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family, backlog=128)
-        self._word = word
+        self._socket = socket.create_server((host, 0), family=family, backlog=BACKLOG)
+        self._word = word.encode()
         self.vault = vault
         self.coordinator: Coordinator | None = None
         self.address = f"{host}:{self._socket.getsockname()[1]}"
         self._connections: set[Connection] = set()
+        self._thread = threading.Thread(target=self._accept, name="door", daemon=True)
 
     def start(self) -> None:
         """Answer from now on."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread.start()
 
     def close(self) -> None:
         """Answer no more; visitors lose their connections."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+        if self._thread.ident is not None:
+            self._thread.join()
         self._socket.close()
         for connection in list(self._connections):
             connection.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
+        with guarded(self._socket) as door, contextlib.suppress(OSError):  # closed
             while True:
-                stream, _ = self._socket.accept()
-                threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+                guest = door.next()
+                if guest is not None:
+                    self._welcome(guest)
 
-    def _serve(self, stream: socket.socket) -> None:
-        connection = welcome(stream, self._word)
-        if connection is None:
+    def _welcome(self, guest: Guest) -> None:
+        """Answer on a thread whoever knows the word, and nobody else."""
+        seal = answer(guest, self._word)
+        if seal is None:
+            guest.connection.close()
+            return
+        try:
+            guest.connection.settimeout(None)
+            guest.connection.sendall(seal)
+            connection = Connection(guest.connection)
+        except OSError:  # it has gone
+            guest.connection.close()
             return
         self._connections.add(connection)
+        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
         joined: list[int] = []
         reason = "its connection closed"
         try:

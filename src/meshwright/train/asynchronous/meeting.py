@@ -3,7 +3,6 @@
 A worker that is started by hand at any time, on any machine that sees the folder, reads the same files.
 """
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -11,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError, MeshwrightError
-from ...files import read_struct, write_atomic
+from ...files import convert, parse_json, write_atomic
+from ..secret import read_private
 
 LOOK_S = 0.05
+MAX_BYTES = 2**16
 
 
 class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,8 +33,7 @@ def forget(folder: Path) -> None:
 def announce(folder: Path, server: int, address: Address) -> None:
     """Write down where a server listens."""
     path = folder / f"{server}.json"
-    write_atomic(path, msgspec.json.encode(address))
-    os.chmod(path, 0o600)
+    write_atomic(path, msgspec.json.encode(address), mode=0o600)
 
 
 def find(folder: Path, servers: int, timeout_s: float) -> list[Address]:
@@ -45,7 +45,15 @@ def find(folder: Path, servers: int, timeout_s: float) -> list[Address]:
             missing = next(path for path in paths if not path.exists())
             raise MeshwrightError(f"{missing}: no server has written it within {timeout_s:g} s")
         time.sleep(LOOK_S)
-    found = [read_struct(path, Address) for path in paths]
+    found = [_read(path) for path in paths]
     if len({item.word for item in found}) != 1:
         raise InputError(f"{folder}: the files of its servers are of different runs")
     return found
+
+
+def _read(path: Path) -> Address:
+    try:
+        text = read_private(path, MAX_BYTES)
+    except OSError as error:  # another start has removed it
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    return convert(parse_json(text, where=str(path)), Address, where=str(path))

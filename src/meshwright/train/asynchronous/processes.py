@@ -18,11 +18,11 @@ import torch
 import torch._dynamo  # the first optimiser imports it, for seconds: not while others listen for heartbeats
 import torch.distributed as dist
 
-from ...bench.calibrate import cache_folder
 from ...bench.process import prepare_process
 from ...cluster.doctor.stacks import listen
 from ...cluster.local import threads_per_rank
 from ...errors import InputError, MeshwrightError
+from ...native import kept_folder
 from ...parallel.asynchronous.client import Client
 from ...parallel.asynchronous.members import Change
 from ...parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
@@ -90,7 +90,7 @@ def work(folder: RunFolder, rank: int, store: str) -> None:
         )
     data = config.data
     corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     task = JobTask(config, plan, corpus, rank=rank, island_rank=island_rank, device=torch.device("cpu"))
     listen(folder.path, rank)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ...bench.calibrate import cache_folder
 from ...bench.process import prepare_process
 from ...errors import InputError
 from ...layout import Plan
+from ...native import kept_folder
 from ...parallel.asynchronous.bank import Bank, LocalServer, Vault
 from ...parallel.asynchronous.connection import connect
 from ...parallel.asynchronous.coordinator import Coordinator
@@ -53,7 +53,7 @@ def serve(
     word = word or (secrets.token_hex(16) if server == 0 else find(folder.servers, 1, config.launch.timeout_s)[0].word)
     data = config.data
     corpus = load_corpus(
-        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, cache_folder() / "tokens"
+        data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     pieces, first_step = _pieces(config, plan, folder, server, corpus)
     listener = Listener(host, word, Vault(pieces))
