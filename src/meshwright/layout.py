@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InputError, nearest
+from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
@@ -23,25 +24,27 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     sharded inside a node, replicated across); it divides dp x cp and is less.
     """
 
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    vpp: int = 1
-    mbs: int = 1
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    vpp: Count = 1
+    mbs: Count = 1
     zero: Literal[0, 1, 2, 3] = 0
     sp: Literal[0, 1] = 0
     schedule: PipelineSchedule = "1f1b"
     recompute: Recompute = "none"
     order: str = "tp-cp-dp-pp"
     mode: Literal["sync", "async"] = "sync"
-    replicas: int = 1
+    replicas: Count = 1
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if self.world_size > MOST_RANKS:
+            raise ValueError(f"tp x cp x dp x pp: expected at most {MOST_RANKS:,} ranks, got {self.world_size:,}")
         if self.order not in ORDERS:
             raise ValueError(f"order: expected the axes {', '.join(AXES)} once each, as tp-cp-dp-pp; got {self.order}")
         if (self.dp * self.cp) % self.ep:
@@ -129,8 +132,8 @@ class Machines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     name: str  # of the cluster
     accelerator: str = ""  # of the catalogue; "" for CPUs
-    ranks: int
-    nodes: int = 1
+    ranks: Count
+    nodes: Count = 1
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -142,10 +145,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     layout: Layout
     predicted: Performance
-    global_batch_sequences: int
-    seq_len: int
-    bucket_bytes: int  # gradients travel in buckets of this size
-    cut: tuple[int, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
+    global_batch_sequences: Sequences
+    seq_len: Tokens
+    bucket_bytes: Bytes  # gradients travel in buckets of this size
+    cut: tuple[Number, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
     alternatives: tuple[Candidate, ...] = ()
     nodes: tuple[str, ...] = ()  # in the order of their ranks, near ones beside each other; () where none were named
     reason: str = ""

@@ -13,6 +13,7 @@ from typing import Literal, cast
 import msgspec
 
 from ..cluster.graph import Cluster
+from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
@@ -146,7 +147,7 @@ class RunFolder:
 
     def cluster(self) -> Cluster:
         """Return the cluster that the plan was made for."""
-        return read_struct(self.path / "cluster.json", Cluster)
+        return read_cluster(self.path / "cluster.json")
 
     def measured(self) -> Performance:
         """Return what was measured."""

@@ -129,10 +129,10 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
     _take_device(run, line)
     own = _BACKEND.match(line)
     if own:
-        run.backend, run.said_ranks = own[1], int(own[2])
+        run.backend, run.said_ranks = own[1], int(own[2]) or None
     said = _OURS.match(line)
     if said:
-        run.said_ranks = int(said[1])
+        run.said_ranks = int(said[1]) or None
     if "concluded" in line:
         return
     named = named_in(line)
