@@ -7,7 +7,7 @@ import sys
 import click
 
 from .. import __version__
-from ..errors import InputError, MeshwrightError
+from ..errors import InputError, MeshwrightError, one_line
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
@@ -77,5 +77,5 @@ def run(args: list[str] | None = None, command: click.Command = group) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"meshwright: {' '.join(message.split())}", err=True)
+    click.echo(f"meshwright: {one_line(message)}", err=True)
     return code

@@ -138,7 +138,8 @@ def model_of(manifest: Manifest, where: Path) -> ModelConfig:
 def read_config(path: Path) -> ModelConfig:
     """Return the decoder of a config.json; InputError where it asks for what the decoder does not have."""
     data = parse_json(read_text(path, max_bytes=2**20), where=str(path))
-    if not isinstance(data, dict) or ARCHITECTURE not in (data.get("architectures") or [ARCHITECTURE]):
+    named = (data.get("architectures") or [ARCHITECTURE]) if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(named, list) or ARCHITECTURE not in named:
         raise InputError(f"{path}: expected the architecture {ARCHITECTURE}")
     theta = (data.get("rope_parameters") or {}).get("rope_theta", data.get("rope_theta"))
     scaling = data.get("rope_scaling") or data.get("rope_parameters") or {}
