@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InputError, nearest
+from .files import convert
 from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 
@@ -100,7 +101,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
             if name in values:
                 raise InputError(f"{where}: {name} is given twice")
-            values[name] = int(value) if value.strip().isdecimal() else value.strip()
+            values[name] = int(value) if value.strip().isdecimal() and len(value) < 20 else value.strip()
         if world_size is not None and "dp" not in values:
             degrees = [values.get(name, 1) for name in ("tp", "cp", "pp")]
             if not all(isinstance(degree, int) and degree > 0 for degree in degrees):
@@ -109,10 +110,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if world_size % split:
                 raise InputError(f"{where}: tp x cp x pp = {split} does not divide the {world_size} ranks")
             values["dp"] = world_size // split
-        try:
-            layout = msgspec.convert(values, cls)
-        except (msgspec.ValidationError, ValueError) as error:
-            raise InputError(f"{where}: {text!r}: {error}") from None
+        layout = convert(values, cls, where=f"{where}: {text!r}")
         if world_size is not None and layout.world_size != world_size:
             raise InputError(
                 f"{where}: {text!r}: tp x cp x dp x pp = {layout.world_size}, but there are {world_size} ranks"

@@ -47,9 +47,9 @@ def _tried(chosen: list[Reader], folder: Path, given: argparse.Namespace) -> int
                 counts[reader.name] += 1
                 if fault is not None:
                     _say(fault, kinds, given.keep)
-        if (given.cases and first + ROUND >= given.seed + given.cases) or (not given.cases and time.monotonic() > ends_s):
+        if first + ROUND >= given.seed + given.cases if given.cases else time.monotonic() > ends_s:
             break
-    print(f"{sum(counts.values())} cases of {len(counts)} readers, {len(kinds)} kinds of fault")
+    sys.stdout.write(f"{sum(counts.values())} cases of {len(counts)} readers, {len(kinds)} kinds of fault\n")
     return 1 if kinds else 0
 
 
@@ -58,7 +58,8 @@ def _say(fault: Fault, kinds: dict[tuple[str, str], Fault], keep: Path | None) -
     if kind in kinds:
         return
     kinds[kind] = fault
-    print(str(fault).encode("utf-8", "backslashreplace").decode(), flush=True)
+    sys.stdout.write(str(fault).encode("utf-8", "backslashreplace").decode() + "\n")
+    sys.stdout.flush()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{fault.reader.replace(' ', '-')}-{fault.seed}-{fault.name}").write_bytes(fault.data)

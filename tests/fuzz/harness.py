@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from meshwright.errors import InputError, one_line
+from meshwright.errors import MeshwrightError, one_line
 from tests.fuzz.mutate import mutated
 from tests.fuzz.oracle import faults
 from tests.fuzz.readers import Reader
@@ -63,7 +63,7 @@ def answer(reader: Reader, path: Path) -> str:
             warnings.simplefilter("error")
             found = reader.read(path)
         return next(faults(found), "")
-    except InputError as error:
+    except MeshwrightError as error:  # bad input, or what was looked for is wrong: a schedule with a race
         return _refusal(one_line(str(error)))
     except TooLong:
         return f"more than {DEADLINE_S} s"

@@ -1,4 +1,4 @@
-"""What is wrong with a noun that a reader accepted: figures that are not finite, signs, references that lead nowhere."""
+"""What is wrong with what a reader accepted: figures that are not finite, signs, references that lead nowhere."""
 
 import dataclasses
 import math

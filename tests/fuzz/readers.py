@@ -123,7 +123,7 @@ def readers(folder: Path) -> tuple[Reader, ...]:
     """Return all readers; seeds that must be made first are made in `folder`."""
     catalogue = load_catalogue()
     rows = [("metrics.jsonl", b"".join(json.dumps({"step": s, "loss": 2.0}).encode() + b"\n" for s in range(5)))]
-    model = b'[config]\nvocab_size = 97\nhidden_size = 32\nintermediate_size = 40\nnum_hidden_layers = 2\n'
+    model = b"[config]\nvocab_size = 97\nhidden_size = 32\nintermediate_size = 40\nnum_hidden_layers = 2\n"
     return (
         Reader("cluster", _run_file(folder, "cluster.json"), read_cluster),
         Reader("dump", files("cluster/data/**/*"), lambda path: load_dump(path, catalogue)),
