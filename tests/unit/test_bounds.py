@@ -1,22 +1,35 @@
 """Figures out of their bounds and references to nothing are refused where a file becomes a noun."""
 
+import ctypes
 import json
 import os
+import signal
+import time
 
 import msgspec
 import pytest
 
 from meshwright import cli
+from meshwright.bench.reading import parse_tables
+from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster, Device, Link, NodeGroup, consistent
 from meshwright.cluster.wire import read_cluster
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.sources import read_schedule
 from meshwright.errors import InputError, one_line
 from meshwright.files import convert, parse_json, parse_toml, read_bytes
+from meshwright.hardware import load as load_catalogue
+from meshwright.jobs.draft import Question
+from meshwright.jobs.read import read_job
 from meshwright.layout import Layout
+from meshwright.postmortem.inputs import examine
 from meshwright.quantities import checked
+from meshwright.simulate.native import _heard
 from meshwright.timeline import parse_chrome_trace
+from meshwright.train.checkpoint.huggingface import read_config
 from meshwright.train.config import load
+from meshwright.train.corpus import find_files, split_files, vocabulary_size
+from meshwright.train.run_folder import RunFolder
 from meshwright.units import parse_bytes, parse_count, parse_rate, parse_time
 
 GROUP = {
@@ -222,3 +235,114 @@ def test_a_message_is_one_line_that_prints():
 def test_bounds_are_said_in_words():
     with pytest.raises(InputError, match=r"c: bandwidth_bytes_per_s: expected a finite number, 0 or more"):
         convert({"a": "a", "b": "b", "kind": "x", "bandwidth_bytes_per_s": -1.0}, Link, where="c")
+
+
+def test_ctrl_c_is_heard_while_c_code_runs():
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _heard(lambda: ctypes.CDLL(None).sleep(60))  # as the engine: C that releases Python's lock
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert time.monotonic() - start < 30
+
+
+def test_what_c_code_answers_or_raises_comes_back():
+    def fail():
+        raise OSError("no")
+
+    assert _heard(lambda: 7) == 7
+    with pytest.raises(OSError, match="no"):
+        _heard(fail)
+
+
+NCCL = """<system version="1"><cpu numaid="0" affinity="ffff" arch="x86_64">
+<pci busid="0000:03:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="0" sm="80" rank="0"
+gdr="1"><nvlink target="{target}" count="4" tclass="0x030200"/></gpu></pci>
+<pci busid="0000:04:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16"><gpu dev="1" sm="80" rank="1"
+gdr="1"><nvlink target="0000:03:00.0" count="4" tclass="0x030200"/></gpu></pci></cpu></system>"""
+
+
+@pytest.mark.parametrize(("target", "lost"), [("0000:04:00.0", 0), ("0000:99:00.0", 1)])
+def test_a_link_of_somebodys_dump_that_leads_to_nothing_is_a_warning(tmp_path, target, lost):
+    path = tmp_path / "nccl.xml"
+    path.write_text(NCCL.format(target=target))
+
+    warnings = [w for w in load_dump(path, load_catalogue()).warnings if "not in the file" in w]
+
+    assert len(warnings) == lost
+    assert all(target in warning and "4 of GPU0" in warning for warning in warnings)
+
+
+ROW = "{size} {count} float sum -1 {time} {algbw} 18.35 0\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (ROW.format(size=1024, count=256, time="1e-320", algbw="10.49"), "a time of"),
+        (ROW.format(size=1024, count=256, time="9" * 5000, algbw="10.49"), "5000 digits"),
+        ("".join(ROW.format(size=1024 * n, count=256 * n, time=f"{100 + n}", algbw="N/A") for n in range(1, 3000)),
+         "at most 2,000 rows"),
+    ],
+    ids=["no time", "digits", "rows"],
+)  # fmt: skip
+def test_a_table_with_an_impossible_figure_is_refused(table, said):
+    with pytest.raises(InputError, match=said):
+        parse_tables(table, "t.txt")
+
+
+def test_a_corpus_folder_leaves_out_what_is_no_text(tmp_path):
+    (tmp_path / "good.py").write_text("x = 1\n")
+    (tmp_path / ".#good.py").symlink_to("user@host.1234")
+    (tmp_path / "zero.py").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.py")
+    named = os.fsdecode(b"caf\xe9.py")
+    (tmp_path / named).write_text("y = 2\n")
+
+    found = find_files([str(tmp_path)], "*.py")
+
+    assert sorted(file.name for _, file in found) == sorted(["good.py", named])
+    assert split_files(found, 0.5).train
+
+
+def test_a_vocabulary_reaches_to_the_largest_number(tmp_path):
+    vocabulary = {"a": 0, "b": 5000, "[UNK]": 2}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+
+    assert vocabulary_size(str(tmp_path / "tokenizer.json")) == 5001
+
+
+@pytest.mark.parametrize("change", [{"architectures": 7}, {"rope_scaling": [1]}, {"rope_parameters": "x"}])
+def test_a_config_of_hugging_face_with_odd_types_is_refused(tmp_path, change):
+    config = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+
+    with pytest.raises(InputError, match="expected"):
+        read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("row", ['{"loss": 2}', '{"step": 1e999}', '{"step": -1}', '{"step": 0.5}', "\0\0", "[]"])
+def test_a_damaged_row_of_metrics_is_named_by_its_line(tmp_path, row):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 0, "loss": NaN}}\n{row}\n')
+
+    with pytest.raises(InputError, match=r"metrics\.jsonl:2: "):
+        RunFolder(tmp_path).metric_rows()
+
+
+def test_a_job_of_billions_of_stages_is_refused(tmp_path):
+    (tmp_path / "job.toml").write_text("[parallelism]\npipeline_parallel_degree = 2147483648\n[model]\nname='llama3'\n")
+
+    with pytest.raises(InputError, match="expected at most"):
+        read_job([str(tmp_path / "job.toml")], Question(gpus=64))
+
+
+def test_a_log_with_a_number_of_thousands_of_digits_is_read(tmp_path):
+    (tmp_path / "rank0.log").write_text("world_size " + "9" * 5000 + "\n")
+
+    assert examine([tmp_path / "rank0.log"]).kind
