@@ -17,7 +17,7 @@ from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
 from .nccl_json import read_nccl_json
 from .nccl_text import read_nccl_text, table_row
 from .separated import is_csv, read_csv, read_markdown
-from .tables import Rate, Table
+from .tables import MOST_ROWS, Rate, Table
 
 __all__ = ["Rate", "Table", "load_tables", "parse_tables", "read_tables"]
 
@@ -35,7 +35,6 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
     read_markdown,
 )
 
-MOST_ROWS = 2_000  # of a table: fits compare each with each
 MOST_RATES = 1_000_000  # of a matrix of pairs
 DIGITS = 100  # of a number: more are no size, time or rate, and Python converts no more than 4300
 _ENDLESS = re.compile(rf"\d{{{DIGITS + 1},}}")

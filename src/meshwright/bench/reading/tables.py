@@ -5,6 +5,8 @@ import msgspec
 from ...quantities import Bytes, Count, Number, PerSecond
 from ..table import Row
 
+MOST_ROWS = 2_000  # of a table: fits compare each with each
+
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """One measured rate that is no collective's: of a pair of devices, or of one message size."""
