@@ -346,3 +346,21 @@ def test_a_log_with_a_number_of_thousands_of_digits_is_read(tmp_path):
     (tmp_path / "rank0.log").write_text("world_size " + "9" * 5000 + "\n")
 
     assert examine([tmp_path / "rank0.log"]).kind
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("simulate", "--oversubscription", "nan"), "--oversubscription"),
+        (("simulate", "--jitter", "inf"), "--jitter"),
+        (("simulate", "--ranks", "100000000000"), "--ranks"),
+        (("plan", "--gpus", "8000000000000000000"), "--gpus"),
+        (("plan", "--global-batch", "9000000000000000000"), "--global-batch"),
+        (("plan", "--target-mfu", "nan"), "--target-mfu"),
+    ],
+)
+def test_numbers_of_the_command_line_have_bounds_too(words, option, capsys):
+    assert cli.run([*words]) == 2
+    said = capsys.readouterr().err
+    assert option in said
+    assert "expected" in said

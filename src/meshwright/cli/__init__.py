@@ -8,6 +8,7 @@ import click
 
 from .. import __version__
 from ..errors import InputError, MeshwrightError, one_line
+from .bounds import bounded
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
@@ -36,7 +37,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        return command
+        return bounded(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

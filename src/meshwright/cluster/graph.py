@@ -133,7 +133,7 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     hop_latency_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or self.oversubscription < 1:
+        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or not self.oversubscription >= 1:
             raise ValueError("nodes_per_leaf, leaves_per_group, sides and oversubscription must be 1 or more")
 
 
