@@ -342,10 +342,12 @@ def test_a_job_of_billions_of_stages_is_refused(tmp_path):
         read_job([str(tmp_path / "job.toml")], Question(gpus=64))
 
 
-def test_a_log_with_a_number_of_thousands_of_digits_is_read(tmp_path):
+def test_a_log_with_a_number_of_thousands_of_digits_is_named_as_not_read(tmp_path):
     (tmp_path / "rank0.log").write_text("world_size " + "9" * 5000 + "\n")
 
-    assert examine([tmp_path / "rank0.log"]).kind
+    (tmp_path / "rank1.log").write_text("[rank1]: step 1\n")
+
+    assert any("rank0.log" in what for what in examine([tmp_path]).missing)
 
 
 @pytest.mark.parametrize(
