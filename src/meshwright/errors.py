@@ -1,6 +1,7 @@
 """The one family of errors: what the command line prints in one line, and the exit code that goes with it."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -14,6 +15,15 @@ class InputError(MeshwrightError):
     """Bad input: the message says what is wrong, where, and what was expected."""
 
     exit_code = 2
+
+
+_ENDLESS = re.compile(r"[^\s/]{300,}")  # longer than a file's name can be
+
+
+def one_line(message: str) -> str:
+    """Return a message as one line that every terminal prints: endless words are cut, what is no text is escaped."""
+    shorter = _ENDLESS.sub(lambda word: f"{word[0][:100]}...{word[0][-20:]}", " ".join(message.split()))
+    return shorter.encode("utf-8", "backslashreplace").decode()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,13 +1,18 @@
-"""Nouns on disk: read a JSON or TOML file into a struct, or say in one line what is wrong with it; write atomically."""
+"""Nouns on disk: read a JSON or TOML file into a struct, or say in one line what is wrong with it; write atomically.
+
+Every file comes in by `read_bytes` (or, streamed, by `opened`), which waits for no pipe and reads no device. What is
+decoded has finite numbers of 64 bits, whole text and few levels; what each number may be says the struct (quantities).
+"""
 
 import json
+import math
 import os
 import re
 import secrets
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -15,27 +20,48 @@ from .errors import InputError, nearest
 
 T = TypeVar("T")
 MAX_BYTES = 512 * 2**20  # a file larger than this is not one of ours
+DEEPEST = 100  # levels of lists and objects inside each other
+LEAST, MOST = -(2**63), 2**64 - 1  # integers that others can read back
+_HALF = re.compile("[\ud800-\udfff]")  # of a pair of UTF-16: no text on its own
 
 
-def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a file; InputError if it is missing, unreadable, not UTF-8 or larger than `max_bytes`."""
-    path = Path(path)
+def opened(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Return an open regular file; InputError for a pipe, which would be waited for, a device or a folder, or if it
+    cannot be opened.
+    """
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # no pipe is waited for
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"{path}: is a device or a pipe, expected a file")
-            data = file.read(max_bytes + 1)
-        if len(data) > max_bytes:
-            raise InputError(f"{path}: larger than {max_bytes} bytes, refused")
-        return data.decode("utf-8")
+        file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115, for the caller
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder, expected a file") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path}: is a device or a pipe, expected a file")
+    return file
+
+
+def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return what a regular file holds; InputError if it is missing, unreadable or larger than `max_bytes`."""
+    with opened(path) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(max_bytes + 1) if size <= max_bytes else b""
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+    if max(size, len(data)) > max_bytes:
+        raise InputError(f"{path}: larger than {max_bytes} bytes, refused")
+    return data
+
+
+def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> str:
+    """Return the text of a file; InputError if it is missing, unreadable, not UTF-8 or larger than `max_bytes`."""
+    try:
+        return read_bytes(path, max_bytes=max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:
@@ -48,17 +74,63 @@ def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:
 def parse_json(text: str | bytes, *, where: str) -> Any:
     """Return the value of strict JSON: no key twice, no NaN; every fault is an InputError that `where` opens."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        return sound(json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse), where=where)
     except (ValueError, RecursionError) as error:  # JSONDecodeError, bytes that are not text, numbers without end
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {_unparsed(error)}") from None
 
 
 def parse_toml(text: str, *, where: str) -> dict[str, Any]:
     """Return the table of a TOML text; every fault is an InputError that `where` opens."""
     try:
-        return tomllib.loads(text)
+        found: dict[str, Any] = sound(tomllib.loads(text), where=where)
+        return found
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {_unparsed(error)}") from None
+
+
+def sound(data: T, *, where: str) -> T:
+    """Return plain data unchanged; InputError names the first number, text or depth that no noun can hold."""
+    pending: list[tuple[Any, Any, int]] = [(data, None, 0)]  # a value, the way to it and its depth
+    while pending:
+        value, way, depth = pending.pop()
+        fault = _unsound(value) or (_unsound(way[1]) if way else "")
+        if fault:
+            raise InputError(f"{where}: {_way(way)}{fault}")
+        if isinstance(value, dict | list):
+            if depth >= DEEPEST:
+                raise InputError(f"{where}: nested deeper than {DEEPEST} levels")
+            named = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, inner in named:
+                if isinstance(inner, dict | list) or _unsound(inner) or _unsound(key):
+                    pending.append((inner, (way, key), depth + 1))
+    return data
+
+
+def _unsound(value: Any) -> str:
+    """Return what is wrong with one value, in words."""
+    if isinstance(value, str):
+        half = _HALF.search(value)
+        return f"character {half.start() + 1} is half of a pair of UTF-16, expected text" if half else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{value} is no finite number"
+    if isinstance(value, int):
+        return "" if LEAST <= value <= MOST else f"a number of {value.bit_length()} bits, expected at most 64"
+    return ""
+
+
+def _way(way: Any) -> str:
+    words: list[str] = []
+    while way is not None:
+        way, key = way
+        words.append(f"[{key}]" if isinstance(key, int) else f".{key.encode('utf-8', 'backslashreplace').decode()}")
+    return f"{''.join(reversed(words)).removeprefix('.')}: " if words else ""
+
+
+def _unparsed(error: Exception) -> str:
+    """Return what a parser says, without the advice of Python's that no user of a file can follow."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return "a number of more than 4,300 digits" if "integer string conversion" in str(error) else str(error)
 
 
 def convert(data: Any, kind: type[T], *, where: str) -> T:
@@ -116,13 +188,26 @@ def _explain(message: str, kind: Any) -> str:
     """Turn msgspec's message into ours: the dotted key first, and the nearest known key for an unknown one."""
     match = re.search(r" - at `\$\.?([^`]*)`$", message)
     key = match.group(1) if match else ""
-    text = message[: match.start()] if match else message
+    text = _in_words(message[: match.start()] if match else message)
     unknown = re.match(r"Object contains unknown field `([^`]*)`", text)
     if unknown:
         fields = _fields_at(kind, key)
         full = f"{key}.{unknown.group(1)}" if key else unknown.group(1)
         return f"unknown key {full} ({nearest(unknown.group(1), fields)})"
     return f"{key}: {text}" if key else text
+
+
+_BOUND = re.compile(r"Expected `(int|float)` (>=|>|<=|<) (-?[\d.e+]+)")
+
+
+def _in_words(text: str) -> str:
+    """Return what msgspec says of a number out of its bounds as a person says it."""
+    match = _BOUND.fullmatch(text)
+    if match is None:
+        return text
+    bound = f"{float(match[3]):.15g}" if match[1] == "float" else match[3]
+    words = {">=": f"{bound} or more", ">": f"more than {bound}", "<=": f"at most {bound}", "<": f"less than {bound}"}
+    return f"expected a {'whole number' if match[1] == 'int' else 'finite number'}, {words[match[2]]}"
 
 
 def _fields_at(kind: Any, path: str) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InputError, nearest
+from .files import convert
+from .quantities import MOST_RANKS, Bytes, Count, Number, Sequences, Tokens
 from .timeline import Performance
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
@@ -28,26 +30,28 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     (experts folded over tensor parallelism).
     """
 
-    tp: int = 1
-    pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    vpp: int = 1
-    mbs: int = 1
+    tp: Count = 1
+    pp: Count = 1
+    dp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    vpp: Count = 1
+    mbs: Count = 1
     zero: Literal[0, 1, 2, 3] = 0
     sp: Literal[0, 1] = 0
     schedule: PipelineSchedule = "1f1b"
     recompute: Recompute = "none"
     order: str = "tp-cp-dp-pp"
     mode: Literal["sync", "async"] = "sync"
-    replicas: int = 1
-    etp: int | None = None
+    replicas: Count = 1
+    etp: Count | None = None
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if self.world_size > MOST_RANKS:
+            raise ValueError(f"tp x cp x dp x pp: expected at most {MOST_RANKS:,} ranks, got {self.world_size:,}")
         if self.order not in ORDERS:
             raise ValueError(f"order: expected the axes {', '.join(AXES)} once each, as tp-cp-dp-pp; got {self.order}")
         self._check_experts()
@@ -124,7 +128,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise InputError(f"{where}: {part!r}: expected KEY=VALUE with a known key ({nearest(name, known)})")
             if name in values:
                 raise InputError(f"{where}: {name} is given twice")
-            values[name] = int(value) if value.strip().isdecimal() else value.strip()
+            values[name] = int(value) if value.strip().isdecimal() and len(value) < 20 else value.strip()
         if world_size is not None and "dp" not in values:
             degrees = [values.get(name, 1) for name in ("tp", "cp", "pp")]
             if not all(isinstance(degree, int) and degree > 0 for degree in degrees):
@@ -135,10 +139,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             values["dp"] = world_size // split
         if isinstance(values.get("vpp"), int) and values["vpp"] > 1:  # 1f1b has none
             values.setdefault("schedule", "interleaved")
-        try:
-            layout = msgspec.convert(values, cls)
-        except (msgspec.ValidationError, ValueError) as error:
-            raise InputError(f"{where}: {text!r}: {error}") from None
+        layout = convert(values, cls, where=f"{where}: {text!r}")
         if world_size is not None and layout.world_size != world_size:
             raise InputError(
                 f"{where}: {text!r}: tp x cp x dp x pp = {layout.world_size}, but there are {world_size} ranks"
@@ -159,8 +160,8 @@ class Machines(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     name: str  # of the cluster
     accelerator: str = ""  # of the catalogue; "" for CPUs
-    ranks: int
-    nodes: int = 1
+    ranks: Count
+    nodes: Count = 1
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,10 +173,10 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     layout: Layout
     predicted: Performance
-    global_batch_sequences: int
-    seq_len: int
-    bucket_bytes: int  # gradients travel in buckets of this size
-    cut: tuple[int, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
+    global_batch_sequences: Sequences
+    seq_len: Tokens
+    bucket_bytes: Bytes  # gradients travel in buckets of this size
+    cut: tuple[Number, ...] = ()  # of a pipeline: stage s is units cut[s] to cut[s + 1]; () leaves it to the engine
     alternatives: tuple[Candidate, ...] = ()
     nodes: tuple[str, ...] = ()  # in the order of their ranks, near ones beside each other; () where none were named
     reason: str = ""

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from .quantities import Bytes, Factor, Instant, Number, PerSecond, Rank, Seconds
+
 Lane = Literal["compute", "comm", "data", "other"]
 # spans of lane "comm" in which a rank of a pipeline waits for another stage
 STAGE_WAITS = frozenset({"recv_activation", "recv_gradient", "drain"})
@@ -24,13 +26,13 @@ PEER = re.compile(r"(?P<what>.*?)\b(?P<way>to|from) (?P<peer>\d{1,9})")  # detai
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One thing that one rank did, from `start_s` to `end_s` on a clock that all ranks share."""
 
-    rank: int
+    rank: Rank
     lane: Lane
     name: str  # "forward", "backward", "optimizer", "all_reduce", "data", ...
-    start_s: float
-    end_s: float
-    step: int = 0
-    bytes: int = 0  # payload of a communication, 0 for everything else
+    start_s: Instant
+    end_s: Instant
+    step: Number = 0
+    bytes: Bytes = 0  # payload of a communication, 0 for everything else
     detail: str = ""  # "8 ranks of dp" of a collective, "round 2 to 5" and "round 2 from 4" of a send and its receive
 
 
@@ -50,19 +52,19 @@ class Performance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     pipeline stage. `mfu` is None where the dense peak is not known.
     """
 
-    step_time_s: float
-    forward_s: float
-    backward_s: float
-    optimizer_s: float
-    exposed_comm_s: float
-    hidden_comm_s: float
-    bubble_s: float
-    data_s: float
-    tokens_per_s_per_gpu: float
-    model_tflops_per_gpu: float
-    mfu: float | None
-    peak_memory_bytes_per_gpu: int
-    error_band: float | None = None  # relative; predictions only
+    step_time_s: Seconds
+    forward_s: Seconds
+    backward_s: Seconds
+    optimizer_s: Seconds
+    exposed_comm_s: Seconds
+    hidden_comm_s: Seconds
+    bubble_s: Seconds
+    data_s: Seconds
+    tokens_per_s_per_gpu: PerSecond
+    model_tflops_per_gpu: Factor
+    mfu: Factor | None
+    peak_memory_bytes_per_gpu: Bytes
+    error_band: Factor | None = None  # relative; predictions only
     not_modelled: tuple[str, ...] = ()  # predictions only
     calibration: tuple[str, ...] = ()  # what the prediction was calibrated with; predictions only
 
@@ -238,23 +240,28 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
 def parse_chrome_trace(trace: Any) -> Timeline:
     """Return the timeline that `chrome_trace` wrote; ValueError if it is not such a trace."""
     try:
-        spans = tuple(
-            Span(
-                rank=int(event["pid"]),
-                lane=event["cat"],
-                name=str(event["name"]),
-                start_s=event["ts"] * 1e-6,
-                end_s=(event["ts"] + event["dur"]) * 1e-6,
-                step=int(event["args"]["step"]),
-                bytes=int(event["args"].get("bytes", 0)),
-                detail=str(event["args"].get("detail", "")),
-            )
+        spans = [
+            {
+                "rank": event["pid"],
+                "lane": event["cat"],
+                "name": event["name"],
+                "start_s": event["ts"] * 1e-6,
+                "end_s": (event["ts"] + event["dur"]) * 1e-6,
+                "step": event["args"]["step"],
+                "bytes": event["args"].get("bytes", 0),
+                "detail": event["args"].get("detail", ""),
+            }
             for event in trace["traceEvents"]
             if event["ph"] == "X" and event["cat"] != MESSAGE
-        )
+        ]
         source = trace["otherData"]["source"]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a timeline of Meshwright: {error!r}") from None
-    if not {span.lane for span in spans} <= set(LANES):
-        raise ValueError(f"not a timeline of Meshwright: a lane other than {', '.join(sorted(LANES))}")
-    return Timeline(spans=spans, source=source)
+    try:
+        timeline = msgspec.convert({"spans": spans, "source": source}, Timeline)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not a timeline of Meshwright: {error}") from None
+    for number, span in enumerate(timeline.spans):
+        if span.end_s < span.start_s:
+            raise ValueError(f"not a timeline of Meshwright: span {number}, {span.name!r}, ends before it starts")
+    return timeline

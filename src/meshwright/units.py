@@ -3,9 +3,11 @@
 Inside Meshwright everything is SI: bytes, bytes per second, seconds. A rate is per direction.
 """
 
+import math
 import re
 
 from .errors import InputError
+from .quantities import MOST_BYTES, MOST_COUNT, MOST_RATE, MOST_TIME_S
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*)?$")
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -25,10 +27,10 @@ def parse_bytes(text: str) -> int:
     elif unit in {"", "B"}:
         scale = 1
     else:
-        raise InputError(f"{text!r}: unknown unit {unit!r}; expected a size such as 25MiB, 1GB or 64K")
+        raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected a size such as 25MiB, 1GB or 64K")
     if value < 0:
-        raise InputError(f"{text!r}: a size cannot be negative")
-    return round(value * scale)
+        raise InputError(f"{_short_text(text)}: a size cannot be negative")
+    return round(_at_most(value * scale, MOST_BYTES, text, "1 EiB"))
 
 
 def parse_rate(text: str) -> float:
@@ -37,24 +39,24 @@ def parse_rate(text: str) -> float:
     value, unit = _split(text, hint)
     match = re.fullmatch(r"([kKMGT]?i?)(b|B|bit)(?:ps|/s)", unit)
     if match is None:
-        raise InputError(f"{text!r}: unknown unit {unit!r}; expected {hint}")
+        raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected {hint}")
     prefix, kind = match.groups()
     scale = _BINARY.get(prefix) or _PREFIX.get(prefix)
     if scale is None:
-        raise InputError(f"{text!r}: unknown prefix {prefix!r}; expected {hint}")
+        raise InputError(f"{_short_text(text)}: unknown prefix {prefix!r}; expected {hint}")
     if value <= 0:
-        raise InputError(f"{text!r}: a rate must be positive")
-    return value * scale / (1 if kind == "B" else 8)
+        raise InputError(f"{_short_text(text)}: a rate must be positive")
+    return _at_most(value * scale / (1 if kind == "B" else 8), MOST_RATE, text, "1e20 bytes a second")
 
 
 def parse_time(text: str) -> float:
     """Return the seconds that `text` names: "1.5us", "20 ms", "3h"; a bare number is seconds."""
     value, unit = _split(text, "a time such as 20ms or 1.5us")
     if unit and unit not in _TIME:
-        raise InputError(f"{text!r}: unknown unit {unit!r}; expected one of {', '.join(_TIME)}")
+        raise InputError(f"{_short_text(text)}: unknown unit {unit!r}; expected one of {', '.join(_TIME)}")
     if value < 0:
-        raise InputError(f"{text!r}: a time cannot be negative")
-    return value * _TIME.get(unit, 1.0)
+        raise InputError(f"{_short_text(text)}: a time cannot be negative")
+    return _at_most(value * _TIME.get(unit, 1.0), MOST_TIME_S, text, "1e10 seconds")
 
 
 def parse_count(text: str) -> int:
@@ -62,8 +64,8 @@ def parse_count(text: str) -> int:
     value, unit = _split(text, "a count such as 2B or 350M")
     scale = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}.get(unit.lower())
     if scale is None or value < 0:
-        raise InputError(f"{text!r}: expected a count such as 2B, 350M or 13T")
-    return round(value * scale)
+        raise InputError(f"{_short_text(text)}: expected a count such as 2B, 350M or 13T")
+    return round(_at_most(value * scale, MOST_COUNT, text, "1e18"))
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -99,5 +101,16 @@ def _short(value: float) -> str:
 def _split(text: str, expected: str) -> tuple[float, str]:
     match = _NUMBER.match(str(text))
     if match is None:
-        raise InputError(f"{text!r}: expected {expected}")
+        raise InputError(f"{_short_text(text)}: expected {expected}")
     return float(match.group(1)), (match.group(2) or "").strip()
+
+
+def _at_most(value: float, most: float, text: str, words: str) -> float:
+    """Return a value that is finite and no more than `most`; InputError for what is only a slip of a unit."""
+    if not math.isfinite(value) or value > most:
+        raise InputError(f"{_short_text(text)}: expected at most {words}")
+    return value
+
+
+def _short_text(text: str) -> str:
+    return repr(text) if len(str(text)) <= 40 else f"{str(text)[:40]!r}..."

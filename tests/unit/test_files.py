@@ -52,7 +52,7 @@ def test_a_written_struct_reads_back(tmp_path):
 def test_a_struct_that_checks_itself_names_the_file(tmp_path):
     (tmp_path / "c.json").write_text('{"layout": {"tp": 0}, "predicted": {}}')
 
-    with pytest.raises(InputError, match="tp: expected 1 or more"):
+    with pytest.raises(InputError, match="tp: expected a whole number, 1 or more"):
         read_struct(tmp_path / "c.json", Candidate)
 
 

@@ -7,22 +7,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
-    *(
-        "gloo",
-        "hooks",
-        "__init__",
-        "errors",
-        "units",
-        "files",
-        "doorway",
-        "native",
-        "timeline",
-        "layout",
-        "mesh",
-        "pipelines",
-    ),
-    *("hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
-    *("train", "traces", "report", "postmortem", "cli", "__main__"),
+    *("gloo", "hooks", "__init__", "errors", "quantities", "units", "files", "doorway", "native", "timeline", "layout"),
+    *("mesh", "pipelines", "hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate"),
+    *("plan", "parallel", "train", "traces", "report", "postmortem", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -48,15 +48,20 @@ def clean_sweep(rows: Sequence[Row]) -> Sweep:
     """
     kept = sorted(rows, key=lambda row: row.bytes)
     limit = (1 + TOLERANCE) / (1 - TOLERANCE)
-    outliers: list[Row] = []
-    while True:
-        times = np.array([row.time_s for row in kept])
-        clash = np.triu(times[:, None] > limit * times[None, :], k=1)
-        conflicts = clash.sum(0) + clash.sum(1)
-        if not conflicts.any():
-            break
-        outliers.append(kept.pop(int(conflicts.argmax())))
-    return Sweep(tuple(row.bytes for row in kept), tuple(row.time_s for row in kept), tuple(outliers))
+    left_out: list[int] = []
+    times = np.array([row.time_s for row in kept])
+    clash = np.triu(times[:, None] > limit * times[None, :], k=1)
+    conflicts = clash.sum(0) + clash.sum(1)
+    while conflicts.any():
+        worst = int(conflicts.argmax())
+        conflicts -= clash[:, worst]
+        conflicts -= clash[worst]
+        conflicts[worst] = 0
+        clash[worst] = clash[:, worst] = False
+        left_out.append(worst)
+    outliers = tuple(kept[place] for place in left_out)
+    kept = [kept[place] for place in sorted(set(range(len(kept))) - set(left_out))]
+    return Sweep(tuple(row.bytes for row in kept), tuple(row.time_s for row in kept), outliers)
 
 
 def describe_outliers(rows: Sequence[Row]) -> list[str]:

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ..cluster.graph import Cluster, CollectiveFit, Host, Measurements
 from ..cluster.local import fingerprint
+from ..cluster.wire import read_cluster
 from ..errors import InputError
-from ..files import read_struct, write_struct
+from ..files import write_struct
 from .pairs import LATENCY_BYTES, Pair
 
 
@@ -27,7 +28,7 @@ def with_fits(cluster: Cluster, fits: Sequence[CollectiveFit], copy_bytes_per_s:
 
 def save_fits(path: str, base: Cluster, fits: Sequence[CollectiveFit], copy_bytes_per_s: float | None = None) -> None:
     """Add the fits to the cluster file `path`, or begin one from `base`; InputError where that cannot be done."""
-    cluster = read_struct(path, Cluster) if Path(path).exists() else base
+    cluster = read_cluster(path) if Path(path).exists() else base
     try:
         write_struct(path, with_fits(cluster, fits, copy_bytes_per_s))
     except OSError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ..collectives.figures import bus_factor
+from ..quantities import Bytes, Count, Number, PerSecond, Seconds
 
 DTYPES = {"float": "float32", "bfloat16": "bfloat16", "half": "float16", "int32": "int32"}  # ours: torch's
 # whose bus bandwidth follows from time and ranks; that of others is known where a table states it
@@ -20,16 +21,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     collective: str | None
     backend: str
-    ranks: int | None
-    bytes: int
-    time_s: float
-    low_s: float | None = None  # 10th percentile
-    high_s: float | None = None  # 90th percentile
+    ranks: Count | None
+    bytes: Bytes
+    time_s: Seconds
+    low_s: Seconds | None = None  # 10th percentile
+    high_s: Seconds | None = None  # 90th percentile
     dtype: str = "float"
-    element_bytes: int = 4
+    element_bytes: Count = 4
     redop: str = "none"
-    wrong: int | None = None  # elements that were not what they must be; None where nothing was checked
-    stated_busbw_bytes_per_s: float | None = None  # by the tool that printed the table
+    wrong: Number | None = None  # elements that were not what they must be; None where nothing was checked
+    stated_busbw_bytes_per_s: PerSecond | None = None  # by the tool that printed the table
 
     @property
     def algbw_bytes_per_s(self) -> float:

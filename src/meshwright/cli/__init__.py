@@ -7,7 +7,8 @@ import sys
 import click
 
 from .. import __version__
-from ..errors import InputError, MeshwrightError, nearest
+from ..errors import InputError, MeshwrightError, nearest, one_line
+from .bounds import bounded
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
@@ -36,7 +37,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        return command
+        return bounded(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -89,5 +90,5 @@ def _nearest_command(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    click.echo(f"meshwright: {' '.join(message.split())}", err=True)
+    click.echo(f"meshwright: {one_line(message)}", err=True)
     return code

@@ -194,10 +194,15 @@ def _setting(text: str) -> tuple[str, Any]:
     """Return key and value of "train.steps=200"; the value is TOML, and text where it is not."""
     import tomllib
 
+    from ..files import sound
+
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {text!r}: expected KEY=VALUE")
     try:
-        return key.strip(), tomllib.loads(f"x = {value}")["x"]
+        found = tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    except (ValueError, RecursionError):  # of a number of thousands of digits
+        raise InputError(f"--set {key.strip()}: expected a value that a file of settings can hold") from None
+    return key.strip(), sound(found, where=f"--set {key.strip()}")

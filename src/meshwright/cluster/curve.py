@@ -2,6 +2,8 @@
 
 import msgspec
 
+from ..quantities import BytesPerSecond, Factor, FittedBytes, Seconds
+
 ONE_MIB = 2**20
 SHARPNESS = 8  # of the bends between the parts of a curve over links: the norm in which they are added
 
@@ -13,11 +15,11 @@ class LinksCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     time(n) is the norm of order 8 of the three: close to the largest, with rounded bends.
     """
 
-    small_s: float
-    small_power: float
-    middle_s: float
-    middle_power: float
-    bandwidth_bytes_per_s: float
+    small_s: Seconds
+    small_power: Factor
+    middle_s: Seconds
+    middle_power: Factor
+    bandwidth_bytes_per_s: BytesPerSecond
 
     def time_s(self, size_bytes: float) -> float:
         """Return the predicted seconds of one call with `size_bytes`."""
@@ -42,11 +44,11 @@ class MemoryCurve(
     Copies in the caches (s = n / 1 MiB), and what each byte costs more beyond them.
     """
 
-    start_s: float
-    small_s: float
-    small_power: float
-    bandwidth_bytes_per_s: float
-    knee_bytes: float
+    start_s: Seconds
+    small_s: Seconds
+    small_power: Factor
+    bandwidth_bytes_per_s: BytesPerSecond
+    knee_bytes: FittedBytes
 
     def time_s(self, size_bytes: float) -> float:
         """Return the predicted seconds of one call with `size_bytes`."""

@@ -9,6 +9,22 @@ from typing import Literal
 
 import msgspec
 
+from ..quantities import (
+    MOST_RANKS,
+    Bytes,
+    BytesPerSecond,
+    BytesPerSecondOrNone,
+    Count,
+    CountOrNone,
+    Factor,
+    FlopsPerSecond,
+    Number,
+    Oversubscription,
+    Rank,
+    Seconds,
+    SecondsPerByte,
+    Share,
+)
 from .curve import Curve
 
 DeviceKind = Literal["gpu", "cpu", "nic", "switch", "memory"]
@@ -21,18 +37,20 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     kind: DeviceKind
     model: str = ""
     node: str = ""  # the host it sits in; "" for a switch between hosts
-    numa: int | None = None
+    numa: Number | None = None
     cpu_affinity: str | None = None  # "0-7,16-23": the cores next to it
-    cores: int | None = None  # CPUs only: usable cores
-    threads: int | None = None  # CPUs only: the hardware threads of those cores, where the source tells them apart
-    memory_bytes: int | None = None
-    memory_bandwidth_bytes_per_s: float | None = None
-    peak_flops_per_s: dict[str, float] = {}  # dense, by precision: {"bf16": 989e12}
-    network_bandwidth_bytes_per_s: float | None = None  # NICs only: what its ports carry, per direction
-    own_links: int | None = None  # GPUs only: NVLink or xGMI links that the device was built with; None: not known
+    cores: Number | None = None  # CPUs only: usable cores
+    threads: Number | None = None  # CPUs only: the hardware threads of those cores, where the source tells them apart
+    memory_bytes: Bytes | None = None
+    memory_bandwidth_bytes_per_s: BytesPerSecond | None = None
+    peak_flops_per_s: dict[str, FlopsPerSecond] = {}  # dense, by precision: {"bf16": 989e12}
+    network_bandwidth_bytes_per_s: BytesPerSecond | None = None  # NICs only: what its ports carry, per direction
+    own_links: CountOrNone | None = (
+        None  # GPUs only: NVLink or xGMI links that the device was built with; None: not known
+    )
     bridged: bool = False  # GPUs only: those links are there only where somebody plugged a bridge, and never a switch
     domain: str = ""  # GPUs only: the NVLink domain that they registered with, ClusterUUID and CliqueId
-    memory_numa: int | None = None  # GPUs only: the NUMA node that their own memory is to the system
+    memory_numa: Number | None = None  # GPUs only: the NUMA node that their own memory is to the system
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,8 +59,8 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     a: str
     b: str
     kind: str  # "NV12", "PIX", "PHB", "SYS", "xGMI", "shm", "ib", "ethernet", ...
-    bandwidth_bytes_per_s: float | None
-    latency_s: float | None = None
+    bandwidth_bytes_per_s: BytesPerSecondOrNone | None
+    latency_s: Seconds | None = None
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,10 +68,10 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     name: str
     cpu_model: str = ""
-    cores: int  # usable by this process
-    memory_bytes: int
-    cache_bytes: dict[str, int] = {}  # {"L2": 524288, "L3": 33554432}: of one core's instance
-    numa_nodes: int = 1
+    cores: Number  # usable by this process
+    memory_bytes: Bytes
+    cache_bytes: dict[str, Bytes] = {}  # {"L2": 524288, "L3": 33554432}: of one core's instance
+    numa_nodes: Number = 1
     software: dict[str, str] = {}  # versions that change measured times: kernel, python, torch
 
 
@@ -64,27 +82,34 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     type: str  # a node type of the catalogue, or "" for one that was described by hand
-    count: int
-    gpus: int  # of one node
+    count: Count
+    gpus: Count  # of one node
     gpu: Device  # what each of them is; its id is "GPU"
     gpu_link: str  # "NV18", "xGMI", "PCIe"
-    gpu_bandwidth_bytes_per_s: float  # of one GPU towards all its peers in the node together
-    peer_bandwidth_bytes_per_s: float  # towards one peer: the same behind a switch, a share in a mesh
-    gpu_latency_s: float | None = None
+    gpu_bandwidth_bytes_per_s: BytesPerSecond  # of one GPU towards all its peers in the node together
+    peer_bandwidth_bytes_per_s: BytesPerSecond  # towards one peer: the same behind a switch, a share in a mesh
+    gpu_latency_s: Seconds | None = None
     switched: bool = False
-    reduction_bandwidth_bytes_per_s: float | None = None  # all-reduce done in the switch: bytes of payload per second
-    host_bandwidth_bytes_per_s: float | None = None  # of one GPU to its CPU
-    nics: int = 0
+    reduction_bandwidth_bytes_per_s: BytesPerSecond | None = (
+        None  # all-reduce done in the switch: bytes of payload per second
+    )
+    host_bandwidth_bytes_per_s: BytesPerSecond | None = None  # of one GPU to its CPU
+    nics: CountOrNone = 0
     nic_kind: str = ""  # "infiniband", "roce", "tcp", ...
-    nic_bandwidth_bytes_per_s: float = 0.0  # of one NIC
-    nic_latency_s: float | None = None
-    numa_nodes: int = 1
-    mesh: tuple[tuple[int, int, float], ...] = ()  # (GPU, GPU, bytes/s) where the links are not all to all
-    scale_up_nodes: int = 1  # nodes that one domain of GPU links spans: 18 trays of an NVL72
+    nic_bandwidth_bytes_per_s: BytesPerSecondOrNone = 0.0  # of one NIC
+    nic_latency_s: Seconds | None = None
+    numa_nodes: Count = 1
+    mesh: tuple[tuple[Rank, Rank, BytesPerSecond], ...] = ()  # (GPU, GPU, bytes/s) where the links are not all to all
+    scale_up_nodes: Count = 1  # nodes that one domain of GPU links spans: 18 trays of an NVL72
 
     def __post_init__(self) -> None:
         if min(self.count, self.gpus, self.scale_up_nodes, self.numa_nodes) < 1 or self.nics < 0:
             raise ValueError("count, gpus, numa_nodes and scale_up_nodes must be 1 or more, nics 0 or more")
+        for a, b, _ in self.mesh:
+            if not (0 <= a < self.gpus and 0 <= b < self.gpus and a != b):
+                raise ValueError(
+                    f"mesh: a link from GPU {a} to GPU {b}: expected two of the {self.gpus} GPUs of a node"
+                )
 
     @property
     def node_bandwidth_bytes_per_s(self) -> float:
@@ -101,14 +126,14 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How the nodes of the groups are joined, in the order of their numbers."""
 
     kind: Literal["flat", "fat-tree", "rail-optimised", "dragonfly", "torus"] = "flat"
-    nodes_per_leaf: int = 1  # on one leaf switch (fat-tree), in one scalable unit (rail), on one router (dragonfly)
-    leaves_per_group: int = 1  # dragonfly: routers of a group
-    oversubscription: float = 1.0  # capacity below a leaf over capacity above it
-    sides: tuple[int, ...] = ()  # torus: nodes along each dimension
-    hop_latency_s: float = 0.0
+    nodes_per_leaf: Count = 1  # on one leaf switch (fat-tree), in one scalable unit (rail), on one router (dragonfly)
+    leaves_per_group: Count = 1  # dragonfly: routers of a group
+    oversubscription: Oversubscription = 1.0  # capacity below a leaf over capacity above it
+    sides: tuple[Count, ...] = ()  # torus: nodes along each dimension
+    hop_latency_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or self.oversubscription < 1:
+        if min(self.nodes_per_leaf, self.leaves_per_group, *self.sides, 1) < 1 or not self.oversubscription >= 1:
             raise ValueError("nodes_per_leaf, leaves_per_group, sides and oversubscription must be 1 or more")
 
 
@@ -141,24 +166,26 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     collective: str
     backend: str
-    ranks: int
-    alpha_s: float
-    beta_s_per_byte: float
-    min_bytes: int
-    max_bytes: int
-    busy_share: float = 0.0
-    hides: float = 0.0
-    delay_s: float = 0.0
-    residual: float = 0.0  # largest relative error of the fit at the measured sizes
+    ranks: Count
+    alpha_s: Seconds
+    beta_s_per_byte: SecondsPerByte
+    min_bytes: Bytes
+    max_bytes: Bytes
+    busy_share: Share = 0.0
+    hides: Share = 0.0
+    delay_s: Seconds = 0.0
+    residual: Factor = 0.0  # largest relative error of the fit at the measured sizes
     algorithm: str = ""  # "" where the backend chose
-    cut: int | None = None  # of messages between stages: those of this stage and the next; None: of any two
-    at_once: int = 1  # messages that were under way on one link, each way, in the time that is given for it
-    alpha_band_s: tuple[float, float] | None = None  # 90 % confidence
-    beta_band_s_per_byte: tuple[float, float] | None = None
-    crossover_bytes: int | None = None  # where the bytes begin to cost more than the start
+    cut: Number | None = None  # of messages between stages: those of this stage and the next; None: of any two
+    at_once: Count = 1  # messages that were under way on one link, each way, in the time that is given for it
+    alpha_band_s: tuple[Seconds, Seconds] | None = None  # 90 % confidence
+    beta_band_s_per_byte: tuple[SecondsPerByte, SecondsPerByte] | None = None
+    crossover_bytes: Bytes | None = None  # where the bytes begin to cost more than the start
     curve: Curve | None = None  # closer than the straight line, where enough sizes were measured
-    curve_residual: float = 0.0
-    points: tuple[tuple[int, float], ...] = ()  # bytes and seconds as measured, ascending, where no curve comes close
+    curve_residual: Factor = 0.0
+    points: tuple[
+        tuple[Bytes, Seconds], ...
+    ] = ()  # bytes and seconds as measured, ascending, where no curve comes close
 
     def time_s(self, size_bytes: float) -> float:
         """Return the predicted seconds: between neighbours of `points`, else by the curve, else alpha + beta x bytes.
@@ -176,18 +203,18 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Median seconds of one operator with all `ranks` ranks of the host busy with it at once."""
 
     operator: str  # the operator's key, as workload.Operator prints it
-    ranks: int
-    threads: int  # of each rank
-    forward_s: float
-    backward_s: float
-    stretch: float = 1.0  # so many times longer than on a processor of its own
+    ranks: Count
+    threads: Count  # of each rank
+    forward_s: Seconds
+    backward_s: Seconds
+    stretch: Factor = 1.0  # so many times longer than on a processor of its own
 
 
 class Straggling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How much longer the slowest of `ranks` ranks takes for the same work than they do on average: 0.03 is 3 %."""
 
-    ranks: int
-    share: float
+    ranks: Count
+    share: Factor
 
 
 class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,7 +224,7 @@ class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     operators: tuple[OperatorTime, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
     straggling: tuple[Straggling, ...] = ()
-    memory_bandwidth_bytes_per_s: float | None = None
+    memory_bandwidth_bytes_per_s: BytesPerSecond | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -210,10 +237,14 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: tuple[NodeGroup, ...] = ()  # beside or in place of devices and links
     fabric: Fabric | None = None  # between the nodes of the groups
     placements: tuple[Placement, ...] = ()
-    scale_up_nodes: int | None = None  # nodes of one domain of GPU links, where somebody said; None: what links show
+    scale_up_nodes: Count | None = None  # nodes of one domain of GPU links, where somebody said; None: what links show
     measured: Measurements | None = None
     warnings: tuple[str, ...] = ()
     schema: Literal["meshwright.cluster/1"] = "meshwright.cluster/1"
+
+    def __post_init__(self) -> None:
+        if self.num_gpus > MOST_RANKS:
+            raise ValueError(f"groups: {self.num_gpus:,} GPUs in all; expected at most {MOST_RANKS:,}")
 
     def of_kind(self, kind: DeviceKind) -> tuple[Device, ...]:
         """Return the devices of one kind, in order."""
@@ -229,3 +260,19 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def num_gpus(self) -> int:
         """Accelerators in all."""
         return sum(group.count * group.gpus for group in self.groups) + len(self.of_kind("gpu"))
+
+
+def consistent(cluster: Cluster) -> Cluster:
+    """Return a cluster unchanged; ValueError where two devices have one id, or a link leads to none or to itself."""
+    known: set[str] = set()
+    for device in cluster.devices:
+        if device.id in known:
+            raise ValueError(f"devices: two have the id {device.id!r}")
+        known.add(device.id)
+    for number, link in enumerate(cluster.links):
+        missing = next((end for end in (link.a, link.b) if end not in known), None)
+        if missing is not None:
+            raise ValueError(f"links[{number}]: {link.a!r} to {link.b!r}: no device has the id {missing!r}")
+        if link.a == link.b:
+            raise ValueError(f"links[{number}]: from {link.a!r} to itself; expected two devices")
+    return cluster

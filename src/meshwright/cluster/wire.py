@@ -2,18 +2,23 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from ..errors import InputError
 from ..files import convert, parse_json, parse_toml, read_text
-from .graph import Cluster, Device, DeviceKind, Link
+from ..quantities import MOST_RATE, Number
+from .graph import Cluster, Device, DeviceKind, Link, consistent
+
+GigabytesPerSecond = Annotated[float, Meta(ge=0, lt=MOST_RATE / 1e9)]
 
 
 class _WireDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     id: str
     kind: DeviceKind
-    numa: int | None = None
+    numa: Number | None = None
     cpu_affinity: str | None = None
     model: str = ""
 
@@ -22,7 +27,7 @@ class _WireLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     a: str
     b: str
     kind: str
-    bandwidth_GBps: float | None = None
+    bandwidth_GBps: GigabytesPerSecond | None = None
 
 
 class _WireCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,8 +59,15 @@ def wire_form(cluster: Cluster) -> dict[str, Any]:
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """Read a cluster file (`topo --save`, `bench --save`, one written by hand) or what `topo --json` printed.
 
-    The latter has no name: its file's is taken. InputError for anything else.
+    The latter has no name: its file's is taken. InputError for anything else, and for a link to no device.
     """
+    try:
+        return consistent(_read(path))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _read(path: str | os.PathLike[str]) -> Cluster:
     where, text = str(path), read_text(path)
     data = parse_toml(text, where=where) if Path(path).suffix == ".toml" else parse_json(text, where=where)
     if not isinstance(data, dict) or "name" in data or "devices" not in data:

@@ -7,6 +7,7 @@ into one slot may meet in a round (they are applied in the order in which they a
 A transfer whose source is its destination is a local copy or reduction; one without chunks is a signal.
 """
 
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +67,7 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         if match is None:
             raise InputError(f"{text!r}: expected a transfer such as c0:0>1, c2-3:0>+1, c0->c4:0>1 or sig:0>1")
         chunks, to, src, reduce, dst = match.groups()
-        return cls(int(src), int(dst), _slots(chunks, text), bool(reduce), _slots(to, text))
+        return cls(_integer(src, "rank"), _integer(dst, "rank"), _slots(chunks, text), bool(reduce), _slots(to, text))
 
 
 Round = tuple[Transfer, ...]
@@ -125,8 +126,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     @classmethod
     def parse(cls, text: str, *, where: str = "schedule") -> "Schedule":
         """Return the schedule that prints as `text`; blank lines and lines that start with # are skipped."""
-        lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), start=1)]
-        lines = [(n, line) for n, line in lines if line and not line.startswith("#")]
+        stripped = ((n, line.strip()) for n, line in enumerate(io.StringIO(text), start=1))
+        lines = [(n, line) for n, line in stripped if line and not line.startswith("#")]
         head = _HEAD.fullmatch(lines[0][1]) if lines else None
         if head is None:
             raise InputError(f"{where}: expected a first line such as 'all_reduce ring ranks=4 chunks=4'")
@@ -137,7 +138,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         rounds: list[Round] = []
         for number, line in lines[1:]:
             index, colon, rest = line.partition(":")
-            if not colon or not index.isdecimal() or int(index) != len(rounds):
+            if not colon or not index.isdecimal() or len(index) > 9 or int(index) != len(rounds):
                 raise InputError(f"{where}:{number}: expected '{len(rounds)}: transfers', got {line[:40]!r}")
             try:
                 rounds.append(tuple(Transfer.parse(word) for word in rest.split()))

@@ -11,6 +11,8 @@ from .algorithms import build, names
 from .msccl_import import load_msccl_xml
 from .schedule import COLLECTIVES, Schedule
 
+MAX_BYTES = 64 * 2**20  # of the text form: five million transfers
+
 
 def read_schedule(path: Path) -> Schedule:
     """Read a file by its suffix: `.xml` MSCCL, `.json` the struct, anything else the text form."""
@@ -18,7 +20,7 @@ def read_schedule(path: Path) -> Schedule:
         return load_msccl_xml(path)
     if path.suffix == ".json":
         return read_struct(path, Schedule)
-    return Schedule.parse(read_text(path), where=str(path))
+    return Schedule.parse(read_text(path, max_bytes=MAX_BYTES), where=str(path))
 
 
 def named_schedule(name: str, ranks: int, *, collective: str | None = None, **keys: Any) -> Schedule:

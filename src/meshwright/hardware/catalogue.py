@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import InputError, nearest
-from ..files import convert, read_text
+from ..files import convert, parse_toml, read_text
 from .figures import Figure
 from .kinds import Accelerator, FabricType, Interconnect, Network, NodeType, Switch, Trap
 
@@ -127,11 +127,7 @@ def _load(user_files: tuple[str, ...]) -> Catalogue:
     data, where = _shipped_data(), "catalogue"
     for path in user_files:
         where = str(path)
-        try:
-            extra = tomllib.loads(read_text(Path(path), max_bytes=2**20))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: {error}") from None
-        data = _merged(data, extra)
+        data = _merged(data, parse_toml(read_text(Path(path), max_bytes=2**20), where=where))
     catalogue = _typed(data, where)
     _check(catalogue, where)
     return catalogue

@@ -41,7 +41,10 @@ class Figure(Claim, frozen=True, forbid_unknown_fields=True):
 def si(value: str | int | float) -> float:
     """Return in SI what a figure says; the unit in the text decides what it is."""
     if not isinstance(value, str):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError("a number beyond 1e308") from None
     flops = _FLOPS.match(value)
     if flops:
         return float(flops.group(1)) * _FLOPS_SCALE[flops.group(2)]

@@ -8,6 +8,7 @@ BINARY: tuple[tuple[str, ...], ...] = (
     *(("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("<<", ">>"), ("+", "-"), ("*", "/", "%"), ("**",)),
 )
 LARGEST = 2**62
+MOST_DIGITS = 20  # of one number, its sign included
 DEEPEST = 60
 
 
@@ -85,10 +86,12 @@ class _Parser:
             value = self.unary(depth + 1)
             return {"+": value, "-": -value, "!": int(not value)}[token]
         if token[0].isdigit():
+            if len(token) > MOST_DIGITS:
+                raise NotArithmetic(f"{token[:MOST_DIGITS]}... has {len(token)} digits")
             return int(token, 0) if token[:2] in {"0x", "0X"} else int(token)
         if token[0].isalpha() or token[0] == "_":
             given = self.names(token).strip()
-            if re.fullmatch(r"[-+]?\d+", given):
+            if len(given) <= MOST_DIGITS and re.fullmatch(r"[-+]?\d+", given):
                 return int(given)
             raise NotArithmetic(f"{token} is {given!r}, no whole number" if given else f"{token} is not set")
         raise NotArithmetic(f"unexpected {token}")

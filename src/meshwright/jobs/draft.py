@@ -11,12 +11,14 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Recompute
+from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
 from .job import Job, Offload, Split
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
 from .sources import Sources
 
+MOST_STAGES = 4096  # of a pipeline, and on one rank of it: more than any model has layers
 SPLIT = ("tp", "pp", "cp")
 
 
@@ -64,6 +66,9 @@ class Draft:
         doubt = keys.doubtful(*names)
         value = keys.whole(*names, least=1)
         if value is not None:
+            most = MOST_STAGES if name in {"pp", "vpp"} else MOST_RANKS
+            if value > most:
+                raise InputError(f"{keys.where}: {keys.find(*names) or names[0]} {value}: expected at most {most:,}")
             self.degrees[name] = (value, keys.told(keys.find(*names) or names[0]))
         elif doubt:
             raise InputError(f"{keys.where}: {doubt}: is not set in the files; say --job NAME=VALUE")

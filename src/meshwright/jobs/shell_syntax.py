@@ -12,6 +12,7 @@ OPERATORS = (
     *("&&", "||", ";;&", ";;", ";&", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>>", "&>"),
     *(";", "|&", "|", "&", "(", ")", "<", ">", "\n"),
 )
+_OPERATOR = re.compile("|".join(map(re.escape, OPERATORS)))
 REDIRECTS = frozenset({"<<<", ">>", ">&", "<&", "&>>", "&>", "<", ">"})
 ASSIGNED = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=$")
 FUNCTION = re.compile(r"[A-Za-z_][\w-]*$")
@@ -98,7 +99,8 @@ class _Lexer:
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
         else:
-            operator = next((o for o in OPERATORS if self.text.startswith(o, self.at)), None)
+            match = _OPERATOR.match(self.text, self.at)
+            operator = match[0] if match else None
             if operator is None or (operator[0] in "<>" and self.text[self.at + 1 : self.at + 2] == "("):
                 self._word()
             else:

@@ -2,15 +2,16 @@
 
 import gzip
 import os
-import stat
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..files import opened
 from .lines import FileHint, hint_of
 
 MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are read, where identities and faults are
@@ -69,9 +70,7 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
 def content(path: Path) -> list[tuple[int, bytes]]:
     """Return the parts of a file, each after its first line's number: one, or the head and the end of a large one."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"{path}: is a device or a pipe, expected a file")
+        with opened(path) as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=file) as packed:
                     return [(1, packed.read(MOST_BYTES))]
@@ -83,10 +82,10 @@ def content(path: Path) -> list[tuple[int, bytes]]:
             skipped = sum(chunk.count(b"\n") for chunk in _until(file, size - MOST_BYTES + HEAD_BYTES))
             begun = file.readline()  # the rest of a line
             return [(1, head), (1 + head.count(b"\n") + skipped + begun.count(b"\n"), file.read())]
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _until(file: BinaryIO, end: int) -> Iterator[bytes]:
+def _until(file: IO[bytes], end: int) -> Iterator[bytes]:
     while (left := end - file.tell()) > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
         yield chunk

@@ -1,5 +1,6 @@
 """Files and folders into a case: each file is read once, by what it is and not by its name."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from .verdict import Verdict
 from .waits import in_records, judged
 
 _TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
+MOST_DIGITS = 1000  # of a number in a log: a damaged line of thousands would be searched for ever
+_ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
 class Read(msgspec.Struct, kw_only=True):
@@ -130,6 +133,8 @@ def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) ->
 
 
 def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> list[Fact]:
+    if _ENDLESS.search(text):
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
     if kernels.is_table(text):
         return list(kernels.read(text, file=name, order=order, hint=hint))
     found = messages(text, file=name, order=order, hint=hint, first=first)

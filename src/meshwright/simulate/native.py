@@ -1,6 +1,9 @@
 """The event engine in C where there is a compiler, else the one in NumPy; both give the same times."""
 
 import ctypes
+import queue
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +48,26 @@ def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
     arrays = [work, delay, ready, *rows[:2], weight, capacity, burst, *rows[2:], start_s, end_s]
     pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
     sizes = [ctypes.c_int64(count) for count in (n, len(capacity), program.gates)]
-    if library.mw_simulate(*sizes, *pointers):
+    if _heard(lambda: library.mw_simulate(*sizes, *pointers)):
         raise MeshwrightError(f"simulation: not enough memory for {n} activities")
     check_reached(program, end_s)
     return Outcome(start_s, end_s)
+
+
+def _heard(call: Callable[[], int]) -> int:
+    """Return what a call into C returns, made on a thread beside: the main one hears Ctrl-C meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answers: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put(call())
+        except BaseException as error:  # raised where the answer is waited for
+            answers.put(error)
+
+    threading.Thread(target=answer, daemon=True, name="simulation").start()
+    found = answers.get()
+    if isinstance(found, BaseException):
+        raise found
+    return found

@@ -28,6 +28,7 @@ _GARBAGE = re.compile(r"\bgc\b.*\bcollect|<built-in function collect>|garbage.?c
 _ALLOCATOR = re.compile(r"(?:cuda|hip|cu|zeMem)(?:Mem)?(?:Host)?(?:Malloc|Alloc|Free|Create|Map|Unmap|Release)")
 _WAITING = re.compile(r"Synchronize|StreamWait|EventQuery")
 _BACKWARD, _OPTIMIZER, _LOADER = "autograd::engine::evaluate_function", "Optimizer.", "enumerate(DataLoader)"
+MOST_DIGITS = 20  # of a number that stands as text
 MOST_US = 365.25 * 86400e6  # an operator whose beginning Kineto missed lasts since 1970: longer than that is left out
 
 
@@ -245,7 +246,7 @@ def _external(args: Args) -> int:
 
 def _integer(value: Any) -> int:
     """Return a number of a file, -1 for what is none."""
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and len(value) <= MOST_DIGITS and value.strip().lstrip("-").isdecimal():
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)

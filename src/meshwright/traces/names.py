@@ -104,6 +104,6 @@ def payload_bytes(elements_in: Any, elements_out: Any, dtype: Any) -> int:
 
 def number(value: Any) -> float:
     """Return a count of a file, 0 for what is none."""
-    if isinstance(value, str) and value.strip().isdigit():
+    if isinstance(value, str) and len(value) <= 20 and value.strip().isdecimal():
         value = int(value)
     return float(value) if isinstance(value, int | float) and 0 <= value < 2**60 else 0.0

@@ -9,7 +9,6 @@ import contextlib
 import gzip
 import os
 import re
-import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import IO, cast
 import msgspec
 
 from ..errors import InputError
+from ..files import opened
 
 MOST_GROWTH = 200  # times the packed size
 MOST_BYTES = 64 * 2**30
@@ -98,16 +98,8 @@ def _members(path: Path, folder: Path | None) -> list[Source]:
 
 def head_of(path: Path, count: int) -> bytes:
     """Return the first bytes of a regular file; InputError if it cannot be read."""
-    with _named(str(path)), _plain(path) as file:
+    with _named(str(path)), opened(path) as file:
         return file.read(count)
-
-
-def _plain(path: Path) -> IO[bytes]:
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115, no pipe is waited for
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InputError(f"{path}: is a device, a pipe or a folder, expected a file")
-    return file
 
 
 @contextlib.contextmanager
@@ -138,7 +130,7 @@ def pieces(source: Source) -> Iterator[bytes]:
 def _unpacked(source: Source) -> Iterator[bytes]:
     where = str(source)
     with _named(where), contextlib.ExitStack() as stack:
-        file: IO[bytes] = stack.enter_context(_plain(source.path))
+        file: IO[bytes] = stack.enter_context(opened(source.path))
         packed, size = False, os.fstat(file.fileno()).st_size
         if source.member:
             archive = stack.enter_context(zipfile.ZipFile(file))

@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import InputError, nearest
 from ..files import convert, read_struct
+from ..quantities import Count, CountOrNone, Factor, Number, Patience, Seed, Sequences, Share, Tokens
 from ..workload.transformer import ModelConfig
 
 Backend = Literal["auto", "gloo", "meshwright", "nccl"]
@@ -31,12 +32,14 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     paths: tuple[str, ...] = ()  # text files or folders; none: the source of this Python's standard library
     pattern: str = "*.py"  # which files of a folder are taken
     tokenizer: str = "bytes"  # "bytes", or the path of a Hugging Face tokenizer.json
-    validation_share: float = 0.05  # share of the files that is held out, whole files at a time
-    validation_sequences: int = 256  # how many held-out sequences the validation loss averages
-    seq_len: int = 128  # tokens of a sequence
+    validation_share: Share = 0.05  # share of the files that is held out, whole files at a time
+    validation_sequences: Sequences = 256  # how many held-out sequences the validation loss averages
+    seq_len: Tokens = 128  # tokens of a sequence
 
     def __post_init__(self) -> None:
         _positive(self, "seq_len", "validation_sequences")
+        if not self.pattern:
+            raise ValueError("pattern: expected which files of a folder are taken, such as *.py")
         if not 0 < self.validation_share < 1:
             raise ValueError(f"validation_share: expected a share between 0 and 1, got {self.validation_share}")
 
@@ -45,14 +48,14 @@ class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """AdamW with linear warm-up and cosine decay."""
 
     kind: Literal["adamw", "sgd"] = "adamw"  # sgd: plain steps along the gradient
-    learning_rate: float = 3.5e-3  # at the top of the schedule
-    final_share: float = 0.05  # the schedule ends at this share of the learning rate
-    warmup_steps: int = 40  # steps of linear warm-up
-    weight_decay: float = 0.1  # of matrices; norms are not decayed
-    beta1: float = 0.9  # decay of the mean of gradients
-    beta2: float = 0.95  # decay of the mean of squared gradients
-    eps: float = 1e-8  # added to the root of the second moment
-    max_grad_norm: float = 1.0  # gradients are scaled down to this global norm; 0: never
+    learning_rate: Factor = 3.5e-3  # at the top of the schedule
+    final_share: Factor = 0.05  # the schedule ends at this share of the learning rate
+    warmup_steps: Number = 40  # steps of linear warm-up
+    weight_decay: Factor = 0.1  # of matrices; norms are not decayed
+    beta1: Share = 0.9  # decay of the mean of gradients
+    beta2: Share = 0.95  # decay of the mean of squared gradients
+    eps: Factor = 1e-8  # added to the root of the second moment
+    max_grad_norm: Factor = 1.0  # gradients are scaled down to this global norm; 0: never
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
@@ -68,13 +71,13 @@ class OptimizerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long, how much at a time, and what is written on the way."""
 
-    steps: int = 1300  # optimiser steps
-    global_batch: int = 8  # sequences of one optimiser step, over all ranks
-    seed: int = 0  # of weights and data order
-    validate_every: int = 250  # steps between validation losses; always after the last step
-    checkpoint_every: int = 500  # steps between checkpoints; always after the last step; 0: only then
-    keep_last: int = 3  # how many of the newest checkpoints are kept; 0: all
-    keep_every: int = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
+    steps: Number = 1300  # optimiser steps
+    global_batch: Sequences = 8  # sequences of one optimiser step, over all ranks
+    seed: Seed = 0  # of weights and data order
+    validate_every: Number = 250  # steps between validation losses; always after the last step
+    checkpoint_every: Number = 500  # steps between checkpoints; always after the last step; 0: only then
+    keep_last: Number = 3  # how many of the newest checkpoints are kept; 0: all
+    keep_every: Number = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
     on_not_finite: Literal["end", "rewind"] = "end"  # a loss is NaN or infinite: end, or once from the last checkpoint
     start_from: str = ""  # a checkpoint whose weights a new run starts from
@@ -82,7 +85,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     compile: bool = False  # torch.compile each layer; CPUs need a C++ compiler, first steps take long
     async_tensor_parallel: bool = False  # GPUs, tp with sp=1: what a layer sends travels during its products
     record: bool = True  # record the timeline of every rank
-    timeline_steps: int = 20  # how many of the last steps go into timeline.json
+    timeline_steps: Number = 20  # how many of the last steps go into timeline.json
 
     def __post_init__(self) -> None:
         _positive(self, "steps", "global_batch", "validate_every", "timeline_steps")
@@ -94,16 +97,16 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where it runs and how it is split."""
 
-    ranks: int = 0  # processes on this machine; 0: the planner chooses
-    min_ranks: int = 2  # the fewest that the planner may choose, where there are so many cores or GPUs
+    ranks: CountOrNone = 0  # processes on this machine; 0: the planner chooses
+    min_ranks: CountOrNone = 2  # the fewest that the planner may choose, where there are so many cores or GPUs
     layout: str = ""  # such as "dp=2,mbs=4"; what is left out is chosen by the planner
     backend: Backend = "auto"  # auto: nccl on GPUs, meshwright on CPUs
-    port: int = 0  # of the rendezvous; 0: a free one
-    timeout_s: float = 600.0  # how long a rank waits for another
-    max_restarts: int = 3  # how often the ranks are started again from the last good checkpoint after one has died
-    nodes: int = 1  # machines; with more than one, start the same command on each
-    min_nodes: int = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
-    rejoin_s: float = 60.0  # how long machines that are left, and too few, wait for one more; timeout_s at least
+    port: Number = 0  # of the rendezvous; 0: a free one
+    timeout_s: Patience = 600.0  # how long a rank waits for another
+    max_restarts: Number = 3  # how often the ranks are started again from the last good checkpoint after one has died
+    nodes: Count = 1  # machines; with more than one, start the same command on each
+    min_nodes: CountOrNone = 0  # the job goes on, on fewer ranks, with so many machines; 0: only with all
+    rejoin_s: Patience = 60.0  # how long machines that are left, and too few, wait for one more; timeout_s at least
     rendezvous: str = ""  # HOST:PORT where the machines meet; HOST is one of them
     topology: str = ""  # file of `scontrol show topology`: near nodes are neighbours; "": what SLURM tells its tasks
 
@@ -128,20 +131,20 @@ class DataParallelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     mode: DataParallelMode = "sync"  # parameter_server, local_sgd, diloco: asynchronous, docs/asynchronous.md
     compression: Literal["none", "bf16", "int8", "powersgd"] = "none"  # sync: of gradients on their way
-    powersgd_rank: int = 4  # powersgd: columns that a matrix of gradients is squeezed into
+    powersgd_rank: Count = 4  # powersgd: columns that a matrix of gradients is squeezed into
     wire: Literal["full", "bf16", "int8"] = "full"  # asynchronous: what workers send, and get back in local SGD
-    staleness: int | Literal["unbounded"] = 1  # parameter_server: steps that a gradient may be old; 0: synchronous
+    staleness: Number | Literal["unbounded"] = 1  # parameter_server: steps that a gradient may be old; 0: synchronous
     staleness_aware: bool = False  # parameter_server: divide the learning rate of a late gradient by its delay
-    servers: int = 1  # processes that the weights are spread over
-    sync_every: int = 50  # local_sgd, diloco: inner steps between two exchanges of a weight
-    fragments: int = 1  # local_sgd, diloco: parts that are exchanged one after the other
+    servers: Count = 1  # processes that the weights are spread over
+    sync_every: Number = 50  # local_sgd, diloco: inner steps between two exchanges of a weight
+    fragments: Number = 1  # local_sgd, diloco: parts that are exchanged one after the other
     stream: bool = True  # local_sgd, diloco: train on while an exchange is under way
     adapt: bool = True  # local_sgd, diloco: slow workers take fewer steps between exchanges
-    outer_learning_rate: float = 0.7  # diloco: of the outer optimiser, SGD with Nesterov momentum
-    outer_momentum: float = 0.9  # diloco
-    island: int = 1  # local_sgd, diloco: neighbouring ranks that train synchronously, as one worker
-    silence_s: float = 1.5  # a worker that is not heard for so long is out
-    patience_s: float = 60.0  # how long the first worker waits for the others before it starts without them
+    outer_learning_rate: Factor = 0.7  # diloco: of the outer optimiser, SGD with Nesterov momentum
+    outer_momentum: Share = 0.9  # diloco
+    island: Count = 1  # local_sgd, diloco: neighbouring ranks that train synchronously, as one worker
+    silence_s: Patience = 1.5  # a worker that is not heard for so long is out
+    patience_s: Patience = 60.0  # how long the first worker waits for the others before it starts without them
 
     def __post_init__(self) -> None:
         _positive(self, "powersgd_rank", "servers", "sync_every", "fragments", "island")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xxhash
 
 from ..errors import InputError
-from ..files import read_text
+from ..files import read_bytes, read_text
 from .token_file import TokenFile, read_tokens, write_tokens
 
 SEPARATOR = 0  # the byte token between files; no text file holds it
@@ -58,7 +58,7 @@ def split_files(files: Sequence[tuple[Path, Path]], validation_share: float) -> 
 
     def held_out(item: tuple[Path, Path]) -> bool:
         root, file = item
-        digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
+        digest = hashlib.sha256(os.fsencode(file.relative_to(root).as_posix())).digest()
         return int.from_bytes(digest[:8]) < validation_share * 2**64
 
     if len(files) == 1:  # a single file cannot be held out whole: `load_corpus` holds out its end
@@ -134,8 +134,10 @@ def load_corpus(
 
 
 def vocabulary_size(tokenizer: str) -> int:
-    """Return how many different tokens there are."""
-    return 256 if tokenizer == "bytes" else int(_load_tokenizer(tokenizer).get_vocab_size())
+    """Return the vocabulary that a model needs: the largest token number and one, where numbers are left out too."""
+    if tokenizer == "bytes":
+        return 256
+    return max(_load_tokenizer(tokenizer).get_vocab().values(), default=-1) + 1
 
 
 class Sampler:
@@ -177,16 +179,19 @@ def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDA
 def _walk(root: Path, pattern: str) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if name not in LEFT_OUT and not name.startswith("."))
-        yield from (Path(folder) / name for name in sorted(files) if Path(name).match(pattern))
+        for name in sorted(files):  # a link to nothing, an editor's lock, a pipe or a device are no text
+            file = Path(folder) / name
+            if not name.startswith(".") and file.match(pattern) and file.is_file():
+                yield file
 
 
 def _fingerprint(files: Sequence[tuple[Path, Path]], tokenizer: str) -> str:
     state = hashlib.sha256(tokenizer.encode())
     if tokenizer != "bytes":
-        state.update(Path(tokenizer).read_bytes())
+        state.update(read_bytes(tokenizer))
     for _, file in files:
         stat = file.stat()
-        state.update(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        state.update(os.fsencode(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
     return state.hexdigest()[:32]
 
 

@@ -1,6 +1,5 @@
 """The job that a plan describes: its model, layout and batch, on the machines that it was made for."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import msgspec
 import torch
 
 from ..errors import InputError
-from ..files import convert, read_struct
+from ..files import convert, parse_json, read_struct, read_text
 from ..hardware import load as load_catalogue
 from ..layout import Plan
 from ..plan.runs import accelerator_of
@@ -26,8 +25,8 @@ def is_plan(path: Path | None) -> bool:
     if path is None or path.suffix != ".json":
         return False
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        found = parse_json(read_text(path), where=str(path))
+    except InputError:
         return False
     return isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA)
 

@@ -12,6 +12,7 @@ from typing import Literal, cast
 import msgspec
 
 from ..cluster.graph import Cluster
+from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
@@ -56,7 +57,7 @@ class RunFolder:
             self.checkpoints.mkdir(exist_ok=True)
             self.ranks.mkdir(exist_ok=True)
             self.events.mkdir(exist_ok=True)
-            write_atomic(self.path / "corpus.txt", corpus_listing.encode())
+            write_atomic(self.path / "corpus.txt", os.fsencode(corpus_listing))
             self.write_plan(cluster, plan, timeline)
             write_atomic(self.path / "config.toml", to_toml(config).encode())
         except OSError as error:
@@ -141,7 +142,7 @@ class RunFolder:
 
     def cluster(self) -> Cluster:
         """Return the cluster that the plan was made for."""
-        return read_struct(self.path / "cluster.json", Cluster)
+        return read_cluster(self.path / "cluster.json")
 
     def measured(self) -> Performance:
         """Return what was measured."""
@@ -156,12 +157,19 @@ class RunFolder:
         """Return the whole rows; asynchronous runs list the ranks that were in."""
         if not self.metrics.exists():
             return []
-        lines = read_text(self.metrics).splitlines(keepends=True)
-        try:
-            rows = [json.loads(line) for line in lines if line.endswith("\n")]  # a loss may be NaN
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{self.metrics}: {error}") from None
-        return convert(rows, list[dict[str, float | list[int]]], where=str(self.metrics))
+        rows = []
+        for number, line in enumerate(read_text(self.metrics).splitlines(keepends=True), start=1):
+            where = f"{self.metrics}:{number}"
+            if line.endswith("\n"):
+                try:
+                    row = convert(json.loads(line), dict[str, float | list[int]], where=where)  # a loss may be NaN
+                except (ValueError, RecursionError) as error:
+                    raise InputError(f"{where}: {error}") from None
+                step = row.get("step")
+                if not isinstance(step, int | float) or not 0 <= step < 2**53 or step != int(step):
+                    raise InputError(f"{where}: step: expected a whole number, 0 or more, got {str(step)[:40]}")
+                rows.append(row)
+        return rows
 
     def keep_metrics_before(self, step: int) -> None:
         """Drop rows of `step` and later, which a resumed run writes anew."""

@@ -9,6 +9,7 @@ import math
 import msgspec
 
 from ..layout import Layout
+from ..quantities import Base, Factor, Layers, Share, Tokens, Width
 from .conventions import SINGLE_BYTES
 from .graph import Layer, Operator, Workload
 
@@ -16,20 +17,20 @@ from .graph import Layer, Operator, Workload
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sizes of a decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU, tied or untied output."""
 
-    vocab_size: int = 256  # different tokens; 256 for bytes
-    hidden_size: int = 128  # width of the residual stream
-    intermediate_size: int = 384  # width inside the SwiGLU network
-    num_hidden_layers: int = 4  # decoder layers
-    num_attention_heads: int = 2  # query heads; hidden_size is a multiple of it
-    num_key_value_heads: int = 1  # key-value heads; num_attention_heads is a multiple of it
-    max_position_embeddings: int = 128  # longest sequence
-    rms_norm_eps: float = 1e-5  # added to the mean square
-    rope_theta: float = 10000.0  # base of the rotary wavelengths
-    initializer_range: float = 0.08  # standard deviation of the initial weights
-    hidden_dropout: float = 0.0  # share of the embedding, and of what each sublayer adds, that is dropped in training
+    vocab_size: Width = 256  # different tokens; 256 for bytes
+    hidden_size: Width = 128  # width of the residual stream
+    intermediate_size: Width = 384  # width inside the SwiGLU network
+    num_hidden_layers: Layers = 4  # decoder layers
+    num_attention_heads: Width = 2  # query heads; hidden_size is a multiple of it
+    num_key_value_heads: Width = 1  # key-value heads; num_attention_heads is a multiple of it
+    max_position_embeddings: Tokens = 128  # longest sequence
+    rms_norm_eps: Factor = 1e-5  # added to the mean square
+    rope_theta: Base = 10000.0  # base of the rotary wavelengths
+    initializer_range: Factor = 0.08  # standard deviation of the initial weights
+    hidden_dropout: Share = 0.0  # share of the embedding, and of what each sublayer adds, that is dropped in training
     tie_word_embeddings: bool = True  # the output uses the embedding's weight
-    num_local_experts: int = 0  # experts of a layer, each as wide as intermediate_size; 0: one dense network
-    num_experts_per_tok: int = 2  # experts that each token passes through, where there are any
+    num_local_experts: Width = 0  # experts of a layer, each as wide as intermediate_size; 0: one dense network
+    num_experts_per_tok: Width = 2  # experts that each token passes through, where there are any
 
     def __post_init__(self) -> None:
         may_be_0 = {"tie_word_embeddings", "num_local_experts", "hidden_dropout"}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ...errors import InputError
 from ...files import read_text
+from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
 from .identify import identify, named_in
@@ -16,7 +17,7 @@ from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
 from .nccl_json import read_nccl_json
 from .nccl_text import read_nccl_text, table_row
 from .separated import is_csv, read_csv, read_markdown
-from .tables import Rate, Table
+from .tables import MOST_ROWS, Rate, Table
 
 __all__ = ["Rate", "Table", "load_tables", "parse_tables", "read_tables"]
 
@@ -34,6 +35,7 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
     read_markdown,
 )
 
+MOST_RATES = 1_000_000  # of a matrix of pairs
 DIGITS = 100  # of a number: more are no size, time or rate, and Python converts no more than 4300
 _ENDLESS = re.compile(rf"\d{{{DIGITS + 1},}}")
 
@@ -44,7 +46,19 @@ def read_tables(path: str) -> list[Table]:
 
 
 def parse_tables(text: str, where: str) -> list[Table]:
-    """Return all tables of a text."""
+    """Return all tables of a text; InputError too for a figure out of its bounds."""
+    tables = _parsed(text, where)
+    for table in tables:
+        if len(table.rows) > MOST_ROWS or len(table.rates) > MOST_RATES:
+            raise InputError(f"{where}: {table.name}: expected at most {MOST_ROWS:,} rows in a table")
+        try:
+            checked(table)
+        except ValueError as error:
+            raise InputError(f"{where}: {table.name}: {error}") from None
+    return tables
+
+
+def _parsed(text: str, where: str) -> list[Table]:
     endless = _ENDLESS.search(text)
     if endless is not None:
         line = text.count("\n", 0, endless.start()) + 1

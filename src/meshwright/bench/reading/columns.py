@@ -13,7 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import InputError
+from ...quantities import MOST_TIME_S
 
+SHORTEST_S = 1e-12  # of a call: nothing is done in less
 WIDTHS = {
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8e4m3": 1,
     "fp8e5m2": 1,
@@ -183,11 +185,13 @@ def _figures(values: Sequence[str], tail: Sequence[str], header: Header | None, 
         raise InputError(f"{at}: expected a time above 0")
     one, time = sets[chosen], times[chosen]
     assert time is not None
-    unit = header.time_unit_s if header else None
+    time_s = time * ((header.time_unit_s if header else None) or 1e-6)
+    if not SHORTEST_S <= time_s <= MOST_TIME_S:
+        raise InputError(f"{at}: a time of {time_s:g} s: expected one between {SHORTEST_S:g} and {MOST_TIME_S:g}")
     wrong = [_number(each["wrong"]) for each in sets if "wrong" in each]
     checked = [w for w in wrong if w is not None]
     return _Figures(
-        time_s=time * (unit or 1e-6),
+        time_s=time_s,
         algbw=one["algbw"] if _number(one.get("algbw")) is not None else None,
         busbw=one["busbw"] if _number(one.get("busbw")) is not None else None,
         wrong=int(max(checked)) if checked else None,

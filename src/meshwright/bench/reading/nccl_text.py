@@ -9,7 +9,7 @@ from ..table import Row
 from .columns import WIDTHS, Cut, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .identify import Identity, Named, identify, named_in, ranks_of_command
 from .prefixes import clean_lines
-from .tables import Table
+from .tables import MOST_ROWS, Table
 
 _DEVICE = re.compile(
     r"(?:^|[\s#>])Rank\s+(?P<rank>\d{1,6})\s+(?:Group\s+(?P<group>\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(?P<host>\S+)\s+"
@@ -129,10 +129,10 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
     _take_device(run, line)
     own = _BACKEND.match(line)
     if own:
-        run.backend, run.said_ranks = own[1], int(own[2])
+        run.backend, run.said_ranks = own[1], int(own[2]) or None
     said = _OURS.match(line)
     if said:
-        run.said_ranks = int(said[1])
+        run.said_ranks = int(said[1]) or None
     if "concluded" in line:
         return
     named = named_in(line)
@@ -176,6 +176,8 @@ def _split(run: _Run, where: str) -> list[Table]:
         lead = row.lead if has_column or (run.header is None and row.lead.isdecimal()) else ""
         key = (row.type, row.redop, row.root, lead)
         same = groups.get((*key, repetition), [])
+        if len(same) >= MOST_ROWS:
+            raise InputError(f"{where}:{row.line}: expected at most {MOST_ROWS:,} rows in a table")
         if len({r.bytes for r in same}) > 1 and row.bytes == same[0].bytes:
             repetition += 1
         groups.setdefault((*key, repetition), []).append(row)

@@ -2,15 +2,18 @@
 
 import msgspec
 
+from ...quantities import Bytes, Count, Number, PerSecond
 from ..table import Row
+
+MOST_ROWS = 2_000  # of a table: fits compare each with each
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """One measured rate that is no collective's: of a pair of devices, or of one message size."""
 
     what: str  # as the tool calls it
-    rate_bytes_per_s: float
-    bytes: int | None = None
+    rate_bytes_per_s: PerSecond
+    bytes: Bytes | None = None
     src: str | None = None
     dst: str | None = None
 
@@ -21,15 +24,15 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tool: str  # that wrote it
     collective: str | None = None
-    ranks: int | None = None
-    ranks_range: tuple[int, int] | None = None  # that the two bandwidths allow, where they allow several
+    ranks: Count | None = None
+    ranks_range: tuple[Count, Count] | None = None  # that the two bandwidths allow, where they allow several
     candidates: tuple[str, ...] = ()  # collectives that the columns allow, where no name is given
     rows: tuple[Row, ...] = ()
     rates: tuple[Rate, ...] = ()
     hosts: tuple[str, ...] = ()  # of each rank
     devices: tuple[str, ...] = ()  # of each rank
-    wrong: int = 0  # results out of bounds, by the rows or by the footer
-    alone: int = 0  # processes that each took themselves for the only one
+    wrong: Number = 0  # results out of bounds, by the rows or by the footer
+    alone: Number = 0  # processes that each took themselves for the only one
     slow: tuple[str, ...] = ()  # processes that were slower than the others, in words
     notes: tuple[str, ...] = ()  # what was odd about the file
 

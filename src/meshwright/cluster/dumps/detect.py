@@ -12,8 +12,9 @@ from ...errors import InputError
 from ...files import parse_json, read_text
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT
+from ...quantities import checked
 from ..discover import assemble
-from ..graph import Cluster
+from ..graph import Cluster, consistent
 from ..sysfs_host import host_of, is_sysfs
 from ..wire import read_cluster
 from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_facts
@@ -97,7 +98,11 @@ def load_dumps(
         if twice is not None:
             raise InputError(f"{twice}: two dumps of one host; expected a file each with the host's name")
     name = parts[0][1].name if len(parts) == 1 else sources(parts)
-    return merged(name, parts, one_machine=one_machine)
+    whole = merged(name, parts, one_machine=one_machine)
+    try:
+        return consistent(checked(whole))
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> Evidence | None:

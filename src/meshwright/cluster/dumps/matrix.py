@@ -257,6 +257,8 @@ def _store_extra(matrix: Matrix, name: str, extra: dict[str, str], where: str) -
     if cpus != "N/A":
         for part in cpus.split(","):
             low, _, high = part.partition("-")
+            if max(len(low), len(high)) > 9 or (high and not (low.isdecimal() and high.isdecimal())):
+                raise InputError(f"{where}: CPU affinity {cpus[:40]}: expected numbers of CPUs such as 0-7,16-23")
             if high and int(low) > int(high):
                 raise InputError(f"{where}: CPU affinity {cpus}: {part} runs backwards")
         matrix.cpu_affinity[name] = cpus

@@ -93,6 +93,20 @@ def own_links(
     return links
 
 
+def links_to_nothing(gpus: Sequence[Gpu]) -> list[str]:
+    """Return a warning for links that end in a GPU which is not in the file: they join nothing here."""
+    known = {(gpu.host, gpu.bus) for gpu in gpus}
+    lost: dict[str, list[str]] = {}
+    for gpu in gpus:
+        for target, kind, count in gpu.links:
+            if kind.startswith(GPU) and (gpu.host, target) not in known:
+                lost.setdefault(target, []).append(f"{count} of {gpu.id}")
+    return [
+        f"links to a GPU at {target[:20]!r}, which is not in the file, are left out: {', '.join(ends)}"
+        for target, ends in lost.items()
+    ]
+
+
 def c2c_links(gpus: Sequence[Gpu], at_cpu: Mapping[str, str], rates: Mapping[str, float | None]) -> list[Link]:
     """Return the links of GPUs to their CPU that are not PCIe: NVLink-C2C, and NVLink on POWER."""
     links = []

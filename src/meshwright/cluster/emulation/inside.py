@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from ...files import read_struct
 from ..graph import Cluster
+from ..wire import read_cluster
 
 VARIABLE = "MESHWRIGHT_EMULATION_CLUSTER"  # path of the emulation's cluster.json, set for every program in it
 
@@ -13,4 +12,4 @@ VARIABLE = "MESHWRIGHT_EMULATION_CLUSTER"  # path of the emulation's cluster.jso
 def surrounding_cluster(environ: Mapping[str, str] | None = None) -> Cluster | None:
     """Return the emulated cluster that this process runs in, as it was asked for, or None outside of any."""
     path = (os.environ if environ is None else environ).get(VARIABLE)
-    return read_struct(Path(path), Cluster) if path else None
+    return read_cluster(path) if path else None

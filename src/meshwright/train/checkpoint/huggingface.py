@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...errors import InputError
-from ...files import convert, parse_json, read_text, write_atomic
+from ...files import convert, opened, parse_json, read_text, write_atomic
 from ...workload.transformer import ModelConfig
 from ..decoder import Decoder
 from .folder import sync_folder
@@ -134,7 +134,11 @@ def import_model(source: Path, target: Path) -> Manifest:
     def write(folder: Path) -> Manifest:
         pieces = []
         for name, shape in shapes.items():
-            tensor = torch.cat([_read_weight(where[theirs], theirs) for theirs in theirs_of(name)])
+            parts = [_read_weight(where[theirs], theirs) for theirs in theirs_of(name)]
+            if len({part.shape[1:] for part in parts}) > 1 or not all(part.dim() for part in parts):
+                shapes_there = ", ".join(str(list(part.shape)) for part in parts)
+                raise InputError(f"{source}: {name} is made of {shapes_there}, which do not fit each other")
+            tensor = torch.cat(parts)
             if tuple(tensor.shape) != shape:
                 raise InputError(f"{source}: {name} is {list(tensor.shape)}, config.json asks for {list(shape)}")
             pieces.append(Piece(name, shape, (0,) * tensor.dim(), tensor.float()))  # training keeps weights in float32
@@ -284,6 +288,7 @@ def _read_weight(path: Path, name: str) -> Tensor:
 
 
 def _open(path: Path, read: Callable[[Any], Any]) -> Any:
+    opened(path).close()  # no pipe is waited for
     if path.is_symlink() and path.resolve().parent != path.parent.resolve():
         raise InputError(f"{path}: leads out of its folder, refused")
     try:

@@ -1,0 +1,86 @@
+"""One case: a damaged file, a reader, a deadline; and what of the answer is a fault."""
+
+import random
+import shutil
+import signal
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from meshwright.errors import MeshwrightError, one_line
+from tests.fuzz.mutate import mutated
+from tests.fuzz.oracle import faults
+from tests.fuzz.readers import Reader
+
+DEADLINE_S = 10.0  # of one case on a busy machine; alone none takes two
+LONGEST_LINE = 2000
+
+
+class TooLong(BaseException):
+    """Not an Exception: no reader may take it for its own."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A case that went wrong, and what repeats it."""
+
+    reader: str
+    seed: int
+    damage: str
+    what: str
+    data: bytes
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.reader} --seed {self.seed}: {self.name}: {self.damage}: {self.what}"
+
+
+def cases(reader: Reader, folder: Path, first: int, count: int) -> Iterator[Fault | None]:
+    """Yield for each case its fault, or None; case `n` is the same whatever was tried before it."""
+    seeds = reader.seeds()
+    assert seeds, f"{reader.name}: no good file to begin with"
+    for seed in range(first, first + count):
+        rng = random.Random(f"{reader.name} {seed}")
+        name, good = rng.choice(seeds)
+        damage, data = mutated(good, Path(name).suffix, rng)
+        home = folder / f"case-{seed}"  # what is cached by its path is read anew
+        home.mkdir()
+        (home / name).write_bytes(data)
+        what = answer(reader, home / name)
+        shutil.rmtree(home)
+        yield Fault(reader.name, seed, damage, what, data, name) if what else None
+
+
+def answer(reader: Reader, path: Path) -> str:
+    """Return what is wrong with how a file is read, "" where nothing is."""
+    before = signal.signal(signal.SIGALRM, _too_long)
+    signal.setitimer(signal.ITIMER_REAL, DEADLINE_S)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = reader.read(path)
+        return next(faults(found), "")
+    except MeshwrightError as error:  # bad input, or what was looked for is wrong: a schedule with a race
+        return _refusal(one_line(str(error)))
+    except TooLong:
+        return f"more than {DEADLINE_S} s"
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {str(error)[:200]} ({last.filename.rpartition('/')[2]}:{last.lineno})"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _refusal(text: str) -> str:
+    """Return what is wrong with the words of a refusal."""
+    if len(text) > LONGEST_LINE:
+        return f"a refusal of {len(text)} characters: {text[:100]!r}"
+    return "" if text.strip() else "a refusal without a word"
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TooLong

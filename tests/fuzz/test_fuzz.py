@@ -1,0 +1,124 @@
+"""A seeded sample of the fuzzer in the slow set, more of it in the soak one; and that the fuzzer itself can fail."""
+
+import math
+import random
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from meshwright.cluster.graph import Cluster, Device, Link
+from meshwright.errors import InputError
+from tests.fuzz import harness
+from tests.fuzz.mutate import mutated
+from tests.fuzz.oracle import faults
+from tests.fuzz.readers import Reader, readers
+
+NAMES = (
+    *("cluster", "dump", "schedule", "msccl", "plan", "performance", "timeline", "measurements", "metrics", "config"),
+    *("hardware", "model", "model toml", "hugging face", "tokenizer", "manifest", "bench", "runs", "job", "trace"),
+    "postmortem",
+)
+SAMPLE, SOAK = 40, 2000  # cases a reader
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    return {reader.name: reader for reader in readers(tmp_path_factory.mktemp("seeds"))}
+
+
+def test_every_reader_is_tried(known):
+    assert tuple(known) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_files_are_refused_in_one_line_or_make_a_sound_noun(known, name, tmp_path):
+    found = [str(fault) for fault in harness.cases(known[name], tmp_path, 0, SAMPLE) if fault]
+
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("name", NAMES)
+def test_thousands_of_damaged_files_are_refused_or_sound(known, name, tmp_path):
+    found = [str(fault) for fault in harness.cases(known[name], tmp_path, SAMPLE, SOAK) if fault]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_good_files_are_read(known, name, tmp_path):
+    for file, data in known[name].seeds()[:2]:
+        (tmp_path / file).write_bytes(data)
+
+        assert not harness.answer(known[name], tmp_path / file)
+
+
+def _raising(error):
+    def read(path: Path):
+        raise error
+
+    return Reader("r", lambda: [("f.json", b"{}")], read)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("step"), "KeyError"),
+        (MemoryError(), "MemoryError"),
+        (RecursionError("deep"), "RecursionError"),
+        (InputError("word " * 500), "a refusal of 2499 characters"),
+        (InputError(" "), "without a word"),
+    ],
+)
+def test_whatever_is_no_refusal_in_one_line_is_a_fault(error, said, tmp_path):
+    assert said in harness.answer(_raising(error), tmp_path / "f.json")
+
+
+def test_a_reader_that_does_not_end_is_a_fault(monkeypatch, tmp_path):
+    monkeypatch.setattr(harness, "DEADLINE_S", 0.05)
+
+    def read(path):
+        while True:
+            pass
+
+    assert "more than" in harness.answer(Reader("r", list, read), tmp_path / "f.json")
+
+
+class Noun(msgspec.Struct):
+    values: dict[str, object]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Noun({"time_s": math.inf}),
+        Noun({"a": [{"x": math.nan}]}),
+        Noun({"latency_s": -1e-6}),
+        Noun({"bandwidth_bytes_per_s": -4.5e11}),
+        Noun({"ranks": -2}),
+        Noun({"x": np.array([1.0, math.nan])}),
+        Cluster(name="c", links=(Link(a="GPU0", b="GPU9", kind="NV12", bandwidth_bytes_per_s=1e9),)),
+        Cluster(name="c", devices=(Device(id="GPU0", kind="gpu", memory_bytes=-1),)),
+        Cluster(name="c", devices=(Device(id="GPU0", kind="gpu"),) * 2),
+    ],
+)
+def test_the_oracle_sees_what_no_noun_may_hold(value):
+    assert list(faults(value))
+
+
+def test_the_oracle_has_nothing_against_sound_values():
+    assert not list(faults(Noun({"time_s": 1.0, "delta": -1.0, "loss": math.nan, "mask": np.zeros(3, bool)})))
+
+
+def test_a_seed_repeats_a_case():
+    data = b'{"a": [1, 2.5], "b": {"c": "x"}}'
+
+    assert [mutated(data, ".json", random.Random(n)) for n in range(50)] == [
+        mutated(data, ".json", random.Random(n)) for n in range(50)
+    ]
