@@ -202,7 +202,10 @@ def exactly(connection: socket.socket, size: int, end_s: float) -> bytes:
         if left_s <= 0:
             raise TimeoutError(f"{len(data)} of {size} bytes have come in time")
         connection.settimeout(left_s)
-        part = connection.recv(size - len(data))
+        try:
+            part = connection.recv(size - len(data))
+        except TimeoutError:
+            continue
         if not part:
             raise OSError("the other side closed the connection")
         data += part

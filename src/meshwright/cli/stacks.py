@@ -19,6 +19,7 @@ def stack_option(text: str) -> Callable[[Any], Any]:
 def default_of(precision: str, layout: str | None) -> str:
     """Return the stack of a command that names none, and say so where it is not our own."""
     from ..layout import Layout
+    from ..plan.cost.price import PEAKS
     from ..plan.stacks import default_stack
     from ..workload.conventions import OWN
 
@@ -27,7 +28,7 @@ def default_of(precision: str, layout: str | None) -> str:
     except InputError:  # said where the layout is read
         asked = None
     found = default_stack(precision, asked)
-    if found != OWN:
+    if found != OWN and precision in PEAKS:  # one that nobody knows is refused where it is read
         what = precision if default_stack(precision) != OWN else f"--layout {layout}"
         click.echo(
             f"note: priced as stack {found}, since Meshwright itself does not run {what}; or --stack NAME", err=True

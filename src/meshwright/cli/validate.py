@@ -23,9 +23,9 @@ Example:
   meshwright validate runs.csv --json   one object a row; summary on stderr
 
 \b
-A line a run: gpu, num_gpus, config or model_name or layers, hidden, heads, ...;
-seq_len, micro_batch, global_batch_sequences, tp, pp, dp, cp, ep, vpp,
-zero_stage_fsdp, recompute, precision, family, and others that --columns lists.
+A line a run: gpu, num_gpus, config or model_name or layers, hidden, heads,
+...; seq_len, micro_batch, global_batch_sequences, tp, pp, dp, cp, ep, vpp,
+zero_stage_fsdp, recompute, precision, family; --columns lists all.
 Measured columns (step_time_s) may be empty: they never enter a prediction.
 """
 WORST_SHOWN = 10

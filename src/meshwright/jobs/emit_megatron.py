@@ -52,6 +52,8 @@ def _model_flags(target: Target) -> Lines:
     elif model.num_key_value_heads != model.num_attention_heads:
         flags.append(("--group-query-attention", ""))
         flags.append((f"--num-query-groups {model.num_key_value_heads}", "key-value heads"))
+    if model.head_norms:
+        flags.append(("--qk-layernorm", "queries and keys are normalised"))
     if model.gated:
         flags.append(("--swiglu", ""))
     if model.norm == "rms":

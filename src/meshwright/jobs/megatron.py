@@ -206,6 +206,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
         config["intermediate_size"] = int(hidden * 8 / 3) // 64 * 64 if gated else 4 * hidden
     config["model_type"] = "llama" if rms or gated else "gpt2"
     config["gated_mlp"] = bool(gated)
+    config["qk_layernorm"] = bool(keys.switch("qk-layernorm", default=False)) and not latent
     config["mlp_bias"] = not keys.switch("disable-bias-linear", default=False)
     config["tie_word_embeddings"] = not keys.switch("untie-embeddings-and-output-weights", default=False)
     config["max_position_embeddings"] = keys.whole("max-position-embeddings") or 0

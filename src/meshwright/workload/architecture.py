@@ -70,6 +70,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     kv_rank: int = 0
     rope_dim: int = 0
     value_dim: int = 0  # 0: as wide as head_dim
+    head_norms: bool = False  # queries and keys are normalised per head
     stack: tuple[
         Run, ...
     ] = ()  # all layers in order, an encoder's before the decoder's; empty: as the fields above say
@@ -136,7 +137,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def small_parameters(self) -> int:
         """Norms and biases of one dense layer."""
-        norms = 2 * self.hidden_size * (2 if self.norm == "layer" else 1)
+        norms = 2 * self.hidden_size * (2 if self.norm == "layer" else 1) + 2 * self.head_dim * self.head_norms
         if not self.bias:
             return norms
         inner = (2 if self.gated else 1) * self.intermediate_size
@@ -324,6 +325,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             "bias": bool(inner.get("mlp_bias", old)),
             "tied": bool(inner.get("tie_word_embeddings", old)),
             "positions": "learned" if old else "rotary",
+            "head_norms": bool(inner.get("qk_layernorm", False)),
             "experts": experts,
             "experts_per_token": _whole(inner, "experts_per_token", where, 2) if experts else 0,
             "expert_size": expert_size,

@@ -41,7 +41,7 @@ def test_json_is_layout_predicted_whether_it_fits_and_alternatives(capsys):
     captured = answer(capsys, *SMALL, "--json")
     document = json.loads(captured.out)
 
-    assert list(document) == ["layout", "predicted", "fits", "memory", "alternatives"]
+    assert list(document) == ["model", "layout", "predicted", "fits", "memory", "alternatives"]
     layout = msgspec.convert(document["layout"], Layout)
     predicted = msgspec.convert(document["predicted"], Performance)
     assert layout.world_size == 16

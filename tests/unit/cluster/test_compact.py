@@ -47,7 +47,7 @@ def test_gpus_behind_a_switch_have_its_rate_once(tmp_path):
     assert (group.gpus, group.switched, group.gpu_link) == (8, True, "NV18")
     assert group.gpu_bandwidth_bytes_per_s == group.peer_bandwidth_bytes_per_s == 450e9
     assert group.reduction_bandwidth_bytes_per_s == pytest.approx(0.55 * 450e9)
-    assert group.gpu.memory_bytes == 80e9
+    assert group.gpu.memory_bytes == 81_559 * 2**20  # as the driver shows
 
 
 def test_a_mesh_has_the_links_of_a_gpu_to_all_its_peers(tmp_path):

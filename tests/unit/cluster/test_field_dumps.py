@@ -177,7 +177,7 @@ def test_weights_tell_direct_links_from_routed_ones():
 
     assert between_gpus(cluster) == {("xGMI", 50.0): 12, ("xGMI", None): 16}
     assert (group.gpu.model, group.gpu.memory_bytes, group.gpu.peak_flops_per_s["bf16"]) == (
-        *("mi250x-gcd", 64e9),
+        *("mi250x-gcd", CATALOGUE.accelerators["mi250x-gcd"].memory_bytes),
         191.5e12,
     )
     assert len(group.mesh) == 12

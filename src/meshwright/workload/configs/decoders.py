@@ -76,6 +76,7 @@ def made(c: Reader, traits: Traits, layers: list[Layer], **more: Any) -> Archite
         "norm": "layer" if traits.layer_norm else "rms",
         "tied": c.flag("tied", default=traits.tied),
         "positions": traits.positions,
+        "head_norms": any(isinstance(layer.mixer, Attention) for layer in layers) and switch(c, traits.head_norms),
         "mtp_layers": c.whole("num_nextn_predict_layers", 0) or c.whole("mtp_num_hidden_layers", 0),
         "beside_parameters": beside,
         "stack": runs_of(layers),
