@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= # folders of `make test-slow`; all of them
 SLOW ?= slow # which tests `make test-slow` runs
-BESIDE ?= -n 4 --dist worksteal # how many tests run at a time; empty: one after the other
+BESIDE ?= # options of pytest for `make test-slow`, such as -n 2: two tests at a time
 
 .PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
 
@@ -17,9 +17,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 train: $(VENV)/.ready
 	$(BIN)/meshwright train
 
-# most tests of several processes wait most of the time, so that more of them run than there are processors
+# the unit tests, which take one processor, beside those of several processes, most of which is waiting
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest $(BESIDE) -m "not slow"
+	@unit=$$(mktemp); $(BIN)/python -m pytest -m "not slow" tests/unit >"$$unit" 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null; rm -f "$$unit"; exit 130' INT TERM; \
+	$(BIN)/python -m pytest -m "not slow" --ignore=tests/unit; failed=$$?; \
+	wait $$beside || failed=1; cat "$$unit"; rm -f "$$unit"; exit $$failed
 
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest $(BESIDE) -m "$(SLOW)" $(TESTS)

@@ -75,7 +75,7 @@ def test_only_what_is_missing_is_measured():
 @pytest.mark.parametrize("damage", ["cut", "a figure", "of another machine"])
 def test_a_damaged_cache_is_measured_anew_with_a_warning(tmp_path, damage):
     known = Measurements(fingerprint="there", memory_bandwidth_bytes_per_s=1.0)
-    path = tmp_path / "meshwright" / "calibration" / "there.json"
+    path = tmp_path / "there.json"
     calibrate._store(path, known)
     said = []
     assert calibrate._load(path, "there", said.append) == known

@@ -4,6 +4,7 @@ Whoever may write to the socket is the same user, but may run another version, o
 """
 
 import os
+import signal
 from typing import Annotated, Any
 
 import msgspec
@@ -42,6 +43,10 @@ class Signal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
     ids: list[int]
     number: Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+    def __post_init__(self) -> None:
+        if self.number not in signal.valid_signals():  # 32 and 33 are the C library's own
+            raise ValueError(f"number: expected a signal that programs can be sent, got {self.number}")
 
 
 class Break(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", tag="fault"):

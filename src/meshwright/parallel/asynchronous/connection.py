@@ -53,12 +53,12 @@ class Connection:
         text = msgspec.json.encode(message)
         data = payload.view(torch.uint8).view(-1).numpy().data if payload.numel() else memoryview(b"")
         with self._sending:
+            self.moved_bytes += HEADER.size + len(text) + data.nbytes  # before the other side can have it
             try:
                 self._stream.sendall(HEADER.pack(CHECK, len(text), data.nbytes) + text)
                 self._stream.sendall(data)
             except OSError as error:
                 raise ConnectionLost(f"lost the connection: {error.strerror or error}") from None
-            self.moved_bytes += HEADER.size + len(text) + data.nbytes
 
     def receive(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> tuple[Message, Tensor]:
         """Wait for a message; return it with its payload as bytes. ConnectionLost if none will come."""
