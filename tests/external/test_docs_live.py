@@ -64,7 +64,10 @@ def some(every, by):
 def test_every_command_of_the_documentation_is_run_or_it_is_said_why_not():
     run = {*STARTED, *EMULATED, *(words for words in HERE if words.split()[1] in RUN)}
     run |= {words for words in HERE if words.startswith(("meshwright emulate fault", "meshwright emulate exec"))}
-    run |= {"meshwright emulate list"}
+    run |= {
+        "meshwright emulate list",
+        "meshwright emulate list --json",
+    }  # the latter by tests/unit/cli/test_terminal.py
 
     assert [w for w, _ in EVERY if w not in run and not any(w.startswith(start) for start in ELSEWHERE)] == []
 

@@ -104,6 +104,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if not isinstance(vision, Mapping):
         raise InputError(f"{where}: vision_config: expected an object")
     rest = {key: value for key, value in config.items() if key not in {"vision_config", "audio_config", inside}}
+    if inside is None and "hidden_size" not in rest:
+        raise InputError(f"{where}: text_config: missing (expected the sizes of the text model of a {kind})")
     text = dict(config[inside]) if inside else {**rest, "model_type": composite.text}
     text_kind = text.get("model_type", composite.text)
     if text_kind not in RECIPES:
