@@ -146,6 +146,8 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
     _tell_places(setting.cluster)
+    if given["layout"] is not None:
+        return _price(setting, given, console)
     if not given["as_json"]:
         console.print(sentence(facts_of(setting)), highlight=False)
     if given["scaling"] is not None:
@@ -154,7 +156,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
         return _modes(setting, given, console)
     if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
         return _solve(setting, given, catalogue, console)
-    return _price(setting, given, console) if given["layout"] is not None else _search(setting, given, model, console)
+    return _search(setting, given, model, console)
 
 
 def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
@@ -230,6 +232,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     from ..plan.explore import plain_data_parallel
     from ..plan.keep import unlike_its_stack
     from ..plan.request import priced_layout
+    from ..plan.told import facts_of, sentence
     from ..report.planning import show_row
     from ..report.terminal import show_pipeline
 
@@ -243,6 +246,7 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     if given["as_json"]:
         _print_answer(setting, row, others)
     else:
+        console.print(sentence(facts_of(setting)), highlight=False)
         show_row(console, str(row.layout), row)
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0

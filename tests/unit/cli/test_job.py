@@ -117,8 +117,8 @@ def test_an_engine_keeps_the_search_to_what_it_can_run(capsys):
 def test_what_does_not_go_together_is_refused_in_one_line(capsys, words, told):
     error = answer(capsys, *words, code=2).err
 
-    assert told in error.splitlines()[-1]
-    assert error.count("meshwright: ") == 1
+    assert told in error
+    assert error.count("\n") == 1
 
 
 def test_files_that_belong_together_go_to_validate_and_simulate_too(capsys):
