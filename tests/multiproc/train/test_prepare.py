@@ -51,6 +51,7 @@ def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
 
 def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(prepare, "_data_s", lambda *_: 1e-4)  # measured anew each time, and part of a step
     sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64}
     (tmp_path / "config.json").write_text(json.dumps(sizes))
@@ -64,5 +65,4 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
     assert again.layout == planned.layout
     assert again.model == planned.model
     assert again.cluster == planned.cluster
-    for part in ("forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "bubble_s"):
-        assert getattr(again.predicted, part) == getattr(planned.predicted, part)
+    assert again.predicted == planned.predicted
