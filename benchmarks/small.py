@@ -2,9 +2,9 @@
 
 In turns, in one run, medians over launches: `torch` is what torch.distributed itself takes to come to a group (one that
 answers at once), `in_c` all of a call, `ctypes` the same without the extension module, `python` without the C helper;
-the MPIs, through mpi4py, take turns from launch to launch; `limit` is
-1.2 times the best of them and what torch takes. Options: --ranks 2 4, --launches N (with each MPI), --rounds N,
---bytes SIZE (of all, in place of 1 and 4 KiB), --mpi mpich openmpi intel.
+the MPIs, through mpi4py, take turns from launch to launch; `limit` is 1.2 times the best of them and what torch takes.
+Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --bytes SIZE (of all, in place of 1 and 4 KiB),
+--mpi mpich openmpi intel.
 """
 
 import argparse
