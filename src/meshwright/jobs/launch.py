@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..errors import InputError
 from .keys import as_whole
 from .shell import Started
-from .shell_words import reasons, shown
+from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
 PYTHON = re.compile(r"python[\d.]*$")
@@ -118,7 +118,7 @@ def read_command(one: Started) -> Launch | None:
         launcher=launcher,
         options=tuple(options),
         counts=counts,
-        unknown=tuple(dict.fromkeys([*doubts, *more])),
+        unknown=tuple(dict.fromkeys([*doubts, *more, *further_words(arguments)])),
         where=one.where,
         line=one.line,
         variables=dict(one.variables),
@@ -188,6 +188,16 @@ def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[st
     return found, doubts
 
 
+def further_words(arguments: Sequence[str]) -> list[str]:
+    """Return what the words of a command that stand for no value depend on: variables that hold further flags."""
+    found: list[str] = []
+    for place, word in enumerate(arguments):
+        before = arguments[place - 1] if place else ""
+        if is_unknown(word) and not (before.startswith("--") and "=" not in before):
+            found += reasons(word)
+    return [f"{shown(reason)} (further flags)" for reason in found]
+
+
 def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, object]:
     """Return `--flag value`, `--flag=value`, `--flag a b` and switches as a mapping; the last of a flag counts.
 
@@ -196,6 +206,8 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
     found: dict[str, object] = {}
     name = ""
     for word in arguments:
+        if is_unknown(word) and not (name and found[name] is True):
+            continue  # a variable that holds further flags, such as $EXTRA_ARGS
         if word.startswith("--") and len(word) > 2:
             key, equals, value = word[2:].partition("=")
             name = key.replace("_", "-") if dashes else key

@@ -83,7 +83,7 @@ def megatron_keys(sources: Sources) -> Keys:
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
-    return Keys(values, sources.names[0], sources=origin)
+    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None)
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -239,12 +239,34 @@ def experts(draft: Draft, keys: Keys) -> None:
     pattern = keys.raw("moe-layer-freq")
     if pattern is None:
         return
-    text = str(pattern).replace(" ", "").strip("()\"'")
-    match = re.fullmatch(r"(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)|1", text)
-    if match and match.group(1):
-        config["first_k_dense_replace"] = int(match.group(1))
-    elif match is None and text != "1":
-        draft.ignore(f"moe-layer-freq = {text[:60]}")
+    sparse = layers_with_experts(pattern, config.get("num_hidden_layers") or 0)
+    dense = 0 if sparse is None or 1 not in sparse else sparse.index(1)
+    if sparse is not None and sparse == [0] * dense + [1] * (len(sparse) - dense):
+        config["first_k_dense_replace"] = dense
+    elif sparse is not None:
+        config["layers_with_experts"] = sparse
+    else:
+        draft.ignore(f"moe-layer-freq = {str(pattern)[:60]}")
+
+
+def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
+    """Return 1 for each layer with experts and 0 for a dense one, of Megatron's moe-layer-freq; None if it is no such.
+
+    A number N makes every N-th layer one with experts, from the first; else a Python list such as "[0]*3+[1]*58".
+    """
+    if isinstance(pattern, list):
+        return [int(bool(one)) for one in pattern]
+    text = re.sub(r"[\s'\"()]", "", str(pattern))
+    if text.isdecimal():
+        every = int(text)
+        return [int(place % every == 0) for place in range(min(layers, 4096))] if every > 0 else None
+    found: list[int] = []
+    for term in text.split("+"):
+        match = re.fullmatch(r"\[([01](?:,[01])*),?\](?:\*(\d{1,4}))?", term)
+        if match is None:
+            return None
+        found += [int(one) for one in match.group(1).split(",")] * int(match.group(2) or 1)
+    return found if len(found) == layers or not layers else None
 
 
 def vocabulary(draft: Draft, keys: Keys) -> None:
@@ -265,7 +287,7 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     pp = draft.get("pp")
     per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
     number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
-    layout = keys.word("pipeline-model-parallel-layout")
+    layout = layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)
     for flag in ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"):
@@ -294,6 +316,16 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
         draft.put("vpp", slots // pp // per_stage, keys.told("num-layers-per-virtual-pipeline-stage"))
     if (first or last) and layers is not None:
         draft.stages = uneven(layers, pp, draft.get("vpp"), first, last, keys.where)
+
+
+def layout_text(keys: Keys) -> str | None:
+    """Return the layout of a pipeline as Megatron's letters; recipes list the names of each stage instead."""
+    stages = keys.raw("pipeline-model-parallel-layout")
+    if not isinstance(stages, list):
+        return keys.word("pipeline-model-parallel-layout")
+    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+    rows = [stage if isinstance(stage, list) else [stage] for stage in stages]
+    return "|".join("".join(letters.get(str(name), "?") for name in row) for row in rows)
 
 
 def uneven(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
@@ -346,7 +378,7 @@ def precision(keys: Keys) -> str:
 def recomputation(draft: Draft, keys: Keys) -> None:
     """Set what is computed again, from granularity, method and layers, or the older flags."""
     kind = keys.word("recompute-granularity", "activations-checkpoint-granularity")
-    method = keys.word("recompute-method", "activations-checkpoint-method", "checkpoint-activations")
+    method = keys.word("recompute-method", "activations-checkpoint-method")
     layers = keys.whole("recompute-num-layers", "activations-checkpoint-num-layers")
     modules = keys.raw("recompute-modules")
     if kind is None and "activations-checkpoint-method" in keys:

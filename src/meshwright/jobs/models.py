@@ -1,11 +1,14 @@
 """Which model a configuration means: by the name it gives, or by the sizes it lists; differences are said."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ..errors import InputError
 from ..workload.architecture import Architecture
+from ..workload.kinds import runs_of
 from ..workload.models import load_model, names
 
 NOISE = re.compile(
@@ -25,6 +28,11 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"gpt[-_ ]?3[-_ ]?175b", "gpt3-175b"),
     (r"bloom(?:-176b)?", "bloom-176b"),
     (r"gpt[-_]?2", "gpt2"),
+)
+# words that make another model of a family's name: another size, fewer layers, a smaller sibling
+VARIANT = re.compile(
+    r"(?<![\w.])(?:\d+(?:\.\d+)?b\d?|\d{2,}m|x?l|xs|\d*[-_ ]?layers?|l\d+|large|medium|small|lite|mini|nano|tiny|toy"
+    r"|draft|debug\w*|proxy|distil\w*|sheared|vl|vision|audio|omni|reduced|pruned)(?![a-z0-9])"
 )
 COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
 FINER = {
@@ -54,14 +62,19 @@ def catalogue_name(text: str) -> str | None:
         match = re.search(rf"(?:^|[-_ /.]){pattern}(?=$|[-_ .])", plain)
         if match:
             found = match.expand(name).replace("_", "-").replace(" ", "-")
-            return found if found in known else None
+            rest = f"{plain[: match.start()]} {plain[match.end() :]}".replace("_", " ")
+            return found if found in known and not VARIANT.search(rest) else None
     return plain if plain in known else None
 
 
-def by_flavor(flavor: str) -> list[str]:
-    """Return the catalogue's models whose name ends in a size such as "30B-A3B"."""
+def by_flavor(flavor: str, families: Sequence[str] = ()) -> list[str]:
+    """Return the catalogue's models whose name ends in a size such as "30B-A3B", of given families if any are.
+
+    A family is written as folders write it ("deepseek_v3", "qwen3").
+    """
     ending = "-" + flavor.strip().lower().replace("_", "-")
-    return [name for name in names() if name.endswith(ending)]
+    starts = tuple(family.lower().replace("_", "-") for family in families)
+    return [name for name in names() if name.endswith(ending) and (not starts or name.startswith(starts))]
 
 
 def by_shape(config: Mapping[str, Any]) -> list[str]:
@@ -91,9 +104,18 @@ def vocabulary_of(tokenizer: str) -> int | None:
 
 
 def described(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
-    """Return the architecture of sizes listed under the keys of a Hugging Face config.json."""
+    """Return the architecture of sizes listed under the keys of a Hugging Face config.json.
+
+    `layers_with_experts` in them says of each layer whether it has experts, where they are not the last layers.
+    """
+    sparse = config.get("layers_with_experts")
     try:
-        return Architecture.from_sizes(config, name=name, where=where)
+        if sparse is None:
+            return Architecture.from_sizes(config, name=name, where=where)
+        model = Architecture.from_sizes({**config, "first_k_dense_replace": 1}, name=name, where=where)
+        dense, routed = model.runs[0].layer, model.runs[-1].layer
+        stack = runs_of(routed if one else dense for one in sparse)
+        return msgspec.structs.replace(model, stack=stack, dense_layers=sparse.count(0))
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -251,11 +251,16 @@ def _precision(draft: Draft, keys: Keys) -> None:
 def _states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO: the distributed optimizer, by its name or by the switch of a Megatron strategy."""
     name = (keys.word("model.optim.name", "optim.name", "optim._target_", "model.optim._target_") or "").lower()
-    distributed = keys.switch(
-        *("ddp.use_distributed_optimizer", "trainer.strategy.ddp.use_distributed_optimizer"),
-        *("optim.config.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
-        "model.optim.use_distributed_optimizer",
-    )
+    said = [
+        keys.switch(key)
+        for key in (
+            *("ddp.use_distributed_optimizer", "trainer.strategy.ddp.use_distributed_optimizer"),
+            *("optim.config.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
+            "model.optim.use_distributed_optimizer",
+        )
+    ]
+    # one of the two switches on turns both on (Megatron-Bridge:src/megatron/bridge/training/config.py)
+    distributed = True if True in said else False if False in said else None
     plain = Keys(
         {
             "use-distributed-optimizer": bool(distributed) if distributed is not None else "distributed" in name,

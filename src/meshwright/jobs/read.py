@@ -52,6 +52,9 @@ def engine_of(sources: Sources) -> str:
     if len(found) > 1:
         told = " and ".join(f"{name} ({engine})" for engine, name in found.items())
         raise InputError(f"{told}: are configurations of different engines; expected one job")
+    if not found and sources.called_missing:
+        own, name = sources.names[0], sources.called_missing[0]
+        raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {own} {name})")
     if not found:
         raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
     return next(iter(found))

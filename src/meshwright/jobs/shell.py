@@ -6,22 +6,20 @@ listed among the assumptions. No command is started and the reader's own environ
 """
 
 import fnmatch
-import itertools
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
+from .shell_calls import SHELLS, called_script, inner_script, split_words
 from .shell_conditions import Condition
 from .shell_syntax import Block, Command, Script, Token, parse
-from .shell_words import CLOSE, OPEN, document_of, expand, number_of, reasons, shown, text_of, unknown
+from .shell_words import document_of, expand, is_unknown, number_of, reasons, shown, text_of, unknown
 from .slurm import directives
 
 MOST_STEPS = 50_000
 DEEPEST = 30
-SHELLS = frozenset({"bash", "sh", "zsh"})
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
 COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
@@ -50,6 +48,8 @@ class Outcome:
     started: list[Started] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     sourced_missing: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)  # scripts that it starts and that were followed
+    called_missing: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     variables: dict[str, str | list[str]] = field(default_factory=dict)
 
@@ -98,6 +98,7 @@ class _Shell:
         self.set: dict[str, str | list[str]] = self.outcome.variables
         self.set.update(given)
         self.functions: dict[str, Script] = {}
+        self.exported: set[str] = set(given)
         self.arguments: list[str] = []
         self.steps, self.depth, self.testing, self.status = 0, 0, False, True
         self.undecided = ""  # what only a machine knows of the condition that was asked last
@@ -137,7 +138,7 @@ class _Shell:
         """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
         plain = command.strip()
         try:
-            words = [word for raw in _split(plain) for word in expand(raw, self)]
+            words = [word for raw in split_words(plain) for word in expand(raw, self)]
         except InputError:
             return unknown(f"$({plain})")
         if "|" in words and words[-1:] == ["bc"] and words[0] == "echo":
@@ -161,6 +162,7 @@ class _Shell:
         outer, self.where = self.where, where
         for name, value in directives(text).items():
             self.set.setdefault(name, value)
+            self.exported.add(name)
         try:
             self.script(parse(text, where=where))
         except _Leave:
@@ -239,7 +241,7 @@ class _Shell:
 
     def _for(self, block: Block) -> None:
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
-        values = [value for value in values if not _all_unknown(value)]
+        values = [value for value in values if not is_unknown(value)]
         try:
             for value in values:
                 self.assign(block.words[0].text, value)
@@ -383,6 +385,8 @@ class _Shell:
             if words and words[0].text == "--":
                 self.arguments = [value for word in words[1:] for value in expand(word.text, self)]
         elif name not in {":", "true"}:
+            if name == "export" or any(word.text == "-x" for word in words):
+                self.exported |= {re.split(r"\+?=", word.text)[0] for word in words}
             for word in words:
                 if word.kind == "array" or "=" in word.text:
                     self._assignment(word, {}, alone=True)
@@ -450,9 +454,37 @@ class _Shell:
             return
         self.enter(text, shown(path).rpartition("/")[2])
 
+    def _script_called(
+        self, launcher: tuple[str, ...], path: str, arguments: list[str], assigned: Mapping[str, str], line: int
+    ) -> None:
+        """Follow another script as a process of its own: its arguments, and of our variables the exported ones."""
+        text = self.find(path)
+        name = shown(path).rpartition("/")[2]
+        if text is None:
+            self.outcome.called_missing.append(name)
+            return
+        self.outcome.called.append(name)
+        outer, mine, functions = dict(self.set), self.arguments, self.functions
+        for key in [key for key in self.set if key not in self.exported]:
+            del self.set[key]
+        self.set.update(assigned)
+        self.arguments, self.functions = arguments, {}
+        count = len(self.outcome.started)
+        try:
+            self.enter(text, name)
+        finally:
+            self.arguments, self.functions = mine, functions
+            self.set.clear()
+            self.set.update(outer)
+        if launcher:
+            self.outcome.started[count:] = [
+                Started((*launcher, *one.words), one.line, one.where, one.variables)
+                for one in self.outcome.started[count:]
+            ]
+
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
         """Note a command; one that hands a text to a shell is followed into that text."""
-        inner = _inner_script(fields)
+        inner = inner_script(fields)
         if inner is not None:
             launcher, text = inner
             count = len(self.outcome.started)
@@ -463,36 +495,10 @@ class _Shell:
                     for one in self.outcome.started[count:]
                 ]
             return
+        called = called_script(fields)
+        if called is not None:
+            self._script_called(*called, assigned, command.line)
+            return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
-
-
-def _split(text: str) -> list[str]:
-    """Return the words of a command as written, with their quotes."""
-    try:
-        lexer = shlex.shlex(text, posix=False, punctuation_chars=False)
-        lexer.whitespace_split, lexer.commenters = True, ""
-        return list(lexer)
-    except ValueError:
-        raise InputError("a quotation is not closed") from None
-
-
-def _all_unknown(value: str) -> bool:
-    return bool(reasons(value)) and not re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", value).strip()
-
-
-def _inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:
-    """Return the words before `bash -c TEXT` and the text, or None where there is no such thing."""
-    for place, word in enumerate(fields):
-        if word.rpartition("/")[2] not in SHELLS:
-            continue
-        flags = list(itertools.takewhile(lambda later: later.startswith("-"), fields[place + 1 :]))
-        if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
-            text = next(iter(fields[place + 1 + len(flags) :]), None)
-            return None if text is None else (tuple(fields[:place]), text)
-    if fields[0].rpartition("/")[2] == "sbatch":
-        for word in fields:
-            if word.startswith("--wrap"):
-                return (), word.partition("=")[2] or fields[list(fields).index(word) + 1]
-    return None
