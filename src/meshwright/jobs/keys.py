@@ -45,6 +45,7 @@ class Keys:
         self.aliases: dict[str, str] = {}  # names in the file of keys that are kept under others
         self.sources = dict(sources or {})  # the file of a key where it is not `where`
         self.read: set[str] = set()
+        self.behind: dict[str, str] = {}  # what unknown words behind switches depend on
 
     def __contains__(self, key: str) -> bool:
         return self.raw(key) is not None
@@ -90,6 +91,7 @@ class Keys:
         if isinstance(value, bool):
             return value
         if isinstance(value, Unknown) and self.flags:
+            self.behind[key] = value.reason
             return True
         text = str(value).strip().lower()
         if isinstance(value, Unknown) or text == "auto":

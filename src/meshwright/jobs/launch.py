@@ -40,7 +40,7 @@ FLAGS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"--(job\.config[-_]file|training\.|parallelism\.|module=|config=)"),
     ("maxtext", r"(per_device_batch_size|ici_\w+_parallelism|dcn_\w+_parallelism)="),
     ("nemo", r"\+*(trainer\.num_nodes|model\.micro_batch_size|model\.tensor_model_parallel_size)="),
-    ("megatron", r"--(tensor[-_]model[-_]parallel[-_]size|micro[-_]batch[-_]size|num[-_]layers)(=|$)"),
+    ("megatron", r"--(tensor[-_]model[-_]parallel[-_]size|micro[-_]batch[-_]size)(=|$)"),
     ("huggingface", r"--(per_device_train_batch_size|deepspeed|deepspeed_config)(=|$)"),
 )
 
@@ -85,6 +85,17 @@ def training_command(started: Sequence[Started], where: str) -> Launch | None:
         lines = ", ".join(f"line {launch.line}: {shown(launch.program)}" for launch in several)
         raise InputError(f"{where}: starts {len(several)} different training commands ({lines}); expected one")
     return several[0] if several else None
+
+
+def programs_of(started: Sequence[Started]) -> list[str]:
+    """Return the names of the Python programs that commands start."""
+    found = []
+    for one in started:
+        place, launcher = _launcher(one.words)
+        at = _program(one.words, place, launcher) if launcher else None
+        if at is not None:
+            found.append(shown(one.words[at]).rpartition("/")[2])
+    return list(dict.fromkeys(found))
 
 
 def read_command(one: Started) -> Launch | None:

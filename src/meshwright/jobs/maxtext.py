@@ -92,7 +92,9 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
         draft.note("the number of slices is in no file (dcn_data_parallelism)")
     if world is not None:
-        _fill(draft, slices, inside, auto_slices, auto_inside, world)
+        on_gpus = keys.word("hardware") in {"gpu", "gpu_multiprocess"}
+        per_slice = (draft.question.gpus_per_node or 8) if on_gpus else world
+        _fill(draft, slices, inside, auto_slices, auto_inside, world, per_slice)
         auto_slices, auto_inside = [], []
     degrees = dict.fromkeys(set(AXES.values()), 1)
     for axis, name in AXES.items():
@@ -125,15 +127,23 @@ def _axes(keys: Keys, prefix: str, automatic: str) -> dict[str, int]:
 
 
 def _fill(
-    draft: Draft, slices: dict[str, int], inside: dict[str, int], first: list[str], second: list[str], world: int
+    draft: Draft,
+    slices: dict[str, int],
+    inside: dict[str, int],
+    first: list[str],
+    second: list[str],
+    world: int,
+    per_slice: int,
 ) -> None:
-    """Set the axes that are -1 from the number of devices; a slice is a node where both are open."""
+    """Set the axes that are -1 from the number of devices; where both are open a node of GPUs, or all TPUs, is a slice.
+
+    MaxText's default is `hardware: tpu`.
+    """
     fixed_slices = math.prod(value for value in slices.values() if value > 0)
     fixed_inside = math.prod(value for value in inside.values() if value > 0)
-    per_node = draft.question.gpus_per_node or 8
     if first and second:
-        size = per_node if world > per_node else world
-        draft.assume(f"slices of {size} devices")
+        size = min(per_slice, world)
+        draft.assume(f"slices of {size} devices" if size < world else f"one slice of {size} devices")
         slices[first[0]], inside[second[0]] = max(1, world // size // fixed_slices), max(1, size // fixed_inside)
     elif second:
         inside[second[0]] = max(1, world // fixed_slices // fixed_inside)

@@ -55,6 +55,11 @@ def engine_of(sources: Sources) -> str:
     if not found and sources.called_missing:
         own, name = sources.names[0], sources.called_missing[0]
         raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {own} {name})")
+    if not found and sources.programs:
+        told = ", ".join(sources.programs[:3])
+        raise InputError(
+            f"{sources.names[0]}: starts {told}, no training of an engine that is known; expected {EXPECTED}"
+        )
     if not found:
         raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
     return next(iter(found))

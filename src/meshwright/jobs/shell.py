@@ -73,13 +73,16 @@ def follow(
     given: Mapping[str, str] = {},
     find: Callable[[str], str | None] = lambda name: None,
     before: Sequence[tuple[str, str]] = (),
+    stay: bool = False,
 ) -> Outcome:
     """Return what a script would start.
 
     `given` are variables set from outside, `find` returns the text of a file that the script sources (None where it is
-    not at hand), `before` are scripts (name and text) whose variables hold first, such as `config_*.sh`.
+    not at hand), `before` are scripts (name and text) whose variables hold first, such as `config_*.sh`. With `stay`,
+    `exit` is passed over: what it guards against (arguments that are missing) is known only where the script runs.
     """
     shell = _Shell(where, dict(given), find)
+    shell.stay = stay
     try:
         for name, script in before:
             shell.enter(script, name)
@@ -101,6 +104,7 @@ class _Shell:
         self.exported: set[str] = set(given)
         self.arguments: list[str] = []
         self.steps, self.depth, self.testing, self.status = 0, 0, False, True
+        self.stay = False
         self.undecided = ""  # what only a machine knows of the condition that was asked last
 
     # --- what expansions ask
@@ -410,6 +414,8 @@ class _Shell:
         if name in {"[", "test"}:
             raw = [word.text for word in command.words[1:]]
             self.status = self.test(raw[:-1] if raw[-1:] == ["]"] else raw, command.line)
+        elif name == "exit" and self.stay:
+            self.outcome.assume(f"{self.where} line {command.line}: exit is passed over")
         elif name in {"exit", "return", "break", "continue"}:
             raise _Leave(name)
         elif name == "false":

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InputError
 from .documents import kind_of, load, read_document
 from .keys import Keys, flat
-from .launch import Launch, training_command
+from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
 from .shell import Outcome, follow
 from .shell_words import shown
@@ -53,6 +53,7 @@ class Sources:
     notes: list[str] = field(default_factory=list)
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
+    programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
@@ -200,10 +201,15 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
     outcomes: dict[str, Outcome] = {}
     launches: dict[str, Launch | None] = {}
     broken: dict[str, InputError] = {}
+    stays: set[str] = set()  # scripts that leave by an `exit` before their training starts
     for name, text in scripts:
         try:
             outcomes[name] = follow(text, where=name, given=sources.overrides, find=find)
             launches[name] = training_command(outcomes[name].started, name)
+            if launches[name] is None and not outcomes[name].called_missing:
+                further = follow(text, where=name, given=sources.overrides, find=find, stay=True)
+                launches[name] = training_command(further.started, name)
+                stays |= {name} if launches[name] is not None else set()
         except InputError as error:
             broken[name] = error
     called = {name for outcome in outcomes.values() for name in outcome.called}
@@ -218,9 +224,11 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
         raise InputError(f"{' and '.join(main)} both start a training; expected one")
     settings = [(name, text) for name, text in scripts if name not in main]
     sources.called_missing = [name for outcome in outcomes.values() for name in outcome.called_missing]
+    sources.programs = [name for outcome in outcomes.values() for name in programs_of(outcome.started)]
     if main:
         text = dict(scripts)[main[0]]
-        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings)
+        stay = main[0] in stays
+        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings, stay=stay)
         sources.launch = training_command(outcome.started, main[0])
         _keep(outcome, sources)
     else:
