@@ -111,9 +111,9 @@ def _keys(sources: Sources) -> Keys:
     for document in list(sources.documents):
         kind = kind_of_document(document)
         if kind == "axolotl":
-            found, assumed = axolotl_settings(document.data)
-            values |= found
-            origin |= dict.fromkeys(found, document.name)
+            settings, assumed = axolotl_settings(document.data)
+            values |= settings
+            origin |= dict.fromkeys(settings, document.name)
             sources.assumed += assumed
         elif kind:
             add(kind, document.data, document.name)
