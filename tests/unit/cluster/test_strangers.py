@@ -116,3 +116,24 @@ def test_no_two_node_types_share_a_name():
     names = [name.lower() for key, node in CATALOGUE.nodes.items() for name in (key, *node.aliases)]
 
     assert len(names) == len(set(names))
+
+
+def test_of_two_gpus_behind_a_switch_the_one_with_a_link_down_is_named(tmp_path):
+    def gpu(number: int, bus: str, last: int) -> str:
+        counts = {"05": 4, "06": 5, "07": 5, "08": last}
+        links = "".join(f'<nvlink target="0000:{t}:00.0" count="{c}" tclass="0x068000"/>' for t, c in counts.items())
+        return (
+            f'<pci busid="0000:{bus}:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s" '
+            f'link_width="16"><gpu dev="{number}" sm="90" rank="{number}" gdr="1">{links}</gpu></pci>'
+        )
+
+    def system(last: int) -> str:
+        return (
+            '<system version="1"><cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel" familyid="6" '
+            f'modelid="143">{gpu(0, "18", 4)}{gpu(1, "2a", last)}</cpu></system>'
+        )
+
+    whole, sick = read(tmp_path, system(4), "whole.xml"), read(tmp_path, system(3), "sick.xml")
+
+    assert not any("down" in w for w in whole.warnings)
+    assert "GPU1 has 17 of 18 NVLinks: 1 is down" in sick.warnings
