@@ -8,6 +8,7 @@ from .draft import Question
 from .job import Job
 from .keys import flat
 from .sources import Document, Sources, gather
+from .unread import HINT, unread_trainer
 
 READERS: dict[str, Callable[[Sources, Question], Job]] = {
     "megatron": megatron.read,
@@ -46,6 +47,8 @@ def engine_of(sources: Sources) -> str:
         if engine:
             found.setdefault(engine, sources.python[0])
     for document in sources.documents:
+        if other := unread_trainer(document.keys, flat(document.data)):
+            raise InputError(f"{document.name}: this is a configuration of {other}, which is not read: {HINT}")
         engine = of_document(document)
         if engine and not (sources.launch is not None and _goes_with(engine, sources.launch.engine)):
             found.setdefault(engine, document.name)

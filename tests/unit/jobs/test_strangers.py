@@ -313,3 +313,22 @@ def test_without_dcn_axes_all_tpus_are_one_slice_and_a_node_of_gpus_is(tmp_path)
 
     assert (tpu.layout.zero, tpu.layout.dp) == (3, 8)
     assert (gpu.layout.zero, gpu.layout.dp) == (0, 8)
+
+
+# --- trainers that are not read
+
+OTHERS = {
+    "GPT-NeoX": '{"pipe_parallel_size": 1, "model_parallel_size": 2, "train_micro_batch_size_per_gpu": 4, "num_layers": 44}',
+    "nanotron": "parallelism:\n  dp: 2\n  tp: 2\ntokens:\n  micro_batch_size: 2\n  sequence_length: 256\n",
+    "torchtune": "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\n",
+    "LLM Foundry": "max_seq_len: 2048\nglobal_train_batch_size: 1024\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
+    "LitGPT": "model_name: pythia-14m\nprecision: bf16-mixed\ntrain:\n  global_batch_size: 512\n  micro_batch_size: 4\n",
+    "verl": "actor_rollout_ref:\n  actor:\n    megatron:\n      tensor_model_parallel_size: 2\ntrainer:\n  nnodes: 1\n",
+    "Lightning's CLI": "trainer:\n  devices: 8\n  num_nodes: 2\nmodel:\n  class_path: my.Model\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_trainer_that_is_not_read_is_refused_by_its_name(tmp_path, name):
+    with pytest.raises(InputError, match=f"this is a configuration of {name}, which is not read"):
+        job(tmp_path, {"other.yaml": OTHERS[name]}, gpus=8)
