@@ -43,11 +43,20 @@ FINER = {
 }
 # sizes of tokenizers that launch scripts name without their vocabulary
 TOKENIZERS = (
+    (r"llama[-_]?4", 202048),
     (r"llama3|llama-3|Meta-Llama-3", 128256),
-    (r"llama2|Llama-2|llama-2|mistral|mixtral", 32000),
-    (r"qwen3|qwen2", 151936),
+    (r"llama2|Llama-2|llama-2|mistral-7b|mixtral|codellama|TinyLlama", 32000),
+    (r"qwen3|qwen2|qwen-?1\.5", 151936),
+    (r"gpt[-_]oss|o200k", 201088),
     (r"GPT2BPE|gpt2", 50257),
-    (r"deepseek", 129280),
+    (r"deepseek[-_]?(?:ai/DeepSeek[-_])?(?:V3|R1)", 129280),
+    (r"deepseek[-_]?(?:ai/DeepSeek[-_])?(?:V2|MoE)|deepseek-llm", 102400),
+    (r"kimi|moonlight", 163840),
+    (r"falcon-(?:7b|40b|180b)", 65024),
+    (r"starcoder", 49152),
+    (r"bloom", 250880),
+    (r"gpt-?neox|pythia", 50277),
+    (r"gemma-?2?-|nemotron[-_]?4", 256000),
 )
 
 

@@ -275,6 +275,14 @@ def _states(draft: Draft, keys: Keys) -> None:
         keys.where,
     )
     states(draft, plain)
+    if keys.switch("model.fsdp", default=False):  # NeMo 1: torch's FSDP
+        strategy = (keys.word("model.fsdp_sharding_strategy") or "full").lower()
+        draft.zero(2 if strategy == "grad" else 3)
+        if strategy == "hybrid":
+            draft.ignore("model.fsdp_sharding_strategy = hybrid: priced as sharding over all data-parallel ranks")
+        for part in ("fsdp_grad_reduce_dtype", "fsdp_sharded_checkpoint", "fsdp_use_orig_params"):
+            keys.raw(f"model.{part}")
+        return
     if distributed is None and not name:
         draft.zero(1)
         draft.assume("the distributed optimizer (ZeRO 1): the files do not name the optimizer")

@@ -318,11 +318,11 @@ def test_without_dcn_axes_all_tpus_are_one_slice_and_a_node_of_gpus_is(tmp_path)
 # --- trainers that are not read
 
 OTHERS = {
-    "GPT-NeoX": '{"pipe_parallel_size": 1, "model_parallel_size": 2, "train_micro_batch_size_per_gpu": 4, "num_layers": 44}',
+    "GPT-NeoX": '{"pipe_parallel_size": 1, "model_parallel_size": 2, "train_micro_batch_size_per_gpu": 4}',
     "nanotron": "parallelism:\n  dp: 2\n  tp: 2\ntokens:\n  micro_batch_size: 2\n  sequence_length: 256\n",
     "torchtune": "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\n",
     "LLM Foundry": "max_seq_len: 2048\nglobal_train_batch_size: 1024\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
-    "LitGPT": "model_name: pythia-14m\nprecision: bf16-mixed\ntrain:\n  global_batch_size: 512\n  micro_batch_size: 4\n",
+    "LitGPT": "model_name: pythia-14m\nprecision: 32\ntrain:\n  global_batch_size: 512\n  micro_batch_size: 4\n",
     "verl": "actor_rollout_ref:\n  actor:\n    megatron:\n      tensor_model_parallel_size: 2\ntrainer:\n  nnodes: 1\n",
     "Lightning's CLI": "trainer:\n  devices: 8\n  num_nodes: 2\nmodel:\n  class_path: my.Model\n",
 }
@@ -332,3 +332,56 @@ OTHERS = {
 def test_a_trainer_that_is_not_read_is_refused_by_its_name(tmp_path, name):
     with pytest.raises(InputError, match=f"this is a configuration of {name}, which is not read"):
         job(tmp_path, {"other.yaml": OTHERS[name]}, gpus=8)
+
+
+# --- NeMo's FSDP and packed sequences
+
+NEMO = """
+trainer:
+  num_nodes: 2
+  devices: 8
+  precision: bf16
+model:
+  micro_batch_size: 2
+  global_batch_size: 64
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 1
+  encoder_seq_length: 2048
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
+  num_attention_heads: 32
+  optim:
+    name: fused_adam
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "zero"),
+    [
+        ("", 0),
+        ("  fsdp: false\n", 0),
+        ("  fsdp: true\n", 3),
+        ("  fsdp: true\n  fsdp_sharding_strategy: full\n", 3),
+        ("  fsdp: true\n  fsdp_sharding_strategy: grad\n", 2),
+    ],
+)
+def test_nemo_shards_with_torch_where_its_switch_is_on(tmp_path, lines, zero):
+    found = job(tmp_path, {"conf.yaml": NEMO + lines})
+
+    assert found.layout.zero == zero
+    assert not any("fsdp" in text for text in found.ignored)
+
+
+def test_sequences_that_are_packed_are_as_long_as_the_pack(tmp_path):
+    text = (
+        "step_scheduler:\n  global_batch_size: 32\n  local_batch_size: 1\n"
+        "model:\n  pretrained_model_name_or_path: meta-llama/Llama-3.1-8B\n"
+        "distributed:\n  tp_size: 1\n  cp_size: 1\ndataset:\n  seq_length: 1024\npacked_sequence:\n"
+    )
+
+    packed = job(tmp_path, {"packed.yaml": text + "  packed_sequence_size: 4096\n"}, gpus=8)
+    seen = job(tmp_path, {"seen.yaml": text + "  pack_size: 2048\n  max_length: 2048\n"}, gpus=8)
+    not_packed = job(tmp_path, {"plain.yaml": text + "  packed_sequence_size: 0\n"}, gpus=8)
+
+    assert (packed.seq_len, seen.seq_len, not_packed.seq_len) == (4096, 2048, 1024)
