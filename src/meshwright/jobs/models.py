@@ -19,6 +19,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"llama[-_ ]?3([._][13])?[-_ ]?(\d+)b", r"llama3-\2b"),
     (r"llama[-_ ]?31[-_ ](\d+)b", r"llama3-\1b"),
     (r"llama[-_ ]?2[-_ ]?(\d+)b", r"llama2-\1b"),
+    (r"qwen[-_ ]?2[._ ]?5[-_ ]?(\d+(?:\.\d+)?b)", r"qwen2.5-\1"),
+    (r"deepseek[-_ ]?v2[-_ ]?lite", "deepseek-v2-lite"),
     (r"qwen[-_ ]?3[-_ ]?(?:moe[-_ ]?)?(\d+(?:\.\d+)?b(?:[-_ ]?a\d+b)?)", r"qwen3-\1"),
     (r"mixtral[-_ ]?(8x\d+b)", r"mixtral-\1"),
     (r"mistral[-_ ]?(\d+)b", r"mistral-\1b"),

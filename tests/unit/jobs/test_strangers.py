@@ -64,10 +64,12 @@ def test_a_registry_of_one_family_does_not_get_a_model_of_another(tmp_path):
         '    return Trainer.Config(model_spec=model_registry("8B"), training=TrainingConfig())\n'
     )
 
-    found = job(tmp_path, {"qwen3/config_registry.py": registry}, gpus=8)
+    own = job(tmp_path, {"qwen3/config_registry.py": registry}, gpus=8)
+    other = job(tmp_path, {"flux/config_registry.py": registry}, gpus=8)
 
-    assert found.architecture is None
-    assert found.model_name == "qwen3 8B"
+    assert own.model_name == "qwen3-8b"
+    assert own.architecture.num_hidden_layers == 36
+    assert (other.model_name, other.architecture) == ("flux 8B", None)
 
 
 @pytest.mark.parametrize(
