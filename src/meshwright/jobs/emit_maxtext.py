@@ -45,7 +45,7 @@ def maxtext(target: Target) -> str:
         (f"per_device_batch_size: {share!r}", "sequences of a device and pass, tensor-parallel devices counted too"),
         (f"gradient_accumulation_steps: {passes}", ""),
         (f"max_target_length: {target.seq_len}", ""),
-        (f"remat_policy: {'full' if layout.recompute == 'full' else 'save_qkv_proj'}", "what is computed again"),
+        (f"remat_policy: {'full' if layout.recompute == 'full' else 'minimal'}", "what is computed again"),
         (f"dtype: {'float32' if target.precision == 'fp32' else 'bfloat16'}", ""),
         (f"quantization: '{'fp8' if target.precision == 'fp8' else ''}'", ""),
         (f"shard_optimizer_over_data: {str(layout.zero == 1).lower()}", f"ZeRO {layout.zero}"),

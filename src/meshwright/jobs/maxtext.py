@@ -30,9 +30,11 @@ AXES = {
     "expert": "ep",
     "autoregressive": "tp",
 }
-SELECTIVE = frozenset({"minimal", "save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_except_mlpwi",
-                       "save_dot_with_context_except_mlp", "minimal_with_context", "minimal_flash", "custom",
-                       "minimal_offloaded", "qkv_proj_offloaded", "minimal_with_quantization"})  # fmt: skip
+# Policies of base.yml by what they compute again: the attention alone, or the network of each layer too
+SELECTIVE = frozenset({"minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded"})
+NETWORK_AGAIN = frozenset(
+    {"save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_with_context_except_mlp", "qkv_proj_offloaded"}
+)
 SIZES = {
     "num_hidden_layers": "base_num_decoder_layers",
     "hidden_size": "base_emb_dim",
@@ -228,10 +230,15 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     text = f"remat_policy {policy}"
     if policy == "full":
         draft.recompute("full", text)
-    else:
-        draft.recompute("selective", text)
-        if policy not in SELECTIVE or "offload" in policy or policy == "custom":
-            draft.ignore(f"{text}: priced as selective recomputation")
+        return
+    draft.recompute("selective", text)
+    if policy in NETWORK_AGAIN:
+        draft.ignore(
+            f"{text}: the network of each layer is computed again too; priced as selective recomputation, which takes "
+            "more memory and less time"
+        )
+    elif policy not in SELECTIVE or "offload" in policy:
+        draft.ignore(f"{text}: priced as selective recomputation")
 
 
 def _precision(draft: Draft, keys: Keys) -> None:
