@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .keys import as_whole
-from .shell import Started
+from .shell_state import Started
 from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
@@ -27,6 +27,8 @@ COUNTS = {
     "ntasks": "tasks",
     "np": "tasks",
 }
+# what srun takes from the #SBATCH lines of a script
+SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"torchtitan|run_train\.sh$"),
@@ -115,13 +117,13 @@ def read_command(one: Started) -> Launch | None:
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
         mine["nodes"] = (1, "no --num_nodes")
     counts |= mine
+    if any(word.rpartition("/")[2] == "srun" for word in words[:place]):
+        for name, key in SLURM:
+            value = as_whole(one.variables.get(name))
+            if value is not None:
+                counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
-    slurm = {name: one.variables[name] for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE") if name in one.variables}
-    for name, key in (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node")):
-        value = as_whole(slurm.get(name))
-        if value is not None and any(word.rpartition("/")[2] == "srun" for word in words[:place]):
-            counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
     return Launch(
         engine=engine,
         program=program,

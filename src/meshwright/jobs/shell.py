@@ -8,12 +8,12 @@ listed among the assumptions. No command is started and the reader's own environ
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
 from .shell_calls import SHELLS, called_script, inner_script, split_words
 from .shell_conditions import Condition
+from .shell_state import Outcome, Started, State
 from .shell_syntax import Block, Command, Script, Token, parse
 from .shell_words import document_of, expand, is_unknown, number_of, reasons, shown, text_of, unknown
 from .slurm import directives
@@ -23,40 +23,6 @@ DEEPEST = 30
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
 COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
-# variables whose default changes neither time nor memory: places, names and ports
-PLACES = re.compile(
-    r"ADDR|PORT|PATH|DIR|HOME|NAME|LOG|DATA|FILE|WANDB|TOKEN|HOST|CKPT|CHECKPOINT|SAVE|LOAD|SEED|RDZV|RANK$|IMAGE|USER|"
-    r"PARTITION|ACCOUNT|CACHE|ROOT|JOB_ID|EXP|TAG|URL|SCRIPT|BIN|PYTHON",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A command that the script would start: its words, expanded, and the variables set for it."""
-
-    words: tuple[str, ...]
-    line: int
-    where: str
-    variables: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What following a script found."""
-
-    started: list[Started] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    sourced_missing: list[str] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)  # scripts that it starts and that were followed
-    called_missing: list[str] = field(default_factory=list)
-    documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
-    variables: dict[str, str | list[str]] = field(default_factory=dict)
-
-    def assume(self, text: str) -> None:
-        """Add to what was assumed, once."""
-        if text not in self.assumed:
-            self.assumed.append(text)
 
 
 class _Leave(Exception):
@@ -92,51 +58,8 @@ def follow(
     return shell.outcome
 
 
-class _Shell:
-    """The state of one script that is followed; also what expansions ask (`shell_words.Variables`)."""
-
-    def __init__(self, where: str, given: dict[str, str], find: Callable[[str], str | None]) -> None:
-        self.where, self.find, self.given = where, find, given
-        self.outcome = Outcome()
-        self.set: dict[str, str | list[str]] = self.outcome.variables
-        self.set.update(given)
-        self.functions: dict[str, Script] = {}
-        self.exported: set[str] = set(given)
-        self.arguments: list[str] = []
-        self.steps, self.depth, self.testing, self.status = 0, 0, False, True
-        self.stay = False
-        self.undecided = ""  # what only a machine knows of the condition that was asked last
-
-    # --- what expansions ask
-
-    def value(self, name: str) -> str | list[str] | None:
-        if name in {"@", "*"}:
-            return list(self.arguments)
-        if name == "#":
-            return str(len(self.arguments))
-        if name == "0":
-            return self.where
-        if name.isdecimal():
-            place = int(name) - 1
-            return self.arguments[place] if place < len(self.arguments) else None
-        if name in {"?", "$", "!", "-"}:
-            return "0" if name == "?" else unknown(f"${name}")
-        return self.set.get(name)
-
-    def assign(self, name: str, value: str) -> None:
-        if name not in self.given:
-            self.set[name] = value
-
-    def default_taken(self, name: str, default: str) -> None:
-        if not PLACES.search(name) and not name.isdecimal():
-            self.outcome.assume(f"{name}={shown(default)} (its default in {self.where})")
-
-    def unset_read(self, name: str) -> str:
-        if not self.testing:
-            return unknown(f"${name}")
-        if not PLACES.search(name) and not name.isdecimal():
-            self.outcome.assume(f"{name} is not set in {self.where}, taken as empty")
-        return ""
+class _Shell(State):
+    """The commands of one script that is followed."""
 
     def output_of(self, command: str) -> str:
         """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
@@ -154,7 +77,24 @@ class _Shell:
                 return str(evaluate(" ".join(words[1:])))
             except NotArithmetic:
                 return unknown(f"$({plain})")
-        return unknown(f"$({plain})")
+        return (
+            self._printed_by(plain) if "echo" in words and not {"|", ">", "<"} & set(words) else unknown(f"$({plain})")
+        )
+
+    def _printed_by(self, text: str) -> str:
+        """Return what conditions and `echo` alone print; unknown where another command has a part in it."""
+        outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
+        self.printed = []
+        try:
+            self.script(parse(text, where=self.where))
+        except (_Leave, InputError):
+            self.printed = None
+        found, self.printed = self.printed, outer
+        others = self.outcome.started[started:]
+        del self.outcome.started[started:]
+        self.set.clear()
+        self.set.update(variables)
+        return unknown(f"$({text})") if found is None or others else " ".join(found)
 
     # --- following commands
 
@@ -427,16 +367,33 @@ class _Shell:
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
-        elif name in COMMON:
+        elif name in COMMON and not (name == "echo" and self.printed is not None):
             pass
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         elif name in {"read", "mapfile", "readarray"}:
-            for word in fields[1:]:
-                if re.fullmatch(r"[A-Za-z_]\w*", word):
-                    self.assign(word, unknown(f"${word}"))
+            self._read(fields[1:], command, assigned)
+        elif name == "echo" and self.printed is not None:
+            self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}))
         else:
             self._start(fields, command, assigned)
+
+    def _read(self, words: list[str], command: Command, assigned: Mapping[str, str]) -> None:
+        """Set the names of `read` from a here-string, split at blanks or IFS; unknown where the input is elsewhere."""
+        names = [word for word in words if re.fullmatch(r"[A-Za-z_]\w*", word)]
+        if not command.given or words[:1] == ["-a"] or not names:
+            for name in names:
+                self.assign(name, unknown(f"${name}"))
+            return
+        separators = assigned.get("IFS")
+        text = text_of(command.given, self)
+        most = len(names) - 1
+        if separators:
+            parts = re.split(f"[{re.escape(separators)}]", text, maxsplit=most)
+        else:
+            parts = text.split(maxsplit=most) if most else [text.strip()]
+        for name, part in zip(names, [*parts, *[""] * len(names)], strict=False):
+            self.assign(name, part)
 
     def _function_called(self, body: Script, arguments: list[str]) -> None:
         outer, self.arguments = self.arguments, list(arguments)

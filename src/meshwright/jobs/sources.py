@@ -14,7 +14,8 @@ from .documents import kind_of, load, read_document
 from .keys import Keys, flat
 from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
-from .shell import Outcome, follow
+from .shell import follow
+from .shell_state import Outcome
 from .shell_words import shown
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)

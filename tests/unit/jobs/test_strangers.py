@@ -387,3 +387,45 @@ def test_sequences_that_are_packed_are_as_long_as_the_pack(tmp_path):
     not_packed = job(tmp_path, {"plain.yaml": text + "  packed_sequence_size: 0\n"}, gpus=8)
 
     assert (packed.seq_len, seen.seq_len, not_packed.seq_len) == (4096, 2048, 1024)
+
+
+# --- more of the shell
+
+
+def test_tasks_of_the_batch_lines_are_the_ranks_of_a_program_under_srun(tmp_path):
+    script = (
+        f'#!/bin/bash\n#SBATCH -N 8\n#SBATCH -n 64\nsrun -l sh -c "cd /opt && python -u pretrain_gpt.py {MEGATRON}"\n'
+    )
+
+    assert job(tmp_path, {"run.sbatch": script.replace(" \\\n ", " ")}).world == 64
+
+
+def test_a_here_string_is_read_into_its_names(tmp_path):
+    script = (
+        'declare -A SIZES=([small]="12 768 12" [large]="24 1024 16")\n'
+        'read -r LAYERS HIDDEN HEADS <<< "${SIZES[large]}"\nIFS=\'=\' read -r KEY VALUE <<< "MBS=4"\n'
+        "torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers $LAYERS --hidden-size $HIDDEN "
+        "--num-attention-heads $HEADS --micro-batch-size $VALUE --global-batch-size 64 --seq-length 1024 --bf16\n"
+    )
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert (found.architecture.num_hidden_layers, found.architecture.hidden_size) == (24, 1024)
+    assert found.layout.mbs == 4
+
+
+@pytest.mark.parametrize(("tp", "sp"), [(2, 1), (1, 0)])
+def test_what_a_condition_echoes_is_known(tmp_path, tp, sp):
+    script = f"TP={tp}\ntorchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py {MEGATRON} \\\n"
+    script += '  --tensor-model-parallel-size $TP $([[ $TP -gt 1 ]] && echo "--sequence-parallel")\n'
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert found.layout.sp == sp
+    assert not any("further flags" in note for note in found.notes)
+
+
+def test_what_a_command_prints_stays_unknown(tmp_path):
+    script = f"torchrun --nproc-per-node 8 --nnodes $(echo a; nodes_of_job) pretrain_gpt.py {MEGATRON}\n"
+
+    assert job(tmp_path, {"run.sh": script}).world is None
