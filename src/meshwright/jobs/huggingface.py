@@ -371,7 +371,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
     ):
         keys.raw(key)
     for name in ("bf16", "fp16"):
-        inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}")
+        old = ("deepspeed.bfloat16.enabled",) if name == "bf16" else ()  # its name before DeepSpeed 0.6
+        inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}", *old)
         if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
             draft.precision = name
             return
@@ -392,12 +393,24 @@ def _recompute(draft: Draft, keys: Keys) -> None:
         *("arguments.gradient_checkpointing", "accelerate.fsdp_config.fsdp_activation_checkpointing"),
         "arguments.fsdp_config.activation_checkpointing",
     )
-    both = [key for key in keys.values if "activation_checkpointing" in key and keys.raw(key) is True]
+    both = [
+        key
+        for key in keys.values
+        if "activation_checkpointing" in key and not key.startswith("deepspeed.") and keys.raw(key) is True
+    ]
+    own = [
+        key for key in keys.values if key.startswith("deepspeed.activation_checkpointing.") and keys.raw(key) is True
+    ]
     if again or both:
         draft.recompute("full", "gradient_checkpointing true")
         return
     draft.recompute("none")
-    if again is None:
+    if own:
+        draft.assume(
+            "no recomputation: activation_checkpointing says how DeepSpeed's own would work, and only a model that "
+            "calls it does; no file says so"
+        )
+    elif again is None:
         draft.assume("no recomputation: no file switches it on")
     for key in list(keys.values):
         if re.match(r"deepspeed\.activation_checkpointing\.", key):

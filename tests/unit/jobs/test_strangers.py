@@ -429,3 +429,38 @@ def test_what_a_command_prints_stays_unknown(tmp_path):
     script = f"torchrun --nproc-per-node 8 --nnodes $(echo a; nodes_of_job) pretrain_gpt.py {MEGATRON}\n"
 
     assert job(tmp_path, {"run.sh": script}).world is None
+
+
+# --- DeepSpeed's file
+
+
+def test_deepspeed_s_file_may_have_comments_and_closing_commas(tmp_path):
+    text = '{\n  // stage\n  "train_batch_size": 64, # of all ranks\n  "zero_optimization": {"stage": 2,},\n'
+    text += '  "tensorboard": {"output_path": "s3://bucket/#1, "},\n}\n'
+
+    found = job(tmp_path, {"ds.json": text}, gpus=8)
+
+    assert (found.global_batch, found.layout.zero) == (64, 2)
+
+
+def test_a_file_that_is_no_json_even_without_comments_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"ds\.json"):
+        job(tmp_path, {"ds.json": '{"train_batch_size": 64 // batch\n'}, gpus=8)
+
+
+def test_the_old_name_of_bfloat16_is_read(tmp_path):
+    text = '{"train_batch_size": 64, "bfloat16": {"enabled": true}, "zero_optimization": {"stage": 1}}'
+
+    assert job(tmp_path, {"ds.json": text}, gpus=8).precision == "bf16"
+
+
+def test_how_deepspeed_would_recompute_does_not_switch_it_on(tmp_path):
+    text = (
+        '{"train_batch_size": 64, "bf16": {"enabled": true}, '
+        '"activation_checkpointing": {"partition_activations": true}}'
+    )
+
+    found = job(tmp_path, {"ds.json": text}, gpus=8)
+
+    assert found.layout.recompute == "none"
+    assert any("only a model that calls it does" in assumed for assumed in found.assumed)
