@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
+from ..workload.architecture import MOST_LAYERS
 from .draft import Draft, Question
 from .job import Job
 from .keys import Keys, flat
@@ -267,9 +268,8 @@ def experts(draft: Draft, keys: Keys) -> None:
     config.setdefault("num_experts_per_tok", keys.whole("topk", least=1) or (1 if old else 2))
     if old and config["num_experts"] > 1:  # megatron/model/transformer.py: layers that `expert-interval` divides
         every = keys.whole("expert-interval", least=1) or 2
-        config["layers_with_experts"] = [
-            int((place + 1) % every == 0) for place in range(config.get("num_hidden_layers") or 0)
-        ]
+        layers = min(config.get("num_hidden_layers") or 0, MOST_LAYERS)
+        config["layers_with_experts"] = [int((place + 1) % every == 0) for place in range(layers)]
     config.setdefault("moe_intermediate_size", config["intermediate_size"])
     shared = keys.whole("moe-shared-expert-intermediate-size")
     if shared:
@@ -277,7 +277,10 @@ def experts(draft: Draft, keys: Keys) -> None:
     pattern = keys.raw("moe-layer-freq")
     if pattern is None:
         return
-    sparse = layers_with_experts(pattern, config.get("num_hidden_layers") or 0)
+    layers = config.get("num_hidden_layers") or 0
+    sparse = layers_with_experts(pattern, layers)
+    if sparse is not None and layers and len(sparse) != layers <= MOST_LAYERS:
+        raise InputError(f"{keys.where}: moe-layer-freq: expected {layers} layers (num-layers), got {len(sparse)}")
     dense = 0 if sparse is None or 1 not in sparse else sparse.index(1)
     if sparse is not None and sparse == [0] * dense + [1] * (len(sparse) - dense):
         config["first_k_dense_replace"] = dense
@@ -297,14 +300,14 @@ def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
     text = re.sub(r"[\s'\"()]", "", str(pattern))
     if text.isdecimal():
         every = int(text)
-        return [int(place % every == 0) for place in range(min(layers, 4096))] if every > 0 else None
+        return [int(place % every == 0) for place in range(min(layers, MOST_LAYERS))] if every > 0 else None
     found: list[int] = []
     for term in text.split("+"):
         match = re.fullmatch(r"\[([01](?:,[01])*),?\](?:\*(\d{1,4}))?", term)
         if match is None:
             return None
         found += [int(one) for one in match.group(1).split(",")] * int(match.group(2) or 1)
-    return found if len(found) == layers or not layers else None
+    return found
 
 
 def vocabulary(draft: Draft, keys: Keys) -> None:

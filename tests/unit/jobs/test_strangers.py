@@ -94,6 +94,21 @@ def test_layers_with_experts_are_those_that_the_pattern_says(tmp_path, pattern, 
         assert not model.stack
 
 
+def test_a_pattern_of_another_number_of_layers_is_a_contradiction(tmp_path):
+    script = f"torchrun --nproc-per-node 8 pretrain_gpt.py {MEGATRON} --num-experts 8 --moe-layer-freq '([0]+[1]*6)'"
+
+    with pytest.raises(InputError, match=r"moe-layer-freq: expected 16 layers \(num-layers\), got 7"):
+        job(tmp_path, {"moe.sh": script})
+
+
+@pytest.mark.parametrize("experts", ["", "--num-experts 8 --moe-expert-parallel-size 8"])
+def test_more_layers_than_any_model_has_are_refused(tmp_path, experts):
+    script = f"deepspeed --num_gpus 8 pretrain_gpt.py {MEGATRON} {experts} --num-layers 1000000000000"
+
+    with pytest.raises(InputError, match="num_hidden_layers: expected at most 10000, got 1000000000000"):
+        job(tmp_path, {"deep.sh": script})
+
+
 def test_megatron_deepspeed_has_experts_in_every_second_layer_and_one_for_each_token(tmp_path):
     script = (
         f"deepspeed --num_gpus 8 pretrain_gpt.py {MEGATRON} --moe-expert-parallel-size 8 --num-experts 64 --deepspeed"
