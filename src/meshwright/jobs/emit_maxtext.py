@@ -28,7 +28,7 @@ def maxtext(target: Target) -> str:
     """Return the YAML of a MaxText run on GPUs."""
     layout = target.layout
     if target.model not in NAMES:
-        raise InputError(f"--emit maxtext: it has no {target.model}; expected one of {', '.join(NAMES)}")
+        raise InputError(f"--emit maxtext: it has no {target.model or 'model of these sizes'}; expected one of {', '.join(NAMES)}")
     if target.precision not in {"bf16", "fp8", "fp32"}:
         raise InputError(f"--emit maxtext: precision {target.precision}: expected bf16, fp8 or fp32")
     if layout.pp > 1 and not target.even:

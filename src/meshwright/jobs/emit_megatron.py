@@ -3,6 +3,8 @@
 import itertools
 
 from ..errors import InputError
+from ..workload.architecture import Architecture
+from ..workload.kinds import Experts
 from .target import Target, commented, hugging_face_name, order_note, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
@@ -90,9 +92,15 @@ def _expert_flags(target: Target) -> Lines:
     if model.shared_size:
         flags.append((f"--moe-shared-expert-intermediate-size {model.shared_size}", ""))
     if model.dense_layers:
-        pattern = f"([0]*{model.dense_layers}+[1]*{model.moe_layers})"
-        flags.append((f"--moe-layer-freq '{pattern}'", f"the first {model.dense_layers} layers have no experts"))
+        why = f"1 for each of {model.moe_layers} layers with experts"
+        flags.append((f"--moe-layer-freq '{_pattern(model)}'", why))
     return flags
+
+
+def _pattern(model: Architecture) -> str:
+    """Return which layers have experts as Megatron's list, such as "([0]*3+[1]*58)"."""
+    routed = (isinstance(run.layer.network, Experts) for run in model.runs for _ in range(run.count))
+    return "(" + "+".join(f"[{int(kind)}]*{len(list(layers))}" for kind, layers in itertools.groupby(routed)) + ")"
 
 
 def _parallel_flags(target: Target) -> Lines:

@@ -35,7 +35,7 @@ AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Co
 def torchtitan(target: Target) -> str:
     """Return a configuration function for torchtitan's registry, with the command that runs it."""
     if target.model not in TITAN:
-        raise InputError(f"--emit torchtitan: it has no {target.model}; expected one of {', '.join(TITAN)}")
+        raise InputError(f"--emit torchtitan: it has no {target.model or 'model of these sizes'}; expected one of {', '.join(TITAN)}")
     if target.precision not in {"bf16", "fp32"}:
         raise InputError(f"--emit torchtitan: precision {target.precision}: expected bf16 or fp32")
     family, flavor = TITAN[target.model]
