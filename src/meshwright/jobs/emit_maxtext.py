@@ -20,6 +20,14 @@ NAMES = {
     "deepseek-v3": "deepseek3-671b",
     "gpt-oss-120b": "gpt-oss-120b",
     "gpt3-175b": "gpt3-175b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "qwen2.5-7b": "qwen2.5-7b",
+    "qwen3-0.6b": "qwen3-0.6b",
+    "qwen3-4b": "qwen3-4b",
+    "qwen3-8b": "qwen3-8b",
+    "qwen3-14b": "qwen3-14b",
+    "qwen3-32b": "qwen3-32b",
 }
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
 
@@ -28,7 +36,8 @@ def maxtext(target: Target) -> str:
     """Return the YAML of a MaxText run on GPUs."""
     layout = target.layout
     if target.model not in NAMES:
-        raise InputError(f"--emit maxtext: it has no {target.model or 'model of these sizes'}; expected one of {', '.join(NAMES)}")
+        named = target.model or "model of these sizes"
+        raise InputError(f"--emit maxtext: it has no {named}; expected one of {', '.join(NAMES)}")
     if target.precision not in {"bf16", "fp8", "fp32"}:
         raise InputError(f"--emit maxtext: precision {target.precision}: expected bf16, fp8 or fp32")
     if layout.pp > 1 and not target.even:

@@ -60,12 +60,23 @@ def _model_flags(target: Target) -> Lines:
         flags.append(("--swiglu", ""))
     if model.norm == "rms":
         flags.append(("--normalization RMSNorm", ""))
-    if not model.bias:
-        flags.append(("--disable-bias-linear", ""))
+    flags += _bias_flags(model)
     if not model.tied:
         flags.append(("--untie-embeddings-and-output-weights", ""))
     flags.append((f"--position-embedding-type {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""))
     return flags + (_expert_flags(target) if model.experts else [])
+
+
+def _bias_flags(model: Architecture) -> Lines:
+    """Return which linear layers have a bias, by what a layer holds besides its matrices and norms."""
+    queries_keys_values = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    extra = model.runs[0].layer.small - model.small_parameters
+    if model.bias or (not model.kv_rank and extra >= queries_keys_values + model.hidden_size):
+        return []  # Megatron's default: all of them
+    flags: Lines = [("--disable-bias-linear", "")]
+    if not model.kv_rank and extra == queries_keys_values:
+        flags.append(("--add-qkv-bias", "queries, keys and values alone have one"))
+    return flags
 
 
 def _latent_flags(target: Target) -> Lines:

@@ -1,4 +1,4 @@
-"""What is emitted for Megatron-LM parses by its own flags: names, switches, whole numbers and choices, as a list says."""
+"""What is emitted for Megatron-LM parses by its own flags, as a list of their names, kinds and choices says."""
 
 import argparse
 import json
@@ -24,6 +24,7 @@ EMITTED = [
     ("qwen3-30b-a3b", "tp=2,dp=8,ep=8,sp=1,zero=1", "bf16"),
     ("deepseek-v3", "pp=8,dp=8,ep=8,zero=1", "bf16"),
     ("gpt-oss-20b", "dp=8,ep=8,zero=1", "bf16"),
+    ("qwen2.5-7b", "dp=8,zero=1", "bf16"),
     ("llama3-405b", "tp=8,pp=16,dp=1,vpp=8,sp=1,zero=0,schedule=interleaved", "bf16"),
 ]
 
@@ -76,6 +77,24 @@ def test_megatron_s_parser_takes_what_is_emitted(model, layout, precision, tmp_p
 
     assert found.tensor_model_parallel_size == target.layout.tp
     assert found.global_batch_size == 256
+
+
+@pytest.mark.parametrize(
+    ("model", "none", "queries"),
+    [("llama3-8b", True, False), ("qwen2.5-7b", True, True), ("gpt3-175b", False, False), ("deepseek-v3", True, False)],
+)
+def test_linear_layers_have_the_biases_of_the_model(model, none, queries, tmp_path):
+    target = Target(
+        layout=Layout.parse("dp=8"),
+        architecture=load_model(model).architecture,
+        model=model,
+        global_batch=64,
+        seq_len=2048,
+    )
+
+    found = parser().parse_args(arguments(emitted("megatron", target), tmp_path))
+
+    assert (found.disable_bias_linear, found.add_qkv_bias) == (none, queries)
 
 
 def test_layers_with_experts_are_emitted_where_they_are(tmp_path):
