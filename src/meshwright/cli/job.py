@@ -112,12 +112,15 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
     faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
     if given["emit"]:
         emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
+    from ..plan.cost.by_stage import memory_of_stages
+
+    stages = memory_of_stages(setting, row.layout, job.stages if given["layout"] is None else ())
     if given["as_json"]:
-        click.echo(to_json(_answer(job, row, rows, faster)))
+        click.echo(to_json(_answer(job, row, rows, faster) | {"stages": stages}))
     else:
         from ..plan.cost.price import machine_of
 
-        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes))
+        show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages)
     _write_plan(given, setting, faster[0] if faster else row, rows)
     return 0
 

@@ -15,6 +15,7 @@ KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-me
 
 def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
     """Return `count` nodes of the catalogue's type `name`; InputError for an unknown one."""
+    name = catalogue.node_key(name)
     node = catalogue.node(name)
     accelerator = catalogue.accelerators[node.accelerator]
     link = gpu_link(catalogue, node)
@@ -61,6 +62,7 @@ def catalogue_cluster(
     `changes` replace keys of the fabric (nodes_per_leaf, oversubscription, ...). A GPU count under one node's gives
     one node with fewer GPUs and NICs; one that is no multiple of a node is an InputError.
     """
+    name = catalogue.node_key(name)
     group = node_group(catalogue, name)
     if nodes is None:
         nodes, rest = divmod(gpus or group.gpus, group.gpus)

@@ -49,8 +49,21 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return _get(self.networks, name, "network")
 
     def node(self, name: str) -> NodeType:
-        """Return one node type."""
-        return _get(self.nodes, name, "node type")
+        """Return one node type, by its key or by a cloud's name for it ("p5.48xlarge")."""
+        return self.nodes[self.node_key(name)]
+
+    def node_key(self, name: str) -> str:
+        """Return the key of the node type that `name` means; InputError with the nearest names if none does."""
+        if name in self.nodes:
+            return name
+        plain = _plain(name)
+        for key, node in self.nodes.items():
+            if plain in {_plain(key), *map(_plain, node.aliases)}:
+                return key
+        called = [alias for node in self.nodes.values() for alias in node.aliases]
+        close = nearest(name, [*self.nodes, *called])
+        told = close if close.startswith("did") else nearest(name, self.nodes)
+        raise InputError(f"no node type {name!r} in the catalogue ({told})")
 
     def fabric(self, name: str) -> FabricType:
         """Return one fabric."""

@@ -18,7 +18,7 @@ HARMLESS = (
     r"(?:autopipeline|distributed\.pipeline)\.(?:round_virtual.*|scale_grads.*|patch_.*|_target_|layer_fqns.*|dtype)",
     r"distributed\.(?:_target_|strategy|backend|world_size|use_hf_tp_plan)",
     r"(?:optimizer|loss_fn|recipe|moe|ci|launcher|freeze_config)(?:\..*)?",
-    r"parallelizer\._target_|packed_sequence\.(?!packed_sequence_size).*|distributed\.moe\..*",
+    r"parallelizer\._target_|packed_sequence\.(?!packed_sequence_size|pack_size|max_length).*|distributed\.moe\..*",
 )
 SCHEDULES = {
     "1f1b": "1f1b",
@@ -50,9 +50,9 @@ def read(sources: Sources, question: Question) -> Job:
     _pipeline(draft, keys)
     draft.take_batch("global", keys, "step_scheduler.global_batch_size")
     draft.take_batch("local", keys, "step_scheduler.local_batch_size")
-    draft.seq_len = keys.whole(
-        *("dataset.seq_len", "dataset.seq_length", "packed_sequence.packed_sequence_size", "dataset.max_seq_len")
-    )
+    packed = [keys.whole(f"packed_sequence.{name}") for name in ("packed_sequence_size", "pack_size", "max_length")]
+    plain = keys.whole("dataset.seq_len", "dataset.seq_length", "dataset.max_seq_len", least=1)
+    draft.seq_len = next((size for size in packed if size), None) or plain  # 0 packs nothing
     _states(draft, keys)
     draft.precision = _precision(keys, draft)
     if keys.word("peft._target_") or any(key.startswith("peft.") for key in keys.values):

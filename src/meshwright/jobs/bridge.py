@@ -37,6 +37,21 @@ FLAGS = {
     "mb": "micro_batch_size",
     "gb": "global_batch_size",
 }
+# What recipes start from (NVIDIA-NeMo/Megatron-Bridge:src/megatron/bridge/recipes/common.py, 0.3.1)
+TUNED: dict[str, Any] = {
+    "train.global_batch_size": 128,
+    "train.micro_batch_size": 1,
+    "dataset.seq_length": 2048,
+    "optimizer.use_distributed_optimizer": True,
+    "mixed_precision": "bf16_mixed",
+}
+BASES: dict[str, dict[str, Any]] = {
+    "_pretrain_common": TUNED
+    | {"train.global_batch_size": 32, "train.micro_batch_size": 2, "dataset.seq_length": 4096}
+    | {"ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True, "ddp.overlap_param_gather": True},
+    "_sft_common": TUNED,
+    "_peft_common": TUNED | {"peft.()": "LoRA"},
+}
 PRECISIONS = (("NVFP4", "nvfp4"), ("FP8_MX", "mxfp8"), ("FP8", "fp8"), ("BF16", "bf16"))
 
 
@@ -53,6 +68,7 @@ def read(sources: Sources, question: Question) -> Job:
     gpus = keys.whole("num_gpus", "num-gpus", least=1)
     if gpus is not None and draft.world is None:
         draft.world = (gpus, keys.told(keys.find("num_gpus", "num-gpus") or ""))
+    _base(draft, keys)
     plain = as_megatron(keys, PLACES)
     sequence = keys.whole("dataset.sequence_length", "dataset.seq_length")
     _name(draft, keys, sources)
@@ -82,6 +98,21 @@ def _keys(sources: Sources) -> Keys:
         for key, value in launched.items():
             values[key], origin[key] = plain_value(value), sources.launch.where
     return sources.overridden(values, origin, sources.names[0])
+
+
+def _base(draft: Draft, keys: Keys) -> None:
+    """Take what a recipe leaves to the base that it starts from."""
+    name = str(keys.values.get("()", ""))
+    taken = []
+    for key, value in BASES.get(name, {}).items():
+        alone = not any(other.startswith(f"{key}.") for other in keys.values)
+        if keys.values.get(key) is None and alone:
+            keys.values[key] = value
+            taken.append(f"{key} {value}")
+    if taken:
+        draft.assume(f"{', '.join(taken)}: from {name}, which the recipe starts from (Megatron-Bridge 0.3.1)")
+    if keys.values.get("peft.()") or isinstance(keys.values.get("peft"), str):
+        draft.ignore("peft: adapters alone are trained; priced as training of all weights")
 
 
 def _name(draft: Draft, keys: Keys, sources: Sources) -> None:

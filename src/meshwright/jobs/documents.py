@@ -3,6 +3,7 @@
 YAML tags that would build objects are refused, aliases may not blow up, and a key may stand once in a mapping.
 """
 
+import re
 from pathlib import PurePath
 from typing import Any
 
@@ -34,7 +35,13 @@ def kind_of(name: str, text: str) -> str:
 def load(name: str, text: str, kind: str) -> dict[str, Any]:
     """Return the mapping that a YAML, JSON or TOML text holds; every fault is an InputError of one line."""
     if kind == "json":
-        data = parse_json(text, where=name)
+        try:
+            data = parse_json(text, where=name)
+        except InputError:
+            plain = without_comments(text)  # DeepSpeed reads its file as Hjson
+            if plain == text:
+                raise
+            data = parse_json(plain, where=name)
     elif kind == "toml":
         data = parse_toml(text, where=name)
     else:
@@ -42,6 +49,17 @@ def load(name: str, text: str, kind: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{name}: expected a mapping of settings, got {type(data).__name__}")
     return data
+
+
+STRING = r'"(?:[^"\\\n]|\\.)*"'
+BESIDE = re.compile(rf"({STRING})|//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+TRAILING = re.compile(rf"({STRING})|,(?=\s*[}}\]])")
+
+
+def without_comments(text: str) -> str:
+    """Return a JSON text without comments and without commas that close a list."""
+    plain = BESIDE.sub(lambda match: match.group(1) or "", text)
+    return TRAILING.sub(lambda match: match.group(1) or "", plain)
 
 
 def _yaml(name: str, text: str) -> Any:

@@ -46,6 +46,7 @@ class Draft:
         self.gpus_per_node: int | None = None
         self.world_is_a_default = False
         self.batch: dict[str, tuple[int, str]] = {}  # global, local (a pass of one dp rank), mbs, steps
+        self.batch_open = False  # whether the global batch is said by something that only the running job knows
         self.seq_len: int | None = None
         self.precision: str | None = None
         self.model_name: str | None = None
@@ -140,6 +141,8 @@ class Draft:
         """Return the job, with what was assumed and noted while its files were read and the keys that nobody read."""
         self.assumed = [*dict.fromkeys([*sources.assumed, *self.assumed])]
         self.notes = [*dict.fromkeys([*sources.notes, *self.notes])]
+        for key, reason in keys.behind.items():
+            self.note(f"{reason} behind {key} (further flags) is known only where the job runs")
         for text in keys.left(harmless):
             self.ignore(text)
         return self.finish()
@@ -246,7 +249,7 @@ class Draft:
         total = self.question.global_batch or (given["global"][0] if "global" in given else None)
         if self.question.global_batch and "global" in given and total != given["global"][0]:
             self.assume(f"--global-batch {total} in place of {given['global'][1]}")
-        if total is None and local is not None and dp is not None:
+        if total is None and local is not None and dp is not None and not self.batch_open:
             total = local * dp * (steps or 1)
             if steps is None and self.engine not in {"torchtitan", "maxtext"}:
                 self.assume("one pass a step: no accumulation of gradients is set")

@@ -20,6 +20,14 @@ NAMES = {
     "deepseek-v3": "deepseek3-671b",
     "gpt-oss-120b": "gpt-oss-120b",
     "gpt3-175b": "gpt3-175b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "qwen2.5-7b": "qwen2.5-7b",
+    "qwen3-0.6b": "qwen3-0.6b",
+    "qwen3-4b": "qwen3-4b",
+    "qwen3-8b": "qwen3-8b",
+    "qwen3-14b": "qwen3-14b",
+    "qwen3-32b": "qwen3-32b",
 }
 AXES = ("tensor", "expert", "context", "fsdp", "data", "pipeline")  # the nearest first
 
@@ -28,7 +36,8 @@ def maxtext(target: Target) -> str:
     """Return the YAML of a MaxText run on GPUs."""
     layout = target.layout
     if target.model not in NAMES:
-        raise InputError(f"--emit maxtext: it has no {target.model}; expected one of {', '.join(NAMES)}")
+        named = target.model or "model of these sizes"
+        raise InputError(f"--emit maxtext: it has no {named}; expected one of {', '.join(NAMES)}")
     if target.precision not in {"bf16", "fp8", "fp32"}:
         raise InputError(f"--emit maxtext: precision {target.precision}: expected bf16, fp8 or fp32")
     if layout.pp > 1 and not target.even:
@@ -45,7 +54,7 @@ def maxtext(target: Target) -> str:
         (f"per_device_batch_size: {share!r}", "sequences of a device and pass, tensor-parallel devices counted too"),
         (f"gradient_accumulation_steps: {passes}", ""),
         (f"max_target_length: {target.seq_len}", ""),
-        (f"remat_policy: {'full' if layout.recompute == 'full' else 'save_qkv_proj'}", "what is computed again"),
+        (f"remat_policy: {'full' if layout.recompute == 'full' else 'minimal'}", "what is computed again"),
         (f"dtype: {'float32' if target.precision == 'fp32' else 'bfloat16'}", ""),
         (f"quantization: '{'fp8' if target.precision == 'fp8' else ''}'", ""),
         (f"shard_optimizer_over_data: {str(layout.zero == 1).lower()}", f"ZeRO {layout.zero}"),

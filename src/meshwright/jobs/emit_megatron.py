@@ -3,6 +3,8 @@
 import itertools
 
 from ..errors import InputError
+from ..workload.architecture import Architecture
+from ..workload.kinds import Experts
 from .target import Target, commented, hugging_face_name, order_note, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
@@ -58,12 +60,23 @@ def _model_flags(target: Target) -> Lines:
         flags.append(("--swiglu", ""))
     if model.norm == "rms":
         flags.append(("--normalization RMSNorm", ""))
-    if not model.bias:
-        flags.append(("--disable-bias-linear", ""))
+    flags += _bias_flags(model)
     if not model.tied:
         flags.append(("--untie-embeddings-and-output-weights", ""))
     flags.append((f"--position-embedding-type {'learned_absolute' if model.positions == 'learned' else 'rope'}", ""))
     return flags + (_expert_flags(target) if model.experts else [])
+
+
+def _bias_flags(model: Architecture) -> Lines:
+    """Return which linear layers have a bias, by what a layer holds besides its matrices and norms."""
+    queries_keys_values = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    extra = model.runs[0].layer.small - model.small_parameters
+    if model.bias or (not model.kv_rank and extra >= queries_keys_values + model.hidden_size):
+        return []  # Megatron's default: all of them
+    flags: Lines = [("--disable-bias-linear", "")]
+    if not model.kv_rank and extra == queries_keys_values:
+        flags.append(("--add-qkv-bias", "queries, keys and values alone have one"))
+    return flags
 
 
 def _latent_flags(target: Target) -> Lines:
@@ -90,9 +103,15 @@ def _expert_flags(target: Target) -> Lines:
     if model.shared_size:
         flags.append((f"--moe-shared-expert-intermediate-size {model.shared_size}", ""))
     if model.dense_layers:
-        pattern = f"([0]*{model.dense_layers}+[1]*{model.moe_layers})"
-        flags.append((f"--moe-layer-freq '{pattern}'", f"the first {model.dense_layers} layers have no experts"))
+        why = f"1 for each of {model.moe_layers} layers with experts"
+        flags.append((f"--moe-layer-freq '{_pattern(model)}'", why))
     return flags
+
+
+def _pattern(model: Architecture) -> str:
+    """Return which layers have experts as Megatron's list, such as "([0]*3+[1]*58)"."""
+    routed = (isinstance(run.layer.network, Experts) for run in model.runs for _ in range(run.count))
+    return "(" + "+".join(f"[{int(kind)}]*{len(list(layers))}" for kind, layers in itertools.groupby(routed)) + ")"
 
 
 def _parallel_flags(target: Target) -> Lines:

@@ -16,6 +16,15 @@ TITAN = {
     "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
     "deepseek-v3": ("deepseek_v3", "671B"),
     "gpt-oss-120b": ("gpt_oss", "120b"),
+    "gpt-oss-20b": ("gpt_oss", "20b"),
+    "llama3.2-1b": ("llama3", "1B"),
+    "llama3.2-3b": ("llama3", "3B"),
+    "qwen3-0.6b": ("qwen3", "0.6B"),
+    "qwen3-1.7b": ("qwen3", "1.7B"),
+    "qwen3-4b": ("qwen3", "4B"),
+    "qwen3-8b": ("qwen3", "8B"),
+    "qwen3-14b": ("qwen3", "14B"),
+    "qwen3-32b": ("qwen3", "32B"),
 }
 TITAN_SCHEDULES = {
     "gpipe": "GPipe",
@@ -35,7 +44,8 @@ AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Co
 def torchtitan(target: Target) -> str:
     """Return a configuration function for torchtitan's registry, with the command that runs it."""
     if target.model not in TITAN:
-        raise InputError(f"--emit torchtitan: it has no {target.model}; expected one of {', '.join(TITAN)}")
+        named = target.model or "model of these sizes"
+        raise InputError(f"--emit torchtitan: it has no {named}; expected one of {', '.join(TITAN)}")
     if target.precision not in {"bf16", "fp32"}:
         raise InputError(f"--emit torchtitan: precision {target.precision}: expected bf16 or fp32")
     family, flavor = TITAN[target.model]

@@ -9,6 +9,7 @@ from .keys import Keys, flat
 from .launch import flags_of
 from .megatron import world_of
 from .sources import Document, Sources, plain_value
+from .trainers import AXOLOTL_HARMLESS, axolotl_settings, is_axolotl, llama_factory_settings
 
 DEEPSPEED = frozenset(
     {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
@@ -16,10 +17,11 @@ DEEPSPEED = frozenset(
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 HARMLESS = (
+    *AXOLOTL_HARMLESS,
     r"(?:arguments|accelerate)\.(?:output_dir|learning_rate|num_train_epochs|max_steps|warmup.*|weight_decay|lr_.*|adam_.*)",
     r"arguments\.(?:logging.*|save.*|eval.*|report_to|run_name|seed|data.*|push_to_hub.*|hub.*|load_best.*|do_.*|metric.*)",
     r"arguments\.(?:overwrite.*|remove_unused.*|label.*|per_device_eval.*|max_grad_norm|train_file|tokenizer.*|stage|ddp_timeout)",
-    r"arguments\.(?:template|cutoff.*|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
+    r"arguments\.(?:template|cutoff.*|disable_gradient_checkpointing|pure_bf16|preprocessing.*|plot_loss|finetuning_type|resume.*|trust_remote.*|attn_implementation)",
     r"arguments\.(?:val_size|max_samples|overwrite_cache|packing|config_name|local_rank|lora_(?:alpha|dropout|target.*))",
     r"accelerate\.(?:compute_environment|debug|downcast_bf16|enable_cpu_affinity|machine_rank|main_.*|rdzv.*|same_network)",
     r"accelerate\.(?:tpu.*|use_cpu|mpirun.*|gpu_ids|command.*|commands|deepspeed_config\.deepspeed_multinode_launcher|num_cpu.*)",
@@ -61,13 +63,26 @@ def read(sources: Sources, question: Question) -> Job:
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)
-    if keys.word("arguments.use_peft", "arguments.lora_r", "arguments.finetuning_type") in {"True", "true", "lora"}:
+    optimizer = keys.word("arguments.optim")
+    if optimizer is not None and not re.fullmatch(
+        r"adamw_(?:torch|torch_fused|torch_xla|hf|apex_fused|anyprecision)", optimizer
+    ):
+        draft.ignore(f"optim = {optimizer}: priced as AdamW with states in fp32")
+    if _trains_adapters(keys):
         draft.ignore("adapters alone are trained; priced as training of all weights")
     return draft.conclude(sources, keys, HARMLESS)
 
 
+def _trains_adapters(keys: Keys) -> bool:
+    rank = keys.whole("arguments.lora_r")
+    kind = (keys.word("arguments.finetuning_type") or "").lower()
+    return bool(keys.switch("arguments.use_peft", default=False) or kind in {"lora", "oft"} or (rank and not kind))
+
+
 def kind_of_document(document: Document) -> str | None:
-    """Return which of the three kinds a document is, None for another."""
+    """Return which of the four kinds a document is, None for another."""
+    if is_axolotl(document.keys):
+        return "axolotl"
     if document.keys & DEEPSPEED:
         return "deepspeed"
     if document.keys & ACCELERATE - {"fsdp_config"}:
@@ -95,12 +110,18 @@ def _keys(sources: Sources) -> Keys:
             raise sources.absent(config)
     for document in list(sources.documents):
         kind = kind_of_document(document)
-        if kind:
+        if kind == "axolotl":
+            settings, assumed = axolotl_settings(document.data)
+            values |= settings
+            origin |= dict.fromkeys(settings, document.name)
+            sources.assumed += assumed
+        elif kind:
             add(kind, document.data, document.name)
     if launch is not None:
         add("arguments", arguments, launch.where)
         if launch.launcher == "accelerate":
             add("accelerate", _launch_words(flags_of(launch.options, dashes=False)), launch.where)
+    _trainers_defaults(values, origin, sources)
     for path in (
         "arguments.deepspeed",
         "arguments.deepspeed_config",
@@ -123,6 +144,18 @@ def _keys(sources: Sources) -> Keys:
                 values[full], origin[full] = plain_value(text), "--job"
                 break
     return Keys(values, sources.names[0], sources=origin, kinds=True)
+
+
+def _trainers_defaults(values: dict[str, Any], origin: dict[str, str], sources: Sources) -> None:
+    """Add what a trainer on top of the arguments sets by itself; take `fsdp_` off the names in their fsdp_config."""
+    own = {key.removeprefix("arguments."): value for key, value in values.items() if key.startswith("arguments.")}
+    found, assumed = llama_factory_settings(own)
+    sources.assumed += assumed
+    for key, value in found.items():
+        values[f"arguments.{key}"], origin[f"arguments.{key}"] = value, sources.names[0]
+    for key in [key for key in values if key.startswith("arguments.fsdp_config.fsdp_")]:
+        plain = key.replace(".fsdp_config.fsdp_", ".fsdp_config.")
+        values[plain], origin[plain] = values.pop(key), origin[key]
 
 
 def _launch_words(flags: dict[str, object]) -> dict[str, Any]:
@@ -181,9 +214,8 @@ def _mesh(draft: Draft, keys: Keys) -> None:
 
 def _states(draft: Draft, keys: Keys, kind: str, has: set[str]) -> None:
     """Set ZeRO, copies and offload, by DeepSpeed or by FSDP."""
-    words = keys.word("arguments.fsdp") or ""
-    if isinstance(keys.values.get("arguments.fsdp"), list):
-        words = " ".join(map(str, keys.values["arguments.fsdp"]))
+    said = keys.raw("arguments.fsdp")
+    words = " ".join(map(str, said)) if isinstance(said, list) else keys.word("arguments.fsdp") or ""
     if "deepspeed" in has or kind == "DEEPSPEED":
         _deepspeed(draft, keys)
     elif kind == "FSDP" or words.strip():
@@ -339,7 +371,8 @@ def _precision(draft: Draft, keys: Keys) -> None:
     ):
         keys.raw(key)
     for name in ("bf16", "fp16"):
-        inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}")
+        old = ("deepspeed.bfloat16.enabled",) if name == "bf16" else ()  # its name before DeepSpeed 0.6
+        inside = keys.switch(f"deepspeed.{name}.enabled", f"deepspeed.{name}", *old)
         if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
             draft.precision = name
             return
@@ -360,12 +393,24 @@ def _recompute(draft: Draft, keys: Keys) -> None:
         *("arguments.gradient_checkpointing", "accelerate.fsdp_config.fsdp_activation_checkpointing"),
         "arguments.fsdp_config.activation_checkpointing",
     )
-    both = [key for key in keys.values if "activation_checkpointing" in key and keys.raw(key) is True]
+    both = [
+        key
+        for key in keys.values
+        if "activation_checkpointing" in key and not key.startswith("deepspeed.") and keys.raw(key) is True
+    ]
+    own = [
+        key for key in keys.values if key.startswith("deepspeed.activation_checkpointing.") and keys.raw(key) is True
+    ]
     if again or both:
         draft.recompute("full", "gradient_checkpointing true")
         return
     draft.recompute("none")
-    if again is None:
+    if own:
+        draft.assume(
+            "no recomputation: activation_checkpointing says how DeepSpeed's own would work, and only a model that "
+            "calls it does; no file says so"
+        )
+    elif again is None:
         draft.assume("no recomputation: no file switches it on")
     for key in list(keys.values):
         if re.match(r"deepspeed\.activation_checkpointing\.", key):

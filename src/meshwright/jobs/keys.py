@@ -31,13 +31,21 @@ class Keys:
     """Values by dotted key of one configuration; every read is noted."""
 
     def __init__(
-        self, values: Mapping[str, Any], where: str, *, sources: Mapping[str, str] | None = None, kinds: bool = False
+        self,
+        values: Mapping[str, Any],
+        where: str,
+        *,
+        sources: Mapping[str, str] | None = None,
+        kinds: bool = False,
+        flags: bool = False,
     ) -> None:
         self.values, self.where = dict(values), where
+        self.flags = flags  # whether a switch is on by being there, so that an unknown word behind it is no value
         self.kinds = kinds  # whether the first part of a key is the kind of its file, which messages leave out
         self.aliases: dict[str, str] = {}  # names in the file of keys that are kept under others
         self.sources = dict(sources or {})  # the file of a key where it is not `where`
         self.read: set[str] = set()
+        self.behind: dict[str, str] = {}  # what unknown words behind switches depend on
 
     def __contains__(self, key: str) -> bool:
         return self.raw(key) is not None
@@ -82,6 +90,9 @@ class Keys:
         value = self.raw(key)
         if isinstance(value, bool):
             return value
+        if isinstance(value, Unknown) and self.flags:
+            self.behind[key] = value.reason
+            return True
         text = str(value).strip().lower()
         if isinstance(value, Unknown) or text == "auto":
             return default

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .keys import as_whole
-from .shell import Started
-from .shell_words import reasons, shown
+from .shell_state import Started
+from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
 PYTHON = re.compile(r"python[\d.]*$")
@@ -27,6 +27,8 @@ COUNTS = {
     "ntasks": "tasks",
     "np": "tasks",
 }
+# what srun takes from the #SBATCH lines of a script
+SLURM = (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node"), ("SLURM_NTASKS", "tasks"))
 SHORT = {"-N": "nodes", "-n": "ntasks", "-np": "np"}
 PROGRAMS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"torchtitan|run_train\.sh$"),
@@ -40,7 +42,7 @@ FLAGS: tuple[tuple[str, str], ...] = (
     ("torchtitan", r"--(job\.config[-_]file|training\.|parallelism\.|module=|config=)"),
     ("maxtext", r"(per_device_batch_size|ici_\w+_parallelism|dcn_\w+_parallelism)="),
     ("nemo", r"\+*(trainer\.num_nodes|model\.micro_batch_size|model\.tensor_model_parallel_size)="),
-    ("megatron", r"--(tensor[-_]model[-_]parallel[-_]size|micro[-_]batch[-_]size|num[-_]layers)(=|$)"),
+    ("megatron", r"--(tensor[-_]model[-_]parallel[-_]size|micro[-_]batch[-_]size)(=|$)"),
     ("huggingface", r"--(per_device_train_batch_size|deepspeed|deepspeed_config)(=|$)"),
 )
 
@@ -87,6 +89,17 @@ def training_command(started: Sequence[Started], where: str) -> Launch | None:
     return several[0] if several else None
 
 
+def programs_of(started: Sequence[Started]) -> list[str]:
+    """Return the names of the Python programs that commands start."""
+    found = []
+    for one in started:
+        place, launcher = _launcher(one.words)
+        at = _program(one.words, place, launcher) if launcher else None
+        if at is not None:
+            found.append(shown(one.words[at]).rpartition("/")[2])
+    return list(dict.fromkeys(found))
+
+
 def read_command(one: Started) -> Launch | None:
     """Return a command as a launch, None where it is no training of an engine that is known."""
     words = list(one.words)
@@ -104,13 +117,13 @@ def read_command(one: Started) -> Launch | None:
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
         mine["nodes"] = (1, "no --num_nodes")
     counts |= mine
+    if any(word.rpartition("/")[2] == "srun" for word in words[:place]):
+        for name, key in SLURM:
+            value = as_whole(one.variables.get(name))
+            if value is not None:
+                counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
     if "tasks" in counts and launcher in {"python", "srun"}:
         counts.setdefault("world", counts["tasks"])
-    slurm = {name: one.variables[name] for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE") if name in one.variables}
-    for name, key in (("SLURM_NNODES", "nodes"), ("SLURM_NTASKS_PER_NODE", "tasks_per_node")):
-        value = as_whole(slurm.get(name))
-        if value is not None and any(word.rpartition("/")[2] == "srun" for word in words[:place]):
-            counts.setdefault(key, (value, f"#SBATCH {value} ({one.where})"))
     return Launch(
         engine=engine,
         program=program,
@@ -118,7 +131,7 @@ def read_command(one: Started) -> Launch | None:
         launcher=launcher,
         options=tuple(options),
         counts=counts,
-        unknown=tuple(dict.fromkeys([*doubts, *more])),
+        unknown=tuple(dict.fromkeys([*doubts, *more, *further_words(arguments)])),
         where=one.where,
         line=one.line,
         variables=dict(one.variables),
@@ -188,6 +201,16 @@ def _counts(words: Sequence[str], where: str) -> tuple[dict[str, Count], list[st
     return found, doubts
 
 
+def further_words(arguments: Sequence[str]) -> list[str]:
+    """Return what the words of a command that stand for no value depend on: variables that hold further flags."""
+    found: list[str] = []
+    for place, word in enumerate(arguments):
+        before = arguments[place - 1] if place else ""
+        if is_unknown(word) and not (before.startswith("--") and "=" not in before):
+            found += reasons(word)
+    return [f"{shown(reason)} (further flags)" for reason in found]
+
+
 def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, object]:
     """Return `--flag value`, `--flag=value`, `--flag a b` and switches as a mapping; the last of a flag counts.
 
@@ -196,6 +219,8 @@ def flags_of(arguments: Sequence[str], *, dashes: bool = True) -> dict[str, obje
     found: dict[str, object] = {}
     name = ""
     for word in arguments:
+        if is_unknown(word) and not (name and found[name] is True):
+            continue  # a variable that holds further flags, such as $EXTRA_ARGS
         if word.startswith("--") and len(word) > 2:
             key, equals, value = word[2:].partition("=")
             name = key.replace("_", "-") if dashes else key

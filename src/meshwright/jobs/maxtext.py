@@ -30,9 +30,11 @@ AXES = {
     "expert": "ep",
     "autoregressive": "tp",
 }
-SELECTIVE = frozenset({"minimal", "save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_except_mlpwi",
-                       "save_dot_with_context_except_mlp", "minimal_with_context", "minimal_flash", "custom",
-                       "minimal_offloaded", "qkv_proj_offloaded", "minimal_with_quantization"})  # fmt: skip
+# Policies of base.yml by what they compute again: the attention alone, or the network of each layer too
+SELECTIVE = frozenset({"minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded"})
+NETWORK_AGAIN = frozenset(
+    {"save_qkv_proj", "save_out_proj", "save_dot_except_mlp", "save_dot_with_context_except_mlp", "qkv_proj_offloaded"}
+)
 SIZES = {
     "num_hidden_layers": "base_num_decoder_layers",
     "hidden_size": "base_emb_dim",
@@ -92,7 +94,9 @@ def _mesh(draft: Draft, keys: Keys) -> None:
     if auto_slices and fixed_slices == 1 and "dcn_data_parallelism" not in keys and not auto_inside and world is None:
         draft.note("the number of slices is in no file (dcn_data_parallelism)")
     if world is not None:
-        _fill(draft, slices, inside, auto_slices, auto_inside, world)
+        on_gpus = keys.word("hardware") in {"gpu", "gpu_multiprocess"}
+        per_slice = (draft.question.gpus_per_node or 8) if on_gpus else world
+        _fill(draft, slices, inside, auto_slices, auto_inside, world, per_slice)
         auto_slices, auto_inside = [], []
     degrees = dict.fromkeys(set(AXES.values()), 1)
     for axis, name in AXES.items():
@@ -125,15 +129,23 @@ def _axes(keys: Keys, prefix: str, automatic: str) -> dict[str, int]:
 
 
 def _fill(
-    draft: Draft, slices: dict[str, int], inside: dict[str, int], first: list[str], second: list[str], world: int
+    draft: Draft,
+    slices: dict[str, int],
+    inside: dict[str, int],
+    first: list[str],
+    second: list[str],
+    world: int,
+    per_slice: int,
 ) -> None:
-    """Set the axes that are -1 from the number of devices; a slice is a node where both are open."""
+    """Set the axes that are -1 from the number of devices; where both are open a node of GPUs, or all TPUs, is a slice.
+
+    MaxText's default is `hardware: tpu`.
+    """
     fixed_slices = math.prod(value for value in slices.values() if value > 0)
     fixed_inside = math.prod(value for value in inside.values() if value > 0)
-    per_node = draft.question.gpus_per_node or 8
     if first and second:
-        size = per_node if world > per_node else world
-        draft.assume(f"slices of {size} devices")
+        size = min(per_slice, world)
+        draft.assume(f"slices of {size} devices" if size < world else f"one slice of {size} devices")
         slices[first[0]], inside[second[0]] = max(1, world // size // fixed_slices), max(1, size // fixed_inside)
     elif second:
         inside[second[0]] = max(1, world // fixed_slices // fixed_inside)
@@ -218,10 +230,15 @@ def _recompute(draft: Draft, keys: Keys) -> None:
     text = f"remat_policy {policy}"
     if policy == "full":
         draft.recompute("full", text)
-    else:
-        draft.recompute("selective", text)
-        if policy not in SELECTIVE or "offload" in policy or policy == "custom":
-            draft.ignore(f"{text}: priced as selective recomputation")
+        return
+    draft.recompute("selective", text)
+    if policy in NETWORK_AGAIN:
+        draft.ignore(
+            f"{text}: the network of each layer is computed again too; priced as selective recomputation, which takes "
+            "more memory and less time"
+        )
+    elif policy not in SELECTIVE or "offload" in policy:
+        draft.ignore(f"{text}: priced as selective recomputation")
 
 
 def _precision(draft: Draft, keys: Keys) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
+from ..workload.architecture import MOST_LAYERS
 from .draft import Draft, Question
 from .job import Job
 from .keys import Keys, flat
@@ -44,6 +45,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "v_head_dim": ("v-head-dim",),
 }
 
+EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -58,9 +60,30 @@ def read(sources: Sources, question: Question) -> Job:
     elif (nodes := keys.whole("nnodes", "num-nodes")) is not None:
         draft.nodes_times((nodes, keys.told("nnodes")), _per_node(keys))
     fill(draft, keys)
+    _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
     if keys.switch("deepspeed"):
         draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
     return draft.conclude(sources, keys, HARMLESS)
+
+
+# programs whose models flags of a decoder do not describe, and flags that say so
+OTHERS = re.compile(r"(mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$")
+HYBRIDS = ("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim")
+
+
+def _other_models(draft: Draft, keys: Keys, program: str) -> None:
+    """Take back the sizes of a model that is no plain decoder: `--model` is asked for."""
+    match = OTHERS.search(program)
+    flag = next((name for name in HYBRIDS if name in keys), None)
+    if (match or flag) and draft.config:
+        draft.config.clear()
+        draft.model_name = draft.model_name or f"the model of {program.rpartition('/')[2] or flag}"
+        draft.note(
+            f"{flag or program.rpartition('/')[2]}: the layers are not those of a plain decoder; "
+            "give the model's config.json with --model"
+        )
+    if "pretrain_bert" in program:
+        draft.ignore("pretrain_bert.py: attention sees both sides, priced as a decoder's")
 
 
 def megatron_keys(sources: Sources) -> Keys:
@@ -83,7 +106,7 @@ def megatron_keys(sources: Sources) -> Keys:
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
-    return Keys(values, sources.names[0], sources=origin)
+    return Keys(values, sources.names[0], sources=origin, flags=sources.launch is not None)
 
 
 def _per_node(keys: Keys) -> tuple[int, str] | None:
@@ -107,8 +130,10 @@ def fill(draft: Draft, keys: Keys) -> None:
     """Fill a draft from Megatron's flags."""
     draft.degree("tp", keys, "tensor-model-parallel-size", "model-parallel-size", default=1)
     draft.degree("pp", keys, "pipeline-model-parallel-size", default=1)
-    draft.degree("cp", keys, "context-parallel-size", default=1)
-    draft.degree("ep", keys, "expert-model-parallel-size", "expert-parallel-size", default=1)
+    draft.degree("cp", keys, "context-parallel-size", "ds-sequence-parallel-size", default=1)
+    if (keys.whole("ds-sequence-parallel-size") or 1) > 1:
+        draft.ignore("ds-sequence-parallel-size: Ulysses's all-to-alls are priced as context parallelism")
+    draft.degree("ep", keys, *EXPERT_RANKS, default=1)
     if draft.get("ep") > 1 or "expert-tensor-parallel-size" in keys:
         draft.degree("etp", keys, "expert-tensor-parallel-size", default=draft.get("tp"))
     sizes(draft, keys)
@@ -117,7 +142,10 @@ def fill(draft: Draft, keys: Keys) -> None:
     draft.take_batch("global", keys, "global-batch-size")
     if "mbs" not in draft.batch:
         raise InputError(f"{keys.where}: micro-batch-size: missing (Megatron has no default)")
-    if "global" not in draft.batch:
+    if "global" not in draft.batch and (doubt := keys.doubtful("global-batch-size")):
+        draft.batch_open = True
+        draft.note(f"{doubt} is known only where the job runs")
+    elif "global" not in draft.batch:
         draft.batch["steps"] = (1, "one micro-batch a step")
         draft.assume("global-batch-size: not set, so one micro-batch a rank and step (Megatron's default)")
     if "rampup-batch-size" in keys:
@@ -145,6 +173,7 @@ def overlaps(draft: Draft, keys: Keys) -> None:
     if not weights and draft.switches["zero"] == 1:
         draft.note("overlap-param-gather is off: priced as if weights were gathered beside the forward pass")
     keys.switch("moe-grouped-gemm", default=False)
+    keys.switch("squared-relu", default=False)
     dispatcher = keys.word("moe-token-dispatcher-type")
     if dispatcher not in {None, "alltoall"} and draft.get("ep") > 1:
         draft.ignore(f"moe-token-dispatcher-type = {dispatcher}: priced as alltoall")
@@ -192,7 +221,9 @@ def sizes(draft: Draft, keys: Keys) -> None:
         return
     gated = keys.switch("swiglu", "gated-linear-unit", default=False)
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
-    if keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
+    if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
+        config["num_key_value_heads"] = heads
+    elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
         config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
     latent = keys.switch("multi-latent-attention", default=False)
     for name in () if latent else ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
@@ -227,11 +258,18 @@ def positions(draft: Draft, keys: Keys) -> None:
 def experts(draft: Draft, keys: Keys) -> None:
     """Set how many experts a layer has, how wide they are and which layers have none."""
     config = draft.config
+    if config.get("num_experts", 0) == 1 and "moe-expert-parallel-size" in keys:
+        del config["num_experts"]  # one expert is a dense network
     if "num_experts" not in config:
         for name in ("moe_intermediate_size", "num_experts_per_tok"):
             config.pop(name, None)
         return
-    config.setdefault("num_experts_per_tok", 2)
+    old = "moe-expert-parallel-size" in keys  # Megatron-DeepSpeed
+    config.setdefault("num_experts_per_tok", keys.whole("topk", least=1) or (1 if old else 2))
+    if old and config["num_experts"] > 1:  # megatron/model/transformer.py: layers that `expert-interval` divides
+        every = keys.whole("expert-interval", least=1) or 2
+        layers = min(config.get("num_hidden_layers") or 0, MOST_LAYERS)
+        config["layers_with_experts"] = [int((place + 1) % every == 0) for place in range(layers)]
     config.setdefault("moe_intermediate_size", config["intermediate_size"])
     shared = keys.whole("moe-shared-expert-intermediate-size")
     if shared:
@@ -239,12 +277,37 @@ def experts(draft: Draft, keys: Keys) -> None:
     pattern = keys.raw("moe-layer-freq")
     if pattern is None:
         return
-    text = str(pattern).replace(" ", "").strip("()\"'")
-    match = re.fullmatch(r"(?:\[0\]\*(\d+)\+)?\[1\]\*(\d+)|1", text)
-    if match and match.group(1):
-        config["first_k_dense_replace"] = int(match.group(1))
-    elif match is None and text != "1":
-        draft.ignore(f"moe-layer-freq = {text[:60]}")
+    layers = config.get("num_hidden_layers") or 0
+    sparse = layers_with_experts(pattern, layers)
+    if sparse is not None and layers and len(sparse) != layers <= MOST_LAYERS:
+        raise InputError(f"{keys.where}: moe-layer-freq: expected {layers} layers (num-layers), got {len(sparse)}")
+    dense = 0 if sparse is None or 1 not in sparse else sparse.index(1)
+    if sparse is not None and sparse == [0] * dense + [1] * (len(sparse) - dense):
+        config["first_k_dense_replace"] = dense
+    elif sparse is not None:
+        config["layers_with_experts"] = sparse
+    else:
+        draft.ignore(f"moe-layer-freq = {str(pattern)[:60]}")
+
+
+def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
+    """Return 1 for each layer with experts and 0 for a dense one, of Megatron's moe-layer-freq; None if it is no such.
+
+    A number N makes every N-th layer one with experts, from the first; else a Python list such as "[0]*3+[1]*58".
+    """
+    if isinstance(pattern, list):
+        return [int(bool(one)) for one in pattern]
+    text = re.sub(r"[\s'\"()]", "", str(pattern))
+    if text.isdecimal():
+        every = int(text)
+        return [int(place % every == 0) for place in range(min(layers, MOST_LAYERS))] if every > 0 else None
+    found: list[int] = []
+    for term in text.split("+"):
+        match = re.fullmatch(r"\[([01](?:,[01])*),?\](?:\*(\d{1,4}))?", term)
+        if match is None:
+            return None
+        found += [int(one) for one in match.group(1).split(",")] * int(match.group(2) or 1)
+    return found
 
 
 def vocabulary(draft: Draft, keys: Keys) -> None:
@@ -265,7 +328,7 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
     pp = draft.get("pp")
     per_stage = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
     number = keys.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size", least=1)
-    layout = keys.word("pipeline-model-parallel-layout")
+    layout = layout_text(keys)
     first = keys.whole("decoder-first-pipeline-num-layers", least=1)
     last = keys.whole("decoder-last-pipeline-num-layers", least=1)
     for flag in ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"):
@@ -294,6 +357,16 @@ def virtual(draft: Draft, keys: Keys, layers: int | None) -> None:
         draft.put("vpp", slots // pp // per_stage, keys.told("num-layers-per-virtual-pipeline-stage"))
     if (first or last) and layers is not None:
         draft.stages = uneven(layers, pp, draft.get("vpp"), first, last, keys.where)
+
+
+def layout_text(keys: Keys) -> str | None:
+    """Return the layout of a pipeline as Megatron's letters; recipes list the names of each stage instead."""
+    stages = keys.raw("pipeline-model-parallel-layout")
+    if not isinstance(stages, list):
+        return keys.word("pipeline-model-parallel-layout")
+    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+    rows = [stage if isinstance(stage, list) else [stage] for stage in stages]
+    return "|".join("".join(letters.get(str(name), "?") for name in row) for row in rows)
 
 
 def uneven(layers: int, pp: int, vpp: int, first: int | None, last: int | None, where: str) -> tuple[int, ...]:
@@ -346,7 +419,7 @@ def precision(keys: Keys) -> str:
 def recomputation(draft: Draft, keys: Keys) -> None:
     """Set what is computed again, from granularity, method and layers, or the older flags."""
     kind = keys.word("recompute-granularity", "activations-checkpoint-granularity")
-    method = keys.word("recompute-method", "activations-checkpoint-method", "checkpoint-activations")
+    method = keys.word("recompute-method", "activations-checkpoint-method")
     layers = keys.whole("recompute-num-layers", "activations-checkpoint-num-layers")
     modules = keys.raw("recompute-modules")
     if kind is None and "activations-checkpoint-method" in keys:

@@ -1,11 +1,14 @@
 """Which model a configuration means: by the name it gives, or by the sizes it lists; differences are said."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ..errors import InputError
 from ..workload.architecture import Architecture
+from ..workload.kinds import runs_of
 from ..workload.models import load_model, names
 
 NOISE = re.compile(
@@ -16,6 +19,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"llama[-_ ]?3([._][13])?[-_ ]?(\d+)b", r"llama3-\2b"),
     (r"llama[-_ ]?31[-_ ](\d+)b", r"llama3-\1b"),
     (r"llama[-_ ]?2[-_ ]?(\d+)b", r"llama2-\1b"),
+    (r"qwen[-_ ]?2[._ ]?5[-_ ]?(\d+(?:\.\d+)?b)", r"qwen2.5-\1"),
+    (r"deepseek[-_ ]?v2[-_ ]?lite", "deepseek-v2-lite"),
     (r"qwen[-_ ]?3[-_ ]?(?:moe[-_ ]?)?(\d+(?:\.\d+)?b(?:[-_ ]?a\d+b)?)", r"qwen3-\1"),
     (r"mixtral[-_ ]?(8x\d+b)", r"mixtral-\1"),
     (r"mistral[-_ ]?(\d+)b", r"mistral-\1b"),
@@ -26,6 +31,11 @@ FAMILIES: tuple[tuple[str, str], ...] = (  # what names look like, and the catal
     (r"bloom(?:-176b)?", "bloom-176b"),
     (r"gpt[-_]?2", "gpt2"),
 )
+# words that make another model of a family's name: another size, fewer layers, a smaller sibling
+VARIANT = re.compile(
+    r"(?<![\w.])(?:\d+(?:\.\d+)?b\d?|\d{2,}m|x?l|xs|\d*[-_ ]?layers?|l\d+|large|medium|small|lite|mini|nano|tiny|toy"
+    r"|draft|debug\w*|proxy|distil\w*|sheared|vl|vision|audio|omni|reduced|pruned)(?![a-z0-9])"
+)
 COMPARED = ("num_key_value_heads", "intermediate_size", "vocab_size", "expert_size", "experts", "experts_per_token")
 FINER = {
     "num_experts": "experts",
@@ -35,11 +45,20 @@ FINER = {
 }
 # sizes of tokenizers that launch scripts name without their vocabulary
 TOKENIZERS = (
+    (r"llama[-_]?4", 202048),
     (r"llama3|llama-3|Meta-Llama-3", 128256),
-    (r"llama2|Llama-2|llama-2|mistral|mixtral", 32000),
-    (r"qwen3|qwen2", 151936),
+    (r"llama2|Llama-2|llama-2|mistral-7b|mixtral|codellama|TinyLlama", 32000),
+    (r"qwen3|qwen2|qwen-?1\.5", 151936),
+    (r"gpt[-_]oss|o200k", 201088),
     (r"GPT2BPE|gpt2", 50257),
-    (r"deepseek", 129280),
+    (r"deepseek[-_]?(?:ai/DeepSeek[-_])?(?:V3|R1)", 129280),
+    (r"deepseek[-_]?(?:ai/DeepSeek[-_])?(?:V2|MoE)|deepseek-llm", 102400),
+    (r"kimi|moonlight", 163840),
+    (r"falcon-(?:7b|40b|180b)", 65024),
+    (r"starcoder", 49152),
+    (r"bloom", 250880),
+    (r"gpt-?neox|pythia", 50277),
+    (r"gemma-?2?-|nemotron[-_]?4", 256000),
 )
 
 
@@ -54,14 +73,19 @@ def catalogue_name(text: str) -> str | None:
         match = re.search(rf"(?:^|[-_ /.]){pattern}(?=$|[-_ .])", plain)
         if match:
             found = match.expand(name).replace("_", "-").replace(" ", "-")
-            return found if found in known else None
+            rest = f"{plain[: match.start()]} {plain[match.end() :]}".replace("_", " ")
+            return found if found in known and not VARIANT.search(rest) else None
     return plain if plain in known else None
 
 
-def by_flavor(flavor: str) -> list[str]:
-    """Return the catalogue's models whose name ends in a size such as "30B-A3B"."""
+def by_flavor(flavor: str, families: Sequence[str] = ()) -> list[str]:
+    """Return the catalogue's models whose name ends in a size such as "30B-A3B", of given families if any are.
+
+    A family is written as folders write it ("deepseek_v3", "qwen3").
+    """
     ending = "-" + flavor.strip().lower().replace("_", "-")
-    return [name for name in names() if name.endswith(ending)]
+    starts = tuple(family.lower().replace("_", "-") for family in families)
+    return [name for name in names() if name.endswith(ending) and (not starts or name.startswith(starts))]
 
 
 def by_shape(config: Mapping[str, Any]) -> list[str]:
@@ -91,9 +115,18 @@ def vocabulary_of(tokenizer: str) -> int | None:
 
 
 def described(config: Mapping[str, Any], *, name: str, where: str) -> Architecture:
-    """Return the architecture of sizes listed under the keys of a Hugging Face config.json."""
+    """Return the architecture of sizes listed under the keys of a Hugging Face config.json.
+
+    `layers_with_experts` in them says of each layer whether it has experts, where they are not the last layers.
+    """
+    sparse = config.get("layers_with_experts")
     try:
-        return Architecture.from_sizes(config, name=name, where=where)
+        if sparse is None:
+            return Architecture.from_sizes(config, name=name, where=where)
+        model = Architecture.from_sizes({**config, "first_k_dense_replace": 1}, name=name, where=where)
+        dense, routed = model.runs[0].layer, model.runs[-1].layer
+        stack = runs_of(routed if one else dense for one in sparse)
+        return msgspec.structs.replace(model, stack=stack, dense_layers=sparse.count(0))
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -251,11 +251,16 @@ def _precision(draft: Draft, keys: Keys) -> None:
 def _states(draft: Draft, keys: Keys) -> None:
     """Set ZeRO: the distributed optimizer, by its name or by the switch of a Megatron strategy."""
     name = (keys.word("model.optim.name", "optim.name", "optim._target_", "model.optim._target_") or "").lower()
-    distributed = keys.switch(
-        *("ddp.use_distributed_optimizer", "trainer.strategy.ddp.use_distributed_optimizer"),
-        *("optim.config.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
-        "model.optim.use_distributed_optimizer",
-    )
+    said = [
+        keys.switch(key)
+        for key in (
+            *("ddp.use_distributed_optimizer", "trainer.strategy.ddp.use_distributed_optimizer"),
+            *("optim.config.use_distributed_optimizer", "optimizer.use_distributed_optimizer"),
+            "model.optim.use_distributed_optimizer",
+        )
+    ]
+    # one of the two switches on turns both on (Megatron-Bridge:src/megatron/bridge/training/config.py)
+    distributed = True if True in said else False if False in said else None
     plain = Keys(
         {
             "use-distributed-optimizer": bool(distributed) if distributed is not None else "distributed" in name,
@@ -270,6 +275,14 @@ def _states(draft: Draft, keys: Keys) -> None:
         keys.where,
     )
     states(draft, plain)
+    if keys.switch("model.fsdp", default=False):  # NeMo 1: torch's FSDP
+        strategy = (keys.word("model.fsdp_sharding_strategy") or "full").lower()
+        draft.zero(2 if strategy == "grad" else 3)
+        if strategy == "hybrid":
+            draft.ignore("model.fsdp_sharding_strategy = hybrid: priced as sharding over all data-parallel ranks")
+        for part in ("fsdp_grad_reduce_dtype", "fsdp_sharded_checkpoint", "fsdp_use_orig_params"):
+            keys.raw(f"model.{part}")
+        return
     if distributed is None and not name:
         draft.zero(1)
         draft.assume("the distributed optimizer (ZeRO 1): the files do not name the optimizer")

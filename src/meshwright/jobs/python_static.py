@@ -266,8 +266,10 @@ class _Static:
             return self._decided(node, names)
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value, names), self.value(node.slice, names)
-            if isinstance(owner, dict) and isinstance(key, str):
-                return owner.get(key, Opaque(_text(node)))
+            if isinstance(owner, dict) and isinstance(key, str | list):
+                return owner.get(str(key), Opaque(_text(node)))
+            if isinstance(owner, list) and isinstance(key, int) and -len(owner) <= key < len(owner):
+                return owner[key]
         return Opaque(_text(node))
 
     def _dict(self, node: ast.Dict, names: dict[str, Any]) -> dict[str, Any]:
@@ -316,6 +318,8 @@ class _Static:
             return copy.deepcopy(args[-1])
         if name == "dict":
             return keywords
+        if name == "getattr" and len(args) == 3 and isinstance(args[0], Record) and isinstance(args[1], str):
+            return args[0].fields.get(args[1], args[2])
         if name in {"int", "float"} and args and isinstance(args[0], int | float | str):
             try:
                 return int(args[0]) if name == "int" else float(args[0])
@@ -344,6 +348,8 @@ class _Static:
             and len(a) + len(b) < MOST_STEPS
         ):
             return a + b
+        if isinstance(operator, ast.Mult) and isinstance(a, list) and isinstance(b, int) and len(a) * b < MOST_STEPS:
+            return a * b
         if isinstance(operator, ast.BitOr) and isinstance(a, dict) and isinstance(b, dict):
             return {**a, **b}
         return Opaque(f"{_text(left)} {sign or '?'} {_text(right)}")
@@ -367,6 +373,9 @@ class _Static:
             if isinstance(a, Opaque | Record) or isinstance(b, Opaque | Record):
                 return Opaque(_text(node))
             operator = node.ops[0]
+            if isinstance(operator, ast.In | ast.NotIn) and isinstance(b, list | dict):
+                inside = (str(a) if isinstance(b, dict) else a) in b
+                return inside == isinstance(operator, ast.In)
             if isinstance(operator, ast.Is | ast.Eq):
                 return a == b
             if isinstance(operator, ast.IsNot | ast.NotEq):

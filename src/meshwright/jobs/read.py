@@ -8,6 +8,7 @@ from .draft import Question
 from .job import Job
 from .keys import flat
 from .sources import Document, Sources, gather
+from .unread import HINT, unread_trainer
 
 READERS: dict[str, Callable[[Sources, Question], Job]] = {
     "megatron": megatron.read,
@@ -46,12 +47,22 @@ def engine_of(sources: Sources) -> str:
         if engine:
             found.setdefault(engine, sources.python[0])
     for document in sources.documents:
+        if other := unread_trainer(document.keys, flat(document.data)):
+            raise InputError(f"{document.name}: this is a configuration of {other}, which is not read: {HINT}")
         engine = of_document(document)
         if engine and not (sources.launch is not None and _goes_with(engine, sources.launch.engine)):
             found.setdefault(engine, document.name)
     if len(found) > 1:
         told = " and ".join(f"{name} ({engine})" for engine, name in found.items())
         raise InputError(f"{told}: are configurations of different engines; expected one job")
+    if not found and sources.called_missing:
+        own, name = sources.names[0], sources.called_missing[0]
+        raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {own} {name})")
+    if not found and sources.programs:
+        told = ", ".join(sources.programs[:3])
+        raise InputError(
+            f"{sources.names[0]}: starts {told}, no training of an engine that is known; expected {EXPECTED}"
+        )
     if not found:
         raise InputError(f"{' + '.join(sources.names)}: no engine's configuration is recognised; expected {EXPECTED}")
     return next(iter(found))

@@ -6,57 +6,23 @@ listed among the assumptions. No command is started and the reader's own environ
 """
 
 import fnmatch
-import itertools
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, evaluate
+from .shell_calls import SHELLS, called_script, inner_script, split_words
 from .shell_conditions import Condition
+from .shell_state import Outcome, Started, State
 from .shell_syntax import Block, Command, Script, Token, parse
-from .shell_words import CLOSE, OPEN, document_of, expand, number_of, reasons, shown, text_of, unknown
+from .shell_words import document_of, expand, is_unknown, number_of, reasons, shown, text_of, unknown
 from .slurm import directives
 
 MOST_STEPS = 50_000
 DEEPEST = 30
-SHELLS = frozenset({"bash", "sh", "zsh"})
 QUIET = frozenset({"set", "export", "declare", "local", "readonly", "typeset", "shift", "unset", ":", "true"})
 COMMON = frozenset({"echo", "printf", "mkdir", "cd", "sleep", "wait", "ulimit", "date", "hostname", "trap", "module"})
 PREFIX = frozenset({"time", "nohup", "exec", "env", "command", "builtin", "sudo"})
-# variables whose default changes neither time nor memory: places, names and ports
-PLACES = re.compile(
-    r"ADDR|PORT|PATH|DIR|HOME|NAME|LOG|DATA|FILE|WANDB|TOKEN|HOST|CKPT|CHECKPOINT|SAVE|LOAD|SEED|RDZV|RANK$|IMAGE|USER|"
-    r"PARTITION|ACCOUNT|CACHE|ROOT|JOB_ID|EXP|TAG|URL|SCRIPT|BIN|PYTHON",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A command that the script would start: its words, expanded, and the variables set for it."""
-
-    words: tuple[str, ...]
-    line: int
-    where: str
-    variables: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What following a script found."""
-
-    started: list[Started] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    sourced_missing: list[str] = field(default_factory=list)
-    documents: dict[str, str] = field(default_factory=dict)  # files that here-documents write
-    variables: dict[str, str | list[str]] = field(default_factory=dict)
-
-    def assume(self, text: str) -> None:
-        """Add to what was assumed, once."""
-        if text not in self.assumed:
-            self.assumed.append(text)
 
 
 class _Leave(Exception):
@@ -73,13 +39,16 @@ def follow(
     given: Mapping[str, str] = {},
     find: Callable[[str], str | None] = lambda name: None,
     before: Sequence[tuple[str, str]] = (),
+    stay: bool = False,
 ) -> Outcome:
     """Return what a script would start.
 
     `given` are variables set from outside, `find` returns the text of a file that the script sources (None where it is
-    not at hand), `before` are scripts (name and text) whose variables hold first, such as `config_*.sh`.
+    not at hand), `before` are scripts (name and text) whose variables hold first, such as `config_*.sh`. With `stay`,
+    `exit` is passed over: what it guards against (arguments that are missing) is known only where the script runs.
     """
     shell = _Shell(where, dict(given), find)
+    shell.stay = stay
     try:
         for name, script in before:
             shell.enter(script, name)
@@ -89,55 +58,14 @@ def follow(
     return shell.outcome
 
 
-class _Shell:
-    """The state of one script that is followed; also what expansions ask (`shell_words.Variables`)."""
-
-    def __init__(self, where: str, given: dict[str, str], find: Callable[[str], str | None]) -> None:
-        self.where, self.find, self.given = where, find, given
-        self.outcome = Outcome()
-        self.set: dict[str, str | list[str]] = self.outcome.variables
-        self.set.update(given)
-        self.functions: dict[str, Script] = {}
-        self.arguments: list[str] = []
-        self.steps, self.depth, self.testing, self.status = 0, 0, False, True
-        self.undecided = ""  # what only a machine knows of the condition that was asked last
-
-    # --- what expansions ask
-
-    def value(self, name: str) -> str | list[str] | None:
-        if name in {"@", "*"}:
-            return list(self.arguments)
-        if name == "#":
-            return str(len(self.arguments))
-        if name == "0":
-            return self.where
-        if name.isdecimal():
-            place = int(name) - 1
-            return self.arguments[place] if place < len(self.arguments) else None
-        if name in {"?", "$", "!", "-"}:
-            return "0" if name == "?" else unknown(f"${name}")
-        return self.set.get(name)
-
-    def assign(self, name: str, value: str) -> None:
-        if name not in self.given:
-            self.set[name] = value
-
-    def default_taken(self, name: str, default: str) -> None:
-        if not PLACES.search(name) and not name.isdecimal():
-            self.outcome.assume(f"{name}={shown(default)} (its default in {self.where})")
-
-    def unset_read(self, name: str) -> str:
-        if not self.testing:
-            return unknown(f"${name}")
-        if not PLACES.search(name) and not name.isdecimal():
-            self.outcome.assume(f"{name} is not set in {self.where}, taken as empty")
-        return ""
+class _Shell(State):
+    """The commands of one script that is followed."""
 
     def output_of(self, command: str) -> str:
         """Return what `echo`, `expr` and `echo ... | bc` print; all else is unknown."""
         plain = command.strip()
         try:
-            words = [word for raw in _split(plain) for word in expand(raw, self)]
+            words = [word for raw in split_words(plain) for word in expand(raw, self)]
         except InputError:
             return unknown(f"$({plain})")
         if "|" in words and words[-1:] == ["bc"] and words[0] == "echo":
@@ -149,7 +77,24 @@ class _Shell:
                 return str(evaluate(" ".join(words[1:])))
             except NotArithmetic:
                 return unknown(f"$({plain})")
-        return unknown(f"$({plain})")
+        return (
+            self._printed_by(plain) if "echo" in words and not {"|", ">", "<"} & set(words) else unknown(f"$({plain})")
+        )
+
+    def _printed_by(self, text: str) -> str:
+        """Return what conditions and `echo` alone print; unknown where another command has a part in it."""
+        outer, variables, started = self.printed, dict(self.set), len(self.outcome.started)
+        self.printed = []
+        try:
+            self.script(parse(text, where=self.where))
+        except (_Leave, InputError):
+            self.printed = None
+        found, self.printed = self.printed, outer
+        others = self.outcome.started[started:]
+        del self.outcome.started[started:]
+        self.set.clear()
+        self.set.update(variables)
+        return unknown(f"$({text})") if found is None or others else " ".join(found)
 
     # --- following commands
 
@@ -161,6 +106,7 @@ class _Shell:
         outer, self.where = self.where, where
         for name, value in directives(text).items():
             self.set.setdefault(name, value)
+            self.exported.add(name)
         try:
             self.script(parse(text, where=where))
         except _Leave:
@@ -239,7 +185,7 @@ class _Shell:
 
     def _for(self, block: Block) -> None:
         values = [value for word in block.words[1:] for value in expand(word.text, self)]
-        values = [value for value in values if not _all_unknown(value)]
+        values = [value for value in values if not is_unknown(value)]
         try:
             for value in values:
                 self.assign(block.words[0].text, value)
@@ -383,6 +329,8 @@ class _Shell:
             if words and words[0].text == "--":
                 self.arguments = [value for word in words[1:] for value in expand(word.text, self)]
         elif name not in {":", "true"}:
+            if name == "export" or any(word.text == "-x" for word in words):
+                self.exported |= {re.split(r"\+?=", word.text)[0] for word in words}
             for word in words:
                 if word.kind == "array" or "=" in word.text:
                     self._assignment(word, {}, alone=True)
@@ -406,6 +354,8 @@ class _Shell:
         if name in {"[", "test"}:
             raw = [word.text for word in command.words[1:]]
             self.status = self.test(raw[:-1] if raw[-1:] == ["]"] else raw, command.line)
+        elif name == "exit" and self.stay:
+            self.outcome.assume(f"{self.where} line {command.line}: exit is passed over")
         elif name in {"exit", "return", "break", "continue"}:
             raise _Leave(name)
         elif name == "false":
@@ -417,16 +367,33 @@ class _Shell:
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
-        elif name in COMMON:
+        elif name in COMMON and not (name == "echo" and self.printed is not None):
             pass
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         elif name in {"read", "mapfile", "readarray"}:
-            for word in fields[1:]:
-                if re.fullmatch(r"[A-Za-z_]\w*", word):
-                    self.assign(word, unknown(f"${word}"))
+            self._read(fields[1:], command, assigned)
+        elif name == "echo" and self.printed is not None:
+            self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}))
         else:
             self._start(fields, command, assigned)
+
+    def _read(self, words: list[str], command: Command, assigned: Mapping[str, str]) -> None:
+        """Set the names of `read` from a here-string, split at blanks or IFS; unknown where the input is elsewhere."""
+        names = [word for word in words if re.fullmatch(r"[A-Za-z_]\w*", word)]
+        if not command.given or words[:1] == ["-a"] or not names:
+            for name in names:
+                self.assign(name, unknown(f"${name}"))
+            return
+        separators = assigned.get("IFS")
+        text = text_of(command.given, self)
+        most = len(names) - 1
+        if separators:
+            parts = re.split(f"[{re.escape(separators)}]", text, maxsplit=most)
+        else:
+            parts = text.split(maxsplit=most) if most else [text.strip()]
+        for name, part in zip(names, [*parts, *[""] * len(names)], strict=False):
+            self.assign(name, part)
 
     def _function_called(self, body: Script, arguments: list[str]) -> None:
         outer, self.arguments = self.arguments, list(arguments)
@@ -450,9 +417,37 @@ class _Shell:
             return
         self.enter(text, shown(path).rpartition("/")[2])
 
+    def _script_called(
+        self, launcher: tuple[str, ...], path: str, arguments: list[str], assigned: Mapping[str, str], line: int
+    ) -> None:
+        """Follow another script as a process of its own: its arguments, and of our variables the exported ones."""
+        text = self.find(path)
+        name = shown(path).rpartition("/")[2]
+        if text is None:
+            self.outcome.called_missing.append(name)
+            return
+        self.outcome.called.append(name)
+        outer, mine, functions = dict(self.set), self.arguments, self.functions
+        for key in [key for key in self.set if key not in self.exported]:
+            del self.set[key]
+        self.set.update(assigned)
+        self.arguments, self.functions = arguments, {}
+        count = len(self.outcome.started)
+        try:
+            self.enter(text, name)
+        finally:
+            self.arguments, self.functions = mine, functions
+            self.set.clear()
+            self.set.update(outer)
+        if launcher:
+            self.outcome.started[count:] = [
+                Started((*launcher, *one.words), one.line, one.where, one.variables)
+                for one in self.outcome.started[count:]
+            ]
+
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
         """Note a command; one that hands a text to a shell is followed into that text."""
-        inner = _inner_script(fields)
+        inner = inner_script(fields)
         if inner is not None:
             launcher, text = inner
             count = len(self.outcome.started)
@@ -463,36 +458,10 @@ class _Shell:
                     for one in self.outcome.started[count:]
                 ]
             return
+        called = called_script(fields)
+        if called is not None:
+            self._script_called(*called, assigned, command.line)
+            return
         self.undecided = shown(" ".join(fields))[:60]
         plain = {key: value for key, value in self.set.items() if isinstance(value, str)}
         self.outcome.started.append(Started(tuple(fields), command.line, self.where, {**plain, **assigned}))
-
-
-def _split(text: str) -> list[str]:
-    """Return the words of a command as written, with their quotes."""
-    try:
-        lexer = shlex.shlex(text, posix=False, punctuation_chars=False)
-        lexer.whitespace_split, lexer.commenters = True, ""
-        return list(lexer)
-    except ValueError:
-        raise InputError("a quotation is not closed") from None
-
-
-def _all_unknown(value: str) -> bool:
-    return bool(reasons(value)) and not re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", value).strip()
-
-
-def _inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:
-    """Return the words before `bash -c TEXT` and the text, or None where there is no such thing."""
-    for place, word in enumerate(fields):
-        if word.rpartition("/")[2] not in SHELLS:
-            continue
-        flags = list(itertools.takewhile(lambda later: later.startswith("-"), fields[place + 1 :]))
-        if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
-            text = next(iter(fields[place + 1 + len(flags) :]), None)
-            return None if text is None else (tuple(fields[:place]), text)
-    if fields[0].rpartition("/")[2] == "sbatch":
-        for word in fields:
-            if word.startswith("--wrap"):
-                return (), word.partition("=")[2] or fields[list(fields).index(word) + 1]
-    return None

@@ -39,6 +39,7 @@ class Command:
     line: int
     documents: tuple[Token, ...] = ()
     output: str = ""
+    given: str = ""  # the word of a here-string, as written
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +441,7 @@ class _Reader:
     def _simple(self) -> Node:
         words: list[Token] = []
         documents: list[Token] = []
-        line, output = self.peek().line, ""
+        line, output, given = self.peek().line, "", ""
         while True:
             token = self.peek()
             if token.kind == "heredoc":
@@ -450,10 +451,11 @@ class _Reader:
                 if self.peek().kind == "word":
                     target = self.take().text
                     output = target if token.text in {">", ">>"} else output
+                    given = target if token.text == "<<<" else given
             elif token.kind in {"word", "array"}:
                 words.append(self.take())
             else:
                 break
         if not words and not documents and not output:
             raise self.error("unexpected")
-        return Command(tuple(words), line, tuple(documents), output)
+        return Command(tuple(words), line, tuple(documents), output, given)

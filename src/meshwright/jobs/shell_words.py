@@ -57,6 +57,13 @@ def shown(text: str) -> str:
     return re.sub(f"{OPEN}([^{CLOSE}]*){CLOSE}", r"\1", text)
 
 
+def is_unknown(text: str) -> bool:
+    """Whether nothing of a text is known."""
+    return (
+        bool(reasons(text)) and not re.sub(f"{OPEN}|{CLOSE}", "", re.sub(f"{OPEN}[^{CLOSE}]*{CLOSE}", "", text)).strip()
+    )
+
+
 class _Fields:
     """Fields of one word while it is expanded."""
 

@@ -12,12 +12,15 @@ from typing import Any
 from ..errors import InputError
 from .documents import kind_of, load, read_document
 from .keys import Keys, flat
-from .launch import Launch, training_command
+from .launch import Launch, programs_of, training_command
 from .python_static import config_of, flattened
-from .shell import Outcome, follow
+from .shell import follow
+from .shell_state import Outcome
 from .shell_words import shown
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
+# a command line in place of a file: what it starts is a script, a program or a launcher
+COMMAND = re.compile(r"(?:^|\s)(?:\S+\.(?:sh|py|bash)|torchrun|srun|mpirun|deepspeed|accelerate)(?=\s)")
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
 
 
@@ -51,6 +54,8 @@ class Sources:
     notes: list[str] = field(default_factory=list)
     folder: Path = Path()
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
+    programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
+    called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
@@ -127,12 +132,21 @@ def plain_value(text: str) -> Any:
 
 
 def gather(items: Sequence[str]) -> Sources:
-    """Return the sources that the words of `--job` name: files, FILE.py:FUNCTION, and NAME=VALUE overrides."""
+    """Return the sources that the words of `--job` name.
+
+    They are files, FILE.py:FUNCTION, NAME=VALUE overrides, or a command line in one word ("bash run.sh 8 4").
+    """
     sources = Sources()
     scripts: list[tuple[str, str]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
-        if override and not Path(item).exists():
+        command = COMMAND.search(item)
+        if command and not Path(item).exists():
+            if not sources.names:
+                sources.folder = Path(command.group(0).strip()).parent
+            sources.names.append("command line")
+            scripts.append(("command line", item))
+        elif override and not Path(item).exists():
             sources.overrides[override.group(1)] = override.group(2)
         else:
             _take(item, sources, scripts)
@@ -179,20 +193,43 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
             if known == name:
                 return text
         beside = sources.folder / name
-        if name.endswith((".sh", ".bash", ".env")) and beside.is_file():
-            sources.names.append(name)
+        if name.endswith((".sh", ".bash", ".env", ".slurm", ".sbatch")) and beside.is_file():
+            if name not in sources.names:
+                sources.names.append(name)
             return read_document(str(beside))[1]
         return None
 
-    outcomes = {name: follow(text, where=name, given=sources.overrides, find=find) for name, text in scripts}
-    launches = {name: training_command(outcome.started, name) for name, outcome in outcomes.items()}
+    outcomes: dict[str, Outcome] = {}
+    launches: dict[str, Launch | None] = {}
+    broken: dict[str, InputError] = {}
+    stays: set[str] = set()  # scripts that leave by an `exit` before their training starts
+    for name, text in scripts:
+        try:
+            outcomes[name] = follow(text, where=name, given=sources.overrides, find=find)
+            launches[name] = training_command(outcomes[name].started, name)
+            if launches[name] is None and not outcomes[name].called_missing:
+                further = follow(text, where=name, given=sources.overrides, find=find, stay=True)
+                launches[name] = training_command(further.started, name)
+                stays |= {name} if launches[name] is not None else set()
+        except InputError as error:
+            broken[name] = error
+    called = {name for outcome in outcomes.values() for name in outcome.called}
+    for name, _ in scripts:
+        if name in called:  # followed by the script that starts it, with its arguments
+            launches.pop(name, None)
+        elif name in broken:
+            raise broken[name]
+    scripts = [(name, text) for name, text in scripts if name not in called]
     main = [name for name, launch in launches.items() if launch is not None]
     if len(main) > 1:
         raise InputError(f"{' and '.join(main)} both start a training; expected one")
     settings = [(name, text) for name, text in scripts if name not in main]
+    sources.called_missing = [name for outcome in outcomes.values() for name in outcome.called_missing]
+    sources.programs = [name for outcome in outcomes.values() for name in programs_of(outcome.started)]
     if main:
         text = dict(scripts)[main[0]]
-        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings)
+        stay = main[0] in stays
+        outcome = follow(text, where=main[0], given=sources.overrides, find=find, before=settings, stay=stay)
         sources.launch = training_command(outcome.started, main[0])
         _keep(outcome, sources)
     else:

@@ -87,22 +87,30 @@ def _model(draft: Draft, keys: Keys, sources: Sources) -> None:
     if keys.values.get("model_spec.()"):
         keys.raw("model_spec.()")
     tries = [f"{name}-{flavor}", f"{name} {flavor}"] if name and flavor else []
+    families = _families(sources)
     if sources.python is not None:
-        family = re.search(r"torchtitan\.models\.(\w+)", sources.python_text)
-        families = [sources.python_folder, family.group(1) if family else ""]
-        tries += [f"{part}-{flavor}" for part in families if part and part != "common"]
+        tries += [f"{part}-{flavor}" for part in families]
         tries += [str(keys.values.get("hf_assets_path", "")), sources.python[1]]
     for text in tries:
         found = catalogue_name(text)
         if found is not None and (flavor is None or _size(flavor) in found.replace("_", "-")):
             draft.model_name = found
             return
-    alike = by_flavor(flavor) if flavor else []
+    alike = by_flavor(flavor, families) if flavor else []
     if len(alike) == 1 and not name:
         draft.model_name = alike[0]
         draft.assume(f"the model {alike[0]}: the only one of size {flavor} in the catalogue")
     else:
-        draft.model_name = f"{name or 'flavor'} {flavor}" if flavor else name
+        draft.model_name = f"{name or (families or ['flavor'])[0]} {flavor}" if flavor else name
+
+
+def _families(sources: Sources) -> list[str]:
+    """Return the families of models that a registry is of: what it imports, and its folder where it imports from it."""
+    if sources.python is None:
+        return []
+    imported = re.findall(r"torchtitan\.models\.(\w+)", sources.python_text)
+    beside = [sources.python_folder] if re.search(r"^from \.\w* import", sources.python_text, re.MULTILINE) else []
+    return [part for part in dict.fromkeys([*beside, *imported]) if part not in {"common", "utils"}]
 
 
 def _size(flavor: str) -> str:

@@ -1,6 +1,7 @@
 """What a person asks of the planner, turned into a Setting; and the answer as a Plan."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -80,7 +81,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
 
 def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own."""
-    if request.cluster not in catalogue.nodes:
+    if Path(request.cluster).suffix in {".json", ".toml"}:
         return []
     own = node(machines(catalogue, request.cluster, request.gpus, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]

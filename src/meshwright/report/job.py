@@ -1,17 +1,26 @@
 """What `plan --job` prints: what runs today, what was assumed, and what would be faster on the same engine."""
 
+import itertools
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from ..jobs.job import Job
+from ..plan.cost.by_stage import StageMemory
 from ..plan.study import Row
 from ..units import format_bytes, format_time
 from .planning import fits_text, layout_text, rows_table, show_row
 
 
-def show_job(console: Console, job: Job, row: Row, faster: Sequence[Row], memory_bytes: float) -> None:
-    """Print a job with its price, and the layouts of the same engine that beat it."""
+def show_job(
+    console: Console,
+    job: Job,
+    row: Row,
+    faster: Sequence[Row],
+    memory_bytes: float,
+    stages: Sequence[StageMemory] = (),
+) -> None:
+    """Print a job with its price and the memory of its stages, and the layouts of the same engine that beat it."""
     head = f"{job.where}: {job.engine}" + (f" ({job.engine_version})" if job.engine_version else "")
     model = job.architecture
     named = job.model_name or (model and model.name) or f"{model.num_hidden_layers if model else 0} layers"
@@ -29,11 +38,47 @@ def show_job(console: Console, job: Job, row: Row, faster: Sequence[Row], memory
     show_row(console, "what runs today", row)
     need = format_bytes(row.predicted.peak_memory_bytes_per_gpu)
     console.print(f"it {fits_text(row)}: {need} of {format_bytes(memory_bytes)} on the fullest GPU", highlight=False)
+    if len(stages) > 1:
+        console.print(f"allocated on each stage: {stages_text(stages)}", highlight=False, soft_wrap=True)
+    if job.stages:
+        console.print(
+            "note: the file cuts the stages unevenly: the step is priced with stages as even as they go, the memory of "
+            "each stage as the file cuts it",
+            highlight=False,
+            soft_wrap=True,
+        )
     if not faster:
-        console.print(f"no layout that {job.engine} can run is predicted to be faster", highlight=False)
+        better = "to fit" if row.fits == "does not fit" else "to be faster"
+        console.print(f"no layout that {job.engine} can run is predicted {better}", highlight=False)
+        return
+    if row.fits == "does not fit":
+        console.print(rows_table(f"what fits, on {job.engine}", faster))
+        console.print(fits_instead_text(row, faster[0]), highlight=False)
         return
     console.print(rows_table(f"faster on {job.engine}", faster))
     console.print(gain_text(row, faster[0]), highlight=False)
+
+
+def stages_text(stages: Sequence[StageMemory]) -> str:
+    """Return the memory and layers of each stage in one line, equal neighbours together."""
+    parts = []
+    for (text, layers), group in itertools.groupby(
+        stages, lambda stage: (format_bytes(stage.allocated_bytes), stage.layers)
+    ):
+        same = [stage.stage for stage in group]
+        places = f"{same[0]}" if len(same) == 1 else f"{same[0]}-{same[-1]}"
+        parts.append(f"{places}: {text} ({layers:g} layers)")
+    return ", ".join(parts)
+
+
+def fits_instead_text(now: Row, best: Row) -> str:
+    """Return what changes to the fastest layout that fits, and what its step takes."""
+    changes = [
+        f"{name} {getattr(now.layout, name)} to {getattr(best.layout, name)}"
+        for name in best.layout.__struct_fields__
+        if getattr(now.layout, name) != getattr(best.layout, name)
+    ]
+    return f"the fastest that fits takes {format_time(best.predicted.step_time_s)} a step ({', '.join(changes)})"
 
 
 def gain_text(now: Row, best: Row) -> str:

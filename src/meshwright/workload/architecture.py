@@ -32,6 +32,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "kv_rank": ("kv_lora_rank",),
 }
 GATED_BY_DEFAULT = "llama"  # of two styles that engines' own sizes come in; the other is "gpt2"
+MOST_LAYERS = 10_000  # layers are listed one by one
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim")
 
 
@@ -84,6 +85,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def __post_init__(self) -> None:
         if self.stack and sum(run.count for run in self.stack) != self.num_hidden_layers:
             raise ValueError(f"stack: expected num_hidden_layers = {self.num_hidden_layers} layers")
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers: expected at most {MOST_LAYERS}, got {self.num_hidden_layers}")
         for name in SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")

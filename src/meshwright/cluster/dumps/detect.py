@@ -21,13 +21,13 @@ from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_f
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
 from .lspci import from_lspci, looks_like_lspci
-from .matrix import looks_like_matrix
+from .matrix import holds_codes, looks_like_matrix
 from .merge import merged, sources
 from .nccl import from_nccl
 from .nccl_log import from_nccl_log, looks_like_nccl_log
 from .numactl import from_numactl, looks_like_numactl
 from .nvidia import from_nvidia_matrix
-from .p2p import from_p2p, looks_like_p2p
+from .p2p import from_p2p, looks_like_p2p, without_p2p
 from .pasted import plain_lines
 from .rocm import from_rocm_json, from_rocm_topology, looks_like_rocm, looks_like_rocm_json
 from .slurm import from_slurm_topology, from_slurm_yaml, looks_like_slurm, looks_like_slurm_yaml
@@ -65,12 +65,27 @@ def _names_single_gpus(text: str) -> bool:
     return bool(evidence([line.text for line in plain_lines(text)]).gpus)
 
 
+def _from_matrix_and_p2p(
+    text: str, where: str, catalogue: Catalogue, gpu: str | None, facts: Evidence | None
+) -> Cluster:
+    """Return the machine of a matrix with the states of peer-to-peer in the same file."""
+    matrix = from_nvidia_matrix(without_p2p(text), where, catalogue, gpu, facts)
+    if len({device.node for device in matrix.devices}) > 1:
+        return matrix
+    return merged(where, [(where, matrix), (where, from_p2p(text, where, catalogue, gpu))], one_machine=True)
+
+
+def _looks_like_both(text: str) -> bool:
+    return looks_like_p2p(text) and holds_codes(without_p2p(text))
+
+
 # in the order in which they are asked; the table of docs/topology.md has the same commands
 READERS = (
     Reader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
     Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
     Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
+    Reader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
     Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
     Reader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),

@@ -59,6 +59,12 @@ def looks_like_matrix(text: str) -> bool:
     return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\bX\b", plain, re.M) or re.search(r"^\s*GPU0\b(?! *:)", plain, re.M))
 
 
+def holds_codes(text: str) -> bool:
+    """Return whether a text holds a row of a GPU with a code of a link."""
+    plain = "\n".join(line.text for line in plain_lines(ANSI.sub("", text[:200_000])))
+    return bool(re.search(r"^[ \t|]*GPU\d+[ \t].*\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)\b", plain, re.M))
+
+
 def parse_matrices(text: str, where: str, facts: Evidence | None = None) -> list[Matrix]:
     """Return every matrix that `text` holds, one a node; InputError names the line and what was expected.
 

@@ -4,9 +4,13 @@ import re
 from collections.abc import Iterable
 
 # "GPU 0: NVIDIA H100 80GB HBM3 (UUID: ...)", the UUID left out by environment reports
+# also "GPU 0,1,2,3: NVIDIA GB200" and "GPU 0-7: ..." of reports that say it once for all
+MAKERS = r"(?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b"
 LISTING = re.compile(
-    r"^\s*GPU (\d+)\s*: +((?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
+    rf"^\s*(?:GPU models and configuration: +)?GPU (\d+(?:[,-] ?\d+)*)\s*: +({MAKERS}.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
 )
+# "GPU: 8 * NVIDIA H100 80GB HBM3", also a row of a Markdown table
+COUNTED = re.compile(rf"^\s*\|?\s*GPUs?\s*[:|]\s*(\d{{1,3}})\s?[x*\u00d7]\s?({MAKERS}.*?)\s*\|?\s*$", re.I)
 LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
 # "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |"
 TABLE = re.compile(r"^\s*\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:")
@@ -18,8 +22,20 @@ def gpu_names(lines: Iterable[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in lines:
         match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line)
-        if match:
-            found.setdefault(int(match.group(1)), match.group(2))
+        for number in _numbers(match.group(1)) if match else ():
+            found.setdefault(number, match.group(2) if match else "")
+        if match is None and (counted := COUNTED.match(line)):
+            for number in range(int(counted.group(1))):
+                found.setdefault(number, counted.group(2))
+    return found
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of a list such as "0,1,4-7"."""
+    found: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        low, _, high = part.partition("-")
+        found += range(int(low), min(int(high or low), int(low) + 1024) + 1)
     return found
 
 

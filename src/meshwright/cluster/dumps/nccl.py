@@ -18,7 +18,7 @@ from ..described import with_catalogue
 from ..graph import Cluster, Device, Host, Link
 from ..local import format_cores
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, too_fast, upper_bound_warnings
-from .nccl_links import Gpu, c2c_links, gpu_of, link_rate, links_to_nothing, model_of, own_links
+from .nccl_links import Gpu, c2c_links, gpu_of, link_rate, links_down, links_to_nothing, model_of, own_links
 from .xml import Element, whole_number
 
 
@@ -45,7 +45,7 @@ def from_nccl(root: Element, where: str, catalogue: Catalogue, gpu: str | None =
     gpus = [gpu_found for host in hosts for gpu_found in host.gpus]
     keys = {g.id: model_of(g, catalogue, gpu) for g in gpus}
     rates, warnings = link_rate(gpus, keys, catalogue)
-    warnings += links_to_nothing(gpus)
+    warnings += [*links_to_nothing(gpus), *links_down(gpus, keys, catalogue)]
     own = own_links(gpus, rates, keys, catalogue)
     joined = {frozenset((link.a, link.b)) for link in own}
     pci, to_host = list[Link](), list[Link]()

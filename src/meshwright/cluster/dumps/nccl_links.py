@@ -107,6 +107,25 @@ def links_to_nothing(gpus: Sequence[Gpu]) -> list[str]:
     ]
 
 
+def links_down(gpus: Sequence[Gpu], keys: Mapping[str, str], catalogue: Catalogue) -> list[str]:
+    """Return which of one or two GPUs have fewer links to their switches than they were built with.
+
+    The pairs of three or more tell it themselves (`verdicts`).
+    """
+    found = []
+    most = max((gpu.to_switches for gpu in gpus), default=0)
+    for gpu in gpus if len(gpus) < 3 else ():
+        model = catalogue.accelerators.get(keys[gpu.id])
+        own = catalogue.interconnect(model.link) if model and model.link and not model.bridged else None
+        built = max(most, int(own.links.number) if own and own.kind == "nvlink" else 0)
+        if 0 < gpu.to_switches < built:
+            lost = built - gpu.to_switches
+            found.append(
+                f"{gpu.id} has {gpu.to_switches} of {built} NVLinks: {lost} {'is' if lost == 1 else 'are'} down"
+            )
+    return found
+
+
 def c2c_links(gpus: Sequence[Gpu], at_cpu: Mapping[str, str], rates: Mapping[str, float | None]) -> list[Link]:
     """Return the links of GPUs to their CPU that are not PCIe: NVLink-C2C, and NVLink on POWER."""
     links = []

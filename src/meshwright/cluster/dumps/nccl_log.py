@@ -15,7 +15,7 @@ from ..described import with_catalogue
 from ..graph import Cluster, Device, Link
 from ..pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
 
-START = re.compile(r"=== System : maxBw ([\d.]+) totalBw ([\d.]+) ===")
+START = re.compile(r"=== System : max(?:Bw|Width) ([\d.]+) total(?:Bw|Width) ([\d.]+) ===")  # Width before 2.12
 PREFIX = re.compile(r"^(.*?) NCCL INFO ?")
 NODE = re.compile(r"(CPU|PCI|GPU|NIC|NET|NVS|PPI|GIN)/([0-9A-Fa-f]+)(?:-([0-9A-Fa-f]+))?")
 OWN = {"NVL": "NVLink", "XGMI": "xGMI"}

@@ -22,12 +22,27 @@ MEANING = {
 CELL = re.compile("|".join((*MEANING, "X")))
 
 
+ROW = re.compile(r"^\s*GPU\d+\s+(?:(?:X|OK|CNS|GNS|TNS|DR|NS|U)\s+)*(?:OK|CNS|GNS|TNS|DR|NS)\b", re.M)
+
+
 def looks_like_p2p(text: str) -> bool:
     """Return whether a text holds rows of GPUs with the states of peer-to-peer."""
-    return (
-        re.search(r"^\s*GPU\d+\s+(?:(?:X|OK|CNS|GNS|TNS|DR|NS|U)\s+)*(?:OK|CNS|GNS|TNS|DR|NS)\b", text, re.M)
-        is not None
-    )
+    return ROW.search(text) is not None
+
+
+def without_p2p(text: str) -> str:
+    """Return a text without the rows of peer-to-peer and the headers above them; a matrix beside them is left."""
+    lines = text.splitlines(keepends=True)
+    gone: set[int] = set()
+    for at, line in enumerate(lines):
+        if ROW.match(line):
+            gone.add(at)
+            above = at - 1
+            while above >= 0 and not lines[above].strip():
+                above -= 1
+            if above >= 0 and re.fullmatch(r"\s*(GPU\d+\s*)+", lines[above]):
+                gone.add(above)
+    return "".join(line for at, line in enumerate(lines) if at not in gone)
 
 
 def from_p2p(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:

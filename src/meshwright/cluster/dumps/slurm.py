@@ -76,6 +76,8 @@ def from_slurm_topology(text: str, where: str) -> Cluster:
         head = next((name for name in HEADS if name in pairs), None)
         if head is not None:
             tree.add(head, pairs[head], pairs.get("nodes", ""), pairs.get("switches", ""), here)
+        elif plain.lower().startswith("include"):
+            raise InputError(f"{here}: {plain[:60]}: is not followed; expected the lines of that file in its place")
         elif "blocksizes" not in pairs and "linkspeed" not in pairs:
             raise InputError(f"{here}: expected SwitchName=..., BlockName=..., AggregatedBlock=... or BlockSizes=...")
     return _placed(tree, where)

@@ -59,6 +59,24 @@ def memory_bytes(
     table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
     most = table.sum(axis=1).argmax(axis=0)
     terms = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
+    return _whole(c, grid, terms)
+
+
+def stage_memory(
+    machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, *, seq_len: Number, shard: Number
+) -> Memory:
+    """Return the peak memory of a rank with this load."""
+    kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+    work = [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+    held = states_of(machine, c, model, grid, load, shard)
+    activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
+    activations = activations + _entry(machine, c, model, grid, load, seq_len)
+    terms = _rank(c, model, grid, load, held, activations, work, seq_len)
+    return _whole(c, grid, np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in terms]))
+
+
+def _whole(c: Coefficients, grid: Grid, terms: Number) -> Memory:
+    """Return the terms of a rank with what the allocator holds besides and the card shows."""
     parameters, gradients, optimizer, activations, logits, working = terms
     allocated = terms.sum(axis=0)
     moving = activations + logits + working

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
+from ..architecture import MOST_LAYERS
 from .ignored import is_ignored
 
 # the names that families give to the same size, the commonest first
@@ -33,7 +34,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40
-MOST_LAYERS = 10_000
 
 
 class Reader:

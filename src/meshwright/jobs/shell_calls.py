@@ -1,0 +1,56 @@
+"""Which text or script a command hands to another shell, and the words before it."""
+
+import itertools
+import re
+import shlex
+from collections.abc import Sequence
+
+from ..errors import InputError
+
+SHELLS = frozenset({"bash", "sh", "zsh"})
+PYTHON_LIKE = frozenset({"python", "python3", "torchrun", "deepspeed", "accelerate"})
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a command as written, with their quotes."""
+    try:
+        lexer = shlex.shlex(text, posix=False, punctuation_chars=False)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        return list(lexer)
+    except ValueError:
+        raise InputError("a quotation is not closed") from None
+
+
+def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]] | None:
+    """Return the words before a script that a command starts, the script's path and its arguments; None for others.
+
+    A script of its own name (`./run.sh`), or the first word after a shell or `sbatch` that is no flag.
+    """
+    for place, word in enumerate(fields):
+        name = word.rpartition("/")[2]
+        if name in PYTHON_LIKE or name.endswith(".py"):
+            return None
+        if name in SHELLS or name == "sbatch":
+            for at in range(place + 1, len(fields)):
+                if re.search(r"\.(sh|bash|slurm|sbatch)$", fields[at]) and not fields[at].startswith("-"):
+                    return tuple(fields[:place]), fields[at], list(fields[at + 1 :])
+            return None
+    if re.search(r"\.(sh|bash)$", fields[0]) and not fields[0].endswith("run_train.sh"):
+        return (), fields[0], list(fields[1:])
+    return None
+
+
+def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:
+    """Return the words before `bash -c TEXT` and the text, or None where there is no such thing."""
+    for place, word in enumerate(fields):
+        if word.rpartition("/")[2] not in SHELLS:
+            continue
+        flags = list(itertools.takewhile(lambda later: later.startswith("-"), fields[place + 1 :]))
+        if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
+            text = next(iter(fields[place + 1 + len(flags) :]), None)
+            return None if text is None else (tuple(fields[:place]), text)
+    if fields[0].rpartition("/")[2] == "sbatch":
+        for word in fields:
+            if word.startswith("--wrap"):
+                return (), word.partition("=")[2] or fields[list(fields).index(word) + 1]
+    return None

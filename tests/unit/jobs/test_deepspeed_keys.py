@@ -1,0 +1,46 @@
+"""What is emitted for DeepSpeed holds only keys that its configuration classes have, as a list of them says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshwright.jobs.emit import emitted
+from meshwright.jobs.sources import gather
+from meshwright.jobs.target import Target
+from meshwright.layout import Layout
+from meshwright.workload.models import load_model
+
+KNOWN = json.loads((Path(__file__).parent / "deepspeed_keys.json").read_text())
+LAYOUTS = ("dp=8,zero=0", "dp=8,zero=1", "dp=8,zero=2,recompute=full", "dp=8,zero=3", "tp=2,dp=4,zero=1", "dp=8,zero=3")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_emitted_key_is_one_of_deepspeed_s(layout, precision, tmp_path):
+    target = Target(
+        layout=Layout.parse(layout),
+        architecture=load_model("llama3-8b").architecture,
+        model="llama3-8b",
+        global_batch=64,
+        seq_len=4096,
+        precision=precision,
+    )
+    script = tmp_path / "job.sh"
+    script.write_text(emitted("deepspeed", target))
+
+    (text,) = gather([str(script)]).written.values()
+    config = json.loads(text)
+
+    assert config.keys() <= set(KNOWN["top"])
+    for key, value in config.items():
+        if isinstance(value, dict):
+            assert value.keys() <= set(KNOWN[key]), key
+    zero = config["zero_optimization"]
+    for part in ("offload_param", "offload_optimizer"):
+        assert zero.get(part, {}).keys() <= set(KNOWN[part])
+
+
+def test_the_list_refuses_a_key_that_deepspeed_does_not_have():
+    assert "zero_stage" not in KNOWN["zero_optimization"]
+    assert "stage3_prefetch_bucket_size" in KNOWN["zero_optimization"]

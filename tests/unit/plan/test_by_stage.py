@@ -1,0 +1,49 @@
+"""Memory of each stage of a pipeline: the fullest is the one that a layout's price counts."""
+
+import pytest
+
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.cost.by_stage import memory_of_stages
+from meshwright.plan.request import Request, setting_of
+from meshwright.workload.models import load_model
+
+
+def setting(model: str) -> Setting:
+    request = Request(
+        model=load_model(model), cluster="dgx-h100", gpus=128, global_batch=128, seq_len=4096, stack="megatron"
+    )
+    return setting_of(request, load())
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        ("llama3-70b", "tp=4,pp=4,dp=8,zero=1,sp=1"),
+        ("llama3-70b", "tp=4,pp=4,dp=8,vpp=5,schedule=interleaved,zero=1,sp=1"),
+        ("llama3-70b", "tp=8,dp=16,zero=1,sp=1"),
+        ("qwen3-30b-a3b", "pp=4,dp=32,ep=8,zero=1"),
+        ("deepseek-v3", "tp=2,pp=8,dp=8,ep=8,zero=1,sp=1,etp=1"),
+    ],
+)
+def test_the_fullest_stage_holds_what_the_price_counts(model, layout):
+    where, parsed = setting(model), Layout.parse(layout)
+
+    stages = memory_of_stages(where, parsed)
+    whole = price(where, Grid.of([parsed]))
+
+    assert len(stages) == parsed.pp
+    assert sum(stage.layers for stage in stages) == pytest.approx(where.architecture.num_hidden_layers)
+    assert max(stage.allocated_bytes for stage in stages) == pytest.approx(float(whole.allocated_bytes[0]), rel=1e-9)
+
+
+def test_stages_that_a_job_cuts_unevenly_hold_their_own_layers():
+    where, layout = setting("llama3-70b"), Layout.parse("tp=4,pp=4,dp=8,zero=1,sp=1")
+
+    stages = memory_of_stages(where, layout, (17, 21, 21, 21))
+    even = memory_of_stages(where, layout)
+
+    assert [stage.layers for stage in stages] == [17, 21, 21, 21]
+    assert stages[0].allocated_bytes < even[0].allocated_bytes
+    assert stages[1].allocated_bytes > even[1].allocated_bytes
