@@ -232,7 +232,7 @@ def granite_hybrid(c: Reader) -> Architecture:
     attends = any(kind not in {"linear_attention", "mamba"} for kind in kinds)
     full = attention(c) if attends else None
     mamba, small = mamba2(c, "mamba")
-    c.skip("num_attention_heads", "num_key_value_heads")
+    c.skip("num_attention_heads", "num_key_value_heads", "normalization_function")
     layers = [
         layer(mixer=mamba, small=2 * hidden + small)
         if kind in {"linear_attention", "mamba"}
@@ -263,7 +263,9 @@ def falcon_h1(c: Reader) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias", "projectors_bias")
     mamba, small = mamba2(c, "mamba", norm=c.flag("mamba_rms_norm"))
-    c.skip("mamba_d_ssm", "mamba_use_mlp", "attn_layer_indices")
+    if c.value("mamba_d_ssm") not in (None, mamba.out_width):
+        raise ValueError(f"mamba_d_ssm: expected mamba_n_heads x mamba_d_head = {mamba.out_width}")
+    c.skip("mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
     layer = Layer(
         mixer=attention(c), beside=mamba, network=Dense(width=c.whole("intermediate_size")), small=2 * hidden + small
     )
