@@ -62,7 +62,7 @@ def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, N
     shared = model.matrices * model.hidden * model.shared_ffn / grid.tp
     attention = model.attention_weights / grid.tp + model.small_parameters
     network = model.matrices * model.hidden * model.ffn / grid.tp
-    dense = load.layers * attention + load.dense * network + load.moe * (shared + router)
+    dense = load.layers * attention + load.dense * model.dense_share * network + load.moe * (shared + router)
     unit = attention + np.maximum(network * (load.dense > 0), (shared + router + expert) * (load.moe > 0))
     return dense + _ends(model, grid, load), load.moe * expert, unit
 

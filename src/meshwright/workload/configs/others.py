@@ -215,7 +215,9 @@ def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Arch
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
-    c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout", "share_encoder_decoder_embeddings")
+    if not c.flag("share_encoder_decoder_embeddings", default=True):
+        raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
+    c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout")
     c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
     c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
     if not c.flag("tied", default=True):

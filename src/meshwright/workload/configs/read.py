@@ -114,12 +114,12 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
     if config.get("audio_config"):
         raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
-    said = config.get("tie_word_embeddings")
-    tied = composite.tied if said is None else said
-    text["tie_word_embeddings"] = tied or composite.either_ties and text.get("tie_word_embeddings") is True
+    tied = bool(config.get("tie_word_embeddings", composite.tied))
+    text["tie_word_embeddings"] = tied or (composite.either_ties and text.get("tie_word_embeddings") is True)
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
-    joined = {key: rest[key] for key in composite.beside if key in rest}
-    reader = Reader({**vision, **joined}, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
+    joined = {key: value for key, value in vision.items() if key not in composite.beside}
+    joined |= {key: rest[key] for key in composite.beside if key in rest}
+    reader = Reader(joined, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
     absent = composite.optional and config.get("vision_config") is None
     tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
     unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]

@@ -96,9 +96,9 @@ class Reader:
         return count
 
     def flag(self, *names: str, default: bool = False) -> bool:
-        """Return a switch: that of the first name that is given."""
+        """Return a switch: that of the first name that is given; null is off."""
         for name in names:
-            value = self.value(name)
+            value = self.value(name, False if any(key in self._config for key in self.keys(name)) else None)
             if value is not None:
                 if not isinstance(value, bool):
                     raise InputError(f"{self.where}: {name}: expected true or false, got {value!r}")

@@ -64,6 +64,21 @@ def llava(c: Reader, text: int) -> int:
     return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
+def llava_next(c: Reader, text: int) -> int:
+    """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
+    return llava(c, text) + text
+
+
+def idefics3(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder without pooling, and the projection of patches that are joined."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("use_base_siglip", "max_image_size", "size", "tie_word_embeddings", "model_type")
+    tower = width * (pixels + 1 + patches) + c.layers() * block(width, inner) + 2 * width
+    return tower + c.whole("scale_factor", 2) ** 2 * width * text
+
+
 def gemma3(c: Reader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
     width = c.whole("hidden_size")
@@ -72,7 +87,8 @@ def gemma3(c: Reader, text: int) -> int:
 
 def paligemma(c: Reader, text: int) -> int:
     """Return a SigLIP encoder and one projection."""
-    return siglip(c) + (c.whole("hidden_size") + 1) * text
+    del text
+    return siglip(c) + (c.whole("hidden_size") + 1) * c.whole("projection_dim", 2048)
 
 
 def pixtral(c: Reader, text: int) -> int:
@@ -136,7 +152,7 @@ def llama4(c: Reader, text: int) -> int:
         "pixel_shuffle_ratio", "vision_feature_layer", "vision_feature_select_strategy", "multi_modal_projector_bias"
     )
     tables = width * (1 + patches + 1 + pixels + 4)
-    return tables + c.layers() * block(width, inner) + inner * adapter + adapter * out + ends * text
+    return tables + c.layers() * block(width, inner) + inner * adapter + out * out + ends * text
 
 
 def gemma4(c: Reader, text: int) -> int:
@@ -171,9 +187,12 @@ def internvl(c: Reader, text: int) -> int:
 
 COMPOSITES: dict[str, Composite] = {
     "llava": Composite("llama", llava, either_ties=True),
+    "llava_next": Composite("llama", llava_next),
+    "idefics3": Composite("llama", idefics3, beside=("scale_factor",)),
+    "smolvlm": Composite("llama", idefics3, beside=("scale_factor",)),
     "gemma3": Composite("gemma3_text", gemma3, tied=True),
     "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
-    "paligemma": Composite("gemma", paligemma, tied=True),
+    "paligemma": Composite("gemma", paligemma, tied=True, beside=("projection_dim",)),
     "mistral3": Composite("mistral", pixtral, tied=True, beside=("spatial_merge_size",)),
     "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl, either_ties=True),
     "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl, either_ties=True),
@@ -181,6 +200,6 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text", qwen3_vl),
     "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
     "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
-    "llama4": Composite("llama4_text", llama4),
+    "llama4": Composite("llama4_text", llama4, either_ties=True),
     "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
 }
