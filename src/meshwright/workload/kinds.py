@@ -190,7 +190,7 @@ class Mamba2(_Kind, frozen=True, kw_only=True, tag="mamba2"):
 
     @property
     def kept(self) -> int:
-        """Return the elements of a token that are kept: what the projection returns, and the scan's output (mamba_ssm, fused)."""
+        """Return the elements of a token that are kept: the projection's result and the scan's (mamba_ssm, fused)."""
         return 3 * self.out_width + 2 * self.groups * self.state + self.heads
 
     @property
@@ -228,7 +228,7 @@ class Mamba1(_Kind, frozen=True, kw_only=True, tag="mamba"):
 
     @property
     def kept(self) -> int:
-        """Return the elements of a token that are kept: both projections' results, and the scan's output (mamba_ssm)."""
+        """Return the elements of a token that are kept: the results of both projections and the scan (mamba_ssm)."""
         return 3 * self.inner + self.rank + 2 * self.state
 
     @property
