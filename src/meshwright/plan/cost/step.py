@@ -73,7 +73,13 @@ def step_s(
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
     data = _data_parallel(machine, c, model, grid, held, layer, most, micro, work, shard)
-    update = UPDATE_BYTES * c.optimizer * held / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    update = (
+        UPDATE_BYTES
+        * c.optimizer
+        * c.trained
+        * held
+        / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    )
     update_s = update / (machine.memory_rate * c.memory)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
@@ -126,7 +132,7 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
     """
     sharded = (grid.zero >= 2) & ((grid.pp <= 1) | (c.reshards > 0))
     own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
-    moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own
+    moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own * c.trained
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
 
