@@ -60,6 +60,7 @@ class Model:
     chunk_scores: Number = 0.0  # likewise of those that see their chunk of `chunk` tokens
     chunk: Number = np.inf
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
+    recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
 
     @classmethod
@@ -71,6 +72,7 @@ class Model:
             **_placed(model),
             mixer_out=_mean(model, lambda mixer: mixer.out_width),
             projected=_mean(model, _projected),
+            recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept),
             beside=model.beside_parameters + model.beside_weights,
             vocab=model.vocab_size if width == hidden else model.vocab_size * width / hidden,
             hidden=model.hidden_size,
