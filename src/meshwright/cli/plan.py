@@ -129,6 +129,10 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--refine: only with a search")
     if given["graph"] is not None and given["graph"].suffix != ".svg":
         raise InputError(f"--graph {given['graph']}: expected a name that ends in .svg")
+    changed = "--lora-rank" if given["lora_rank"] else "--optimizer" if given["optimizer"].lower() != "adamw" else ""
+    for file in ("output", "emit"):
+        if given[file] is not None and changed:
+            raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
     for file in ("output", "html", "graph"):
         if given[file] is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
