@@ -198,7 +198,7 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
-    gated = c.flag("is_gated_act") if c.given("is_gated_act") else gated
+    gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
     network = Dense(width=width, gated=gated)
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)

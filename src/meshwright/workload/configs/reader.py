@@ -127,6 +127,10 @@ class Reader:
         """Return whether the config itself says something under a name."""
         return any(self._config.get(key) is not None for key in self.keys(name))
 
+    def says(self, name: str) -> bool:
+        """Return whether the config itself has a name, if only as null."""
+        return any(key in self._config for key in self.keys(name))
+
     def part(self, name: str) -> Mapping[str, Any]:
         """Return a mapping inside the config, empty where there is none."""
         value = self.value(name, {})
