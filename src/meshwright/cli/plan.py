@@ -1,18 +1,19 @@
 """`meshwright plan`: rank the layouts of a model on a cluster, price one, or solve for the network it needs."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from ..errors import InputError
-from ..files import to_json, write_atomic, write_struct, writing
-from ..units import parse_count, parse_rate, parse_time
+from ..files import to_json
+from ..units import parse_rate, parse_time
 from .brief import Brief
 from .job import check_emit, emit, only, plan_job
+from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
+from .plan_output import optional, print_answer, write_files
+from .plan_target import solve_target
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -20,13 +21,8 @@ if TYPE_CHECKING:
 
     from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
-    from ..layout import Layout
     from ..plan.cost import Setting
-    from ..plan.inverse import Need, Solution
     from ..plan.request import Request
-    from ..plan.study import Row
-    from ..report.curve import Mark
-    from ..timeline import Timeline
     from ..workload.models import Model
 
 OFTEN = (
@@ -49,6 +45,8 @@ OFTEN = (
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
+@click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
+@click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
@@ -99,8 +97,8 @@ def command(**given: Any) -> int:
         model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
         if given["mfu"] is None:
             return _plan(given, model, catalogue, shown)
-        return _arithmetic(given, model, catalogue, shown)
-    return _arithmetic(given, None, catalogue, shown)
+        return arithmetic(given, model, catalogue, shown)
+    return arithmetic(given, None, catalogue, shown)
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -110,9 +108,7 @@ def _check(given: dict[str, Any]) -> None:
     if given["global_batch"] is None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
     if given["cluster"] is None and given["compare"] is None:
-        raise InputError(
-            "--cluster: expected a node type, a file, or this, such as --cluster dgx-h100"
-        )
+        raise InputError("--cluster: expected a node type, a file, or this, such as --cluster dgx-h100")
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
     chosen += ["--modes"] if given["modes"] else []
@@ -136,6 +132,10 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--refine: only with a search")
     if given["graph"] is not None and given["graph"].suffix != ".svg":
         raise InputError(f"--graph {given['graph']}: expected a name that ends in .svg")
+    changed = "--lora-rank" if given["lora_rank"] else "--optimizer" if given["optimizer"].lower() != "adamw" else ""
+    for file in ("output", "emit"):
+        if given[file] is not None and changed:
+            raise InputError(f"{changed} and --{file}: expected one of them: a plan trains all parameters with AdamW")
     for file in ("output", "html", "graph"):
         if given[file] is not None and chosen:
             raise InputError(f"--{file} and {chosen[0]}: expected one of them")
@@ -160,7 +160,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     if given["modes"]:
         return _modes(setting, given, console)
     if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
-        return _solve(setting, given, catalogue, console)
+        return solve_target(setting, given, catalogue, console)
     return _search(setting, given, model, console)
 
 
@@ -177,9 +177,11 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         precision=given["precision"],
         stack=given["stack"] or default_of(given["precision"], given["layout"]),
         fabric=given["fabric"],
-        intra_bytes_per_s=_optional(parse_rate, given["intra"]),
-        inter_bytes_per_s=_optional(parse_rate, given["inter"]),
-        latency_s=_optional(parse_time, given["latency"]),
+        intra_bytes_per_s=optional(parse_rate, given["intra"]),
+        inter_bytes_per_s=optional(parse_rate, given["inter"]),
+        latency_s=optional(parse_time, given["latency"]),
+        optimizer=given["optimizer"],
+        lora_rank=given["lora_rank"],
         conditions=parse_conditions(given["only"], given["without"]),
         placements=_placements(given["placements"]),
     )
@@ -224,9 +226,9 @@ def _search(setting: "Setting", given: dict[str, Any], model: "Model", console: 
     others = [*study.rows[1:], study.plain]
     if given["emit"]:
         emit(given, setting, study.best.layout, model=given["model_name"])
-    _write(given, setting, study.best, others, study.reason)
+    write_files(given, setting, study.best, others, study.reason)
     if given["as_json"]:
-        _print_answer(setting, study.best, others)
+        print_answer(setting, study.best, others)
     else:
         show_study(console, study)
     return 0
@@ -247,80 +249,14 @@ def _price(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     others = [plain_data_parallel(setting)]
     if given["emit"]:
         emit(given, setting, row.layout, model=given["model_name"])
-    _write(given, setting, row, others, "the layout that was asked for")
+    write_files(given, setting, row, others, "the layout that was asked for")
     if given["as_json"]:
-        _print_answer(setting, row, others)
+        print_answer(setting, row, others)
     else:
         console.print(sentence(facts_of(setting)), highlight=False)
         show_row(console, str(row.layout), row)
         show_pipeline(console, row.layout, micro_batches(row.layout, setting.global_batch))
     return 0
-
-
-def _solve(setting: "Setting", given: dict[str, Any], catalogue: "Catalogue", console: "Console") -> int:
-    from ..plan.inverse import solve
-    from ..report.planning import show_solution
-
-    solution = solve(setting, _target(given), target=_target_text(given))
-    marks = _marks(setting, catalogue)
-    if given["plot"] is not None:
-        _plot(given["plot"], solution, marks)
-    if given["as_json"]:
-        click.echo(to_json(solution))
-    else:
-        show_solution(console, solution, marks)
-    return 0
-
-
-def _target(given: dict[str, Any]) -> Callable[["Setting"], float]:
-    """Return the step time that the target means in a setting."""
-    from ..plan.inverse import step_time_for_days, step_time_for_mfu
-
-    if given["target_mfu"] is not None:
-        return lambda setting: step_time_for_mfu(setting, given["target_mfu"])
-    if given["target_days"] is not None:
-        return lambda setting: step_time_for_days(setting, given["target_days"], parse_count(given["tokens"]))
-    seconds = parse_time(given["target_step_time"])
-    if seconds <= 0:
-        raise InputError("--target-step-time: expected more than 0")
-    return lambda setting: seconds
-
-
-def _target_text(given: dict[str, Any]) -> str:
-    if given["target_mfu"] is not None:
-        return f"MFU {given['target_mfu']:.1%}"
-    if given["target_days"] is not None:
-        return f"{given['tokens']} tokens in {given['target_days']:g} days"
-    return f"step time {given['target_step_time']}"
-
-
-def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark, ...]"]:
-    """Return the catalogue's parts on the axes: NICs as many as a node has, and links inside a node."""
-    from ..plan.machines import node
-    from ..report.curve import grouped
-
-    nics = max(1, node(setting.cluster).nics)
-    return {
-        "inter": grouped({f"{nics} x {key}": nics * nic.rate_bytes_per_s for key, nic in catalogue.networks.items()}),
-        "intra": grouped({key: link.rate_bytes_per_s for key, link in catalogue.interconnects.items()}),
-    }
-
-
-def _plot(path: Path, solution: "Solution", marks: dict[str, "tuple[Mark, ...]"]) -> None:
-    """Write one SVG: the curves of a solution below each other."""
-    from ..report.curve import stacked, svg
-    from ..report.planning import QUANTITIES, quantity_text
-
-    def one(need: "Need") -> str:
-        return svg(
-            need,
-            solution.target_step_time_s,
-            marks.get(need.quantity, ()),
-            title=f"step time against the {QUANTITIES[need.quantity]}",
-            label=lambda value: quantity_text(need.quantity, value),
-        )
-
-    _guarded(path, lambda: write_atomic(path, stacked([one(need) for need in solution.needs]).encode()))
 
 
 def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
@@ -381,131 +317,8 @@ def _modes(setting: "Setting", given: dict[str, Any], console: "Console") -> int
     return 0
 
 
-def _arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
-    from ..plan.envelope import envelope
-    from ..plan.machines import machines, node
-    from ..report.planning import show_envelope
-
-    group = node(
-        machines(
-            catalogue,
-            given["cluster"],
-            given["gpus"],
-            intra_bytes_per_s=_optional(parse_rate, given["intra"]),
-            inter_bytes_per_s=_optional(parse_rate, given["inter"]),
-        )
-    )
-    result = envelope(_question(given, model, given["gpus"] or group.gpus), group)
-    if given["as_json"]:
-        click.echo(to_json(result))
-    else:
-        show_envelope(console, result)
-    return 0
-
-
-def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
-    from ..plan.envelope import Question
-    from ..workload.models import Convolution
-
-    network = model.description if model is not None else None
-    convolution = network if isinstance(network, Convolution) else None
-    parameters = parse_count(given["params"]) if network is None else network.parameters
-    seq_len = given["seq_len"] or (model.seq_len if model else None) or (1 if convolution else None)
-    if seq_len is None:
-        raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
-    try:
-        return Question(
-            parameters=parameters,
-            multiplied=_multiplied(network),
-            seq_len=seq_len,
-            global_batch=given["global_batch"],
-            gpus=gpus,
-            precision=given["precision"],
-            peak_share=0.5 if given["mfu"] is None else given["mfu"],
-            recompute=given["recompute"],
-            tokens=_optional(parse_count, given["tokens"]),
-            layers=given["layers"],
-            flops_per_sample=convolution.forward_flops if convolution else None,
-            sample_bytes=convolution.sample_bytes if convolution else None,
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
-def _multiplied(network: Any) -> float | None:
-    """Return the weights that a token is multiplied with, None where they are all of the parameters or unknown."""
-    from ..workload.architecture import Architecture
-
-    if not isinstance(network, Architecture) or network.active_parameters == network.text_parameters:
-        return None
-    return float(network.matmul_parameters())
-
-
 def _warn(request: "Request", catalogue: "Catalogue") -> None:
     from ..plan.request import rate_warnings
 
     for warning in rate_warnings(request, catalogue):
         click.echo(f"warning: {warning}", err=True)
-
-
-def _write(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
-    """Write the plan's file, its page and its graph, where they are asked for."""
-    from ..plan.request import plan_of
-
-    plan, path, page = plan_of(setting, best, others, reason), given["output"], given["html"]
-    if given["graph"] is not None:
-        from ..train.graph import decoder_graph
-
-        drawing = decoder_graph(setting.architecture, plan)
-        _guarded(given["graph"], lambda: write_atomic(given["graph"], drawing.encode()))
-    if path is not None:
-        _guarded(path, lambda: write_struct(path, plan))
-    if page is not None:
-        from ..report.page import write_page
-        from ..report.planned import plan_page
-
-        where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
-        timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
-        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
-
-
-def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":
-    """Return the simulated step of a layout, or why the simulator cannot hold it."""
-    from ..plan.simulated import simulate_plan
-
-    try:
-        return simulate_plan(setting, layout)
-    except InputError as error:
-        return str(error)
-
-
-def _one_node(cluster: "Cluster") -> "Cluster":
-    """Return the first node of a cluster with its devices and links, for a drawing."""
-    from ..cluster.expand import expanded
-
-    group = msgspec.structs.replace(cluster.groups[0], count=1)
-    return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
-
-
-def _guarded(path: Path, write: Callable[[], None]) -> None:
-    with writing(path):
-        write()
-
-
-def _print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
-    from ..plan.request import candidates
-    from ..plan.told import facts_of
-
-    answer = {
-        "model": msgspec.to_builtins(facts_of(setting)),
-        "layout": msgspec.to_builtins(best.layout),
-        "predicted": best.predicted,
-        "fits": best.fits,
-        "memory": best.memory,
-        "alternatives": candidates(best, others),
-    }
-    click.echo(to_json(answer))
-
-
-def _optional(parse: Callable[[str], Any], text: str | None) -> Any:
-    return None if text is None else parse(text)

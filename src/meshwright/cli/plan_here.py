@@ -19,7 +19,7 @@ HERE = "this"
 ELSEWHERE = (
     *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
     *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job"),
+    *("layers", "plot", "html", "job", "lora_rank"),
 )
 FLAGS = {"without": "not"}
 
@@ -68,8 +68,9 @@ def _check(given: dict[str, Any]) -> None:
         if given[name]:
             flag = FLAGS.get(name, name.replace("_", "-"))
             raise InputError(f"--cluster this is measured, not looked up: --{flag} does not go with it")
-    if given["modes"] or given["recompute"] != "none":
-        raise InputError(f"--{'modes' if given['modes'] else 'recompute'} does not go with --cluster this")
+    for name, usual in (("modes", False), ("recompute", "none"), ("optimizer", "adamw")):
+        if given[name] != usual:
+            raise InputError(f"--{name} does not go with --cluster this")
     if given["model_name"] is None:
         raise InputError("--model: expected a name of the catalogue, or a config.json")
     if given["global_batch"] is None:

@@ -119,7 +119,7 @@ def load(*user_files: str | os.PathLike[str]) -> Catalogue:
     A table of a user's file with a new name adds an entry; with a known name it replaces the keys that it gives.
     """
     named = [path for path in os.environ.get(USER_FILES, "").split(os.pathsep) if path]
-    return _load(tuple(str(path) for path in (*named, *user_files)))
+    return _load(tuple((str(path), _written_ns(path)) for path in (*named, *user_files)))
 
 
 def shipped() -> Catalogue:
@@ -136,9 +136,19 @@ def _shipped_data() -> dict[str, Any]:
     return data
 
 
-def _load(user_files: tuple[str, ...]) -> Catalogue:
+def _written_ns(path: str | os.PathLike[str]) -> int:
+    """Return when a file was last written, 0 where there is none: reading it will say so."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(maxsize=4)  # a search asks for it with every row
+def _load(user_files: tuple[tuple[str, int], ...]) -> Catalogue:
+    """Return the catalogue with files that were last written at these times."""
     data, where = _shipped_data(), "catalogue"
-    for path in user_files:
+    for path, _ in user_files:
         where = str(path)
         data = _merged(data, parse_toml(read_text(Path(path), max_bytes=2**20), where=where))
     catalogue = _typed(data, where)

@@ -9,7 +9,7 @@ import msgspec
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import runs_of
-from ..workload.models import load_model, names
+from ..workload.models import load_model, names, resolve
 
 NOISE = re.compile(
     r"[-_.]?(meta|hf|instruct|chat|base|preview|pretrain(ing)?|v0\.\d|\d{4}|it|thinking|bf16|fp8)(?=[-_.]|$)"
@@ -66,8 +66,8 @@ def catalogue_name(text: str) -> str | None:
     """Return the catalogue's name of the model that a name in a file means, None where it is not there."""
     known = names()
     plain = text.strip().strip("/").rpartition("/")[2].lower()
-    if plain in known:
-        return plain
+    if named := resolve(plain):
+        return named
     plain = NOISE.sub("", plain)
     for pattern, name in FAMILIES:
         match = re.search(rf"(?:^|[-_ /.]){pattern}(?=$|[-_ .])", plain)

@@ -63,7 +63,12 @@ def _uses(run: Run, known: Book) -> list[float | list[str | float]]:
     """Return, for each role, the constants of a run's stack and machine, or what the row itself says."""
     found = resolve(known, run.stack, run.accelerator, run.precision, run.traits)
     for role, entry in run.facts.items():
-        found[ROLES.index(role)] = [entry] if isinstance(entry, str) else entry
+        place = ROLES.index(role.rstrip("*"))
+        if role.endswith("*"):
+            known_entry = found[place]
+            found[place] = [*known_entry, entry] if isinstance(known_entry, list) else known_entry * float(entry)
+        else:
+            found[place] = [entry] if isinstance(entry, str) else entry
     return found
 
 

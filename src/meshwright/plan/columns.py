@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from ..errors import InputError, nearest
+from ..errors import InputError
 from .cells import is_empty
 
 # what enters a prediction
@@ -49,7 +49,7 @@ INPUTS = {
     "precision": "of the products: bf16, fp16, fp8, mxfp8, nvfp4, fp32 (bf16)",
     "optimizer": "adamw, adamw-bf16, adam8bit, lion, muon, adafactor, sgd-momentum, sgd (adamw)",
     "overlap": "what computation hides: none, or some of tp, dp, pp, as tp+dp (what the stack does)",
-    "lora_rank": "rank of adapters: rows of more than 0 are not priced yet",
+    "lora_rank": "rank of adapters on all matrices but those of routed experts; the rest is frozen (0: none)",
     "source": "where the row is from; read, with notes, for traits of a stack's releases",
     "notes": "what sets the run apart",
 }
@@ -74,11 +74,6 @@ CARRIED = frozenset(
         "allocated_GiB_by_rank",
     ]
 )
-# bytes of a parameter's moments beside its master copy
-MOMENTS = {
-    **{"adamw": 8.0, "adam": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
-    **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
-}
 SCHEDULE_WORDS = {
     **{"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "interleaved1f1b": "interleaved"},
     **{"zb": "zb", "zerobubble": "zb", "interleavedzerobubble": "zb", "zbvzerobubble": "zb"},
@@ -146,16 +141,6 @@ def schedule_word(text: str) -> str | None:
     if plain not in SCHEDULE_WORDS:
         raise InputError(f"schedule: {text!r}: expected gpipe, 1f1b, interleaved or zb")
     return SCHEDULE_WORDS[plain]
-
-
-def moments_bytes(text: str) -> float | None:
-    """Return the bytes of a parameter's moments under the optimiser of a cell; None for an empty cell."""
-    plain = text.lower()
-    if is_empty(plain):
-        return None
-    if plain not in MOMENTS:
-        raise InputError(f"optimizer: {text!r}: no such optimiser ({nearest(plain, MOMENTS)})")
-    return MOMENTS[plain]
 
 
 def overlapped(text: str) -> frozenset[str] | None:

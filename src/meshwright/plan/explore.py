@@ -31,7 +31,7 @@ T = TypeVar("T")
 MAX_ROWS = 12
 MAX_PARETO = 16
 SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
-CHUNK = 16_384  # layouts priced at once: their arrays stay in the cache
+CHUNK = 65_536  # layouts priced at once: many share their parts, and their arrays stay in the cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,9 @@ def divisors(number: int) -> list[int]:
 def _widths(model: Splittable) -> dict[str, int]:
     """Return what tensor parallelism cuts."""
     names = ("num_attention_heads", "num_key_value_heads", "intermediate_size", EXPERT_WIDTH)
-    return {name: width for name in names if (width := int(getattr(model, name, 0)))}
+    found = {name: width for name in names if (width := int(getattr(model, name, 0)))}
+    more: dict[str, int] = getattr(model, "mixer_widths", {})
+    return found | {name: width for name, width in more.items() if width not in found.values()}
 
 
 def _layers(layout: Layout, layers: int) -> list[str]:

@@ -12,7 +12,7 @@ from ..workload.conventions import OWN
 from .cost import Grid, Setting, price
 from .cost.conditions import parse_conditions
 from .cost.fits import OVER, verdicts
-from .cost.price import PEAKS, machine_of, node_group_of
+from .cost.price import PEAKS, flops_per_token, machine_of, node_group_of
 from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack
 
@@ -91,7 +91,7 @@ def beyond(setting: Setting, target_at: Target) -> Iterator[tuple[int, Layout, f
 def at_peak_s(setting: Setting) -> float:
     """Return the seconds of a step whose arithmetic alone counts, at the peak of all GPUs."""
     tokens = setting.global_batch * setting.seq_len
-    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len)
+    flops = tokens * flops_per_token(setting)
     return float(flops / setting.gpus / machine_of(setting).peak)
 
 

@@ -11,11 +11,13 @@ from ..hardware import Catalogue
 from ..hardware.arithmetic import duplex_trap
 from ..layout import Candidate, Layout, Machines, Plan
 from ..units import format_network_rate
+from ..workload.adapters import ADAPTED
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, book, price
 from .cost.coefficients import GENERIC
 from .cost.conditions import Condition
+from .cost.optimizers import FREE
 from .cost.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
@@ -40,6 +42,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
+    optimizer: str = "adamw"
+    lora_rank: int = 0
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
 
@@ -53,6 +57,8 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
     assumed = request.model.assumed
     if request.seq_len is None:
         assumed = (*assumed, f"sequence length {seq_len:,}: {request.model.seq_len_from}")
+    assumed += (ADAPTED,) if request.lora_rank else ()
+    assumed += (FREE[request.optimizer.lower()],) if request.optimizer.lower() in FREE else ()
     cluster = machines(
         catalogue,
         request.cluster,
@@ -73,6 +79,8 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         precision=request.precision,
         stack=stack_named(request.stack),
         latency_s=request.latency_s,
+        optimizer=request.optimizer,
+        lora_rank=request.lora_rank,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,

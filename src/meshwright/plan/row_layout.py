@@ -4,13 +4,12 @@ import msgspec
 
 from ..errors import InputError
 from ..layout import Layout
-from .cells import Cells, count_of, flag_of, is_empty, number_of
-from .columns import moments_bytes, overlapped, recomputation, schedule_word, zero_stage
+from ..workload.adapters import ADAPTED, trained_share
+from ..workload.architecture import Architecture
+from .cells import Cells, count_of, flag_of, is_empty
+from .columns import overlapped, recomputation, schedule_word, zero_stage
 from .cost.coefficients import Stack
-from .cost.step import UPDATE_BYTES
-
-ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
-STATE_PASSES = 2.0  # an update reads and writes the moments
+from .cost.optimizers import FREE, optimizer_roles
 
 
 def layout_of(cells: Cells, stack: Stack, gpus: int, per_node: int, assumed: list[str]) -> tuple[Layout, int]:
@@ -46,20 +45,20 @@ def layout_of(cells: Cells, stack: Stack, gpus: int, per_node: int, assumed: lis
         raise InputError(str(error)) from None
 
 
-def facts_of(cells: Cells, optimizer_bytes: float, assumed: list[str]) -> dict[str, float | str]:
+def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed: list[str]) -> dict[str, float | str]:
     """Return the roles of the cost model that a row's own cells settle, in place of what its stack does.
 
     `optimizer_bytes` is what the stack holds of a parameter under AdamW.
     """
-    if number_of(cells, "lora_rank"):
-        raise InputError(f"lora_rank: {cells['lora_rank']}: adapters beside frozen weights are not priced")
     found: dict[str, float | str] = {}
-    moments = moments_bytes(cells.get("optimizer", ""))
-    if moments is not None and moments != ADAM_BYTES:
-        found["optimizer_bytes"] = optimizer_bytes - ADAM_BYTES + moments
-        found["optimizer"] = 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES
-    if cells.get("optimizer", "").lower() == "muon":
-        assumed.append("Muon's products of matrices take no time")
+    optimizer = cells.get("optimizer", "")
+    if not is_empty(optimizer):
+        found |= optimizer_roles(optimizer, optimizer_bytes, where="optimizer")
+        assumed += [FREE[optimizer.lower()]] if optimizer.lower() in FREE else []
+    rank = count_of(cells, "lora_rank", 0, least=0)
+    if rank:
+        found["trained"] = trained_share(model, rank)
+        assumed.append(ADAPTED)
     hidden = overlapped(cells.get("overlap", ""))
     if hidden is not None:
         found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}

@@ -1,12 +1,11 @@
 """The model of a row: from a config.json, by its numbers, or by its name."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, nearest
 from ..workload.architecture import Architecture
-from ..workload.models import load_model
+from ..workload.models import load_model, resolve
 from .cells import Cells, count_of, flag_of, is_empty
 
 EXPERTS = {"experts": "num_experts", "top_k": "num_experts_per_tok", "expert_ffn": "moe_intermediate_size"}
@@ -26,9 +25,8 @@ def architecture_of(cells: Cells, models: Mapping[str, Architecture], folder: Pa
 
 
 def find_model(name: str, models: Mapping[str, Architecture]) -> Architecture | None:
-    """Return the model of the catalogue that a name in a table means: case, dashes and what is in brackets aside."""
-    plain = _plain(name)
-    return next((model for key, model in models.items() if _plain(key) == plain), None)
+    """Return the model of the catalogue that a name in a table means."""
+    return models.get(resolve(name) or "")
 
 
 def _configured(cells: Cells, folder: Path) -> Architecture:
@@ -47,7 +45,7 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     name = cells.get("model_name", "")
     found = find_model(name, models)
     if found is None:
-        raise InputError(f"hidden: not stated, and no model {name!r} is known")
+        raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
     layers = count_of(cells, "layers", found.num_hidden_layers)
     if found.stack:
         return _replaced(found, num_hidden_layers=layers)
@@ -87,7 +85,3 @@ def _replaced(model: Architecture, **values: int) -> Architecture:
         return model.resized(**values)
     except ValueError as error:
         raise InputError(f"{error}") from None
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in re.sub(r"\(.*?\)", "", name).lower() if c.isalnum())

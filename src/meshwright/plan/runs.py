@@ -185,7 +185,7 @@ def _run(
         global_batch=batch,
         precision=precision,
         traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, beside)),
-        facts=facts_of(cells, float(conventions.optimizer_bytes), assumed),
+        facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
         assumed=tuple(assumed),
     )
 

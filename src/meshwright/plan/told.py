@@ -3,6 +3,7 @@
 import msgspec
 
 from .cost import Setting
+from .cost.price import flops_per_token
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ def facts_of(setting: Setting) -> ModelFacts:
         text_parameters=model.text_parameters,
         active_parameters=model.active_parameters,
         multiplied_parameters=model.matmul_parameters(),
-        flops_per_token=model.model_flops_per_token(setting.seq_len),
+        flops_per_token=flops_per_token(setting),
         seq_len=setting.seq_len,
         assumed=(*setting.assumed, *more),
     )

@@ -4,6 +4,7 @@ Counting conventions: a matrix product of [M, K] and [K, N] is 2MNK FLOPs; atten
 (half of the s x s scores) or whole, as the caller says, because published figures differ in it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -238,6 +239,16 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Width of the shared network, with the weights that lead to a narrower stream and back."""
         latent = next((n.latent for n in self._networks() if isinstance(n, Experts)), 0)
         return self.shared_size + 2 * latent / (3 if self.gated else 2) if latent else self.shared_size
+
+    @property
+    def mixer_widths(self) -> dict[str, int]:
+        """What tensor parallelism cuts in layers of a stack: of each kind the largest number that divides them all."""
+        found: dict[str, int] = {}
+        for run in self.stack:
+            for mixer in run.layer.mixers:
+                for name, width in mixer.cut.items():
+                    found[name] = math.gcd(found.get(name, 0), width)
+        return found
 
     def _networks(self) -> list[Dense | Experts]:
         return [run.layer.network for run in self.stack if run.layer.network is not None]

@@ -43,6 +43,10 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     parallel_logit_bytes: Number = 0  # the same where the vocabulary is cut over tp; 0: as many
     gathers_kept: Number = 0  # sequence parallelism: products keep the rows that they gathered
     spare_gradient_bytes: Number = HALF_BYTES  # of a layer's weights: gradients that fused sums leave unused
+    master_bytes: Number = (
+        4  # of the master copy in `optimizer_bytes`: where shares are in single precision they are it
+    )
+    trained: Number = 1.0  # share of the parameters that has gradients and states; the rest is frozen
     fragments: Number = 0.14  # of activations: what the allocator holds beyond what is in use
 
 
@@ -50,7 +54,7 @@ ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
     stops_early=1, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10,
-    spare_gradient_bytes=0,
+    spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ elements; `hidden` is the width of the residual stream. Conventions, which docs/
     scores      `causal` counts the scores that a mask leaves (half of a full square); without it the whole square, as
                 Megatron-LM's published figures and torch.utils.flop_counter do
     recurrence  by its chunked form, whose products inside a chunk are whole in both conventions
+    kept        elements of a token that a mixer's kernels save for backward, beside its input and its output
 """
 
 from collections.abc import Iterable
@@ -45,6 +46,11 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
     def score_width(self) -> int:
         """Elements of queries and values together, which scores are multiplied along."""
         return self.heads * (self.head_dim + self.values)
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"attention heads": self.heads, "key-value heads": self.kv_heads if self.key_matrices else 0}
 
     @property
     def out_width(self) -> int:
@@ -91,6 +97,11 @@ class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
         return self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
 
     @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"attention heads": self.heads}
+
+    @property
     def out_width(self) -> int:
         """Columns that the output projection takes."""
         return self.heads * self.value_dim
@@ -132,6 +143,19 @@ class GatedDelta(_Kind, frozen=True, kw_only=True, tag="gated_delta"):
     gate: bool = True
 
     @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: around the convolution, gate, output, a chunk's products.
+
+        By the kernels of flash-linear-attention.
+        """
+        return 2 * self._conv + 2 * self.out_width + self.value_heads * (2 + DELTA_CHUNK)
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"key heads of linear attention": self.key_heads, "value heads of linear attention": self.value_heads}
+
+    @property
     def out_width(self) -> int:
         """Columns that the output projection takes."""
         return self.value_heads * self.value_dim
@@ -165,6 +189,16 @@ class Mamba2(_Kind, frozen=True, kw_only=True, tag="mamba2"):
     conv_kernel: int = 4
 
     @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: the projection's result and the scan's (mamba_ssm, fused)."""
+        return 3 * self.out_width + 2 * self.groups * self.state + self.heads
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"Mamba heads": self.heads, "Mamba groups": self.groups}
+
+    @property
     def out_width(self) -> int:
         """Columns that the output projection takes."""
         return self.heads * self.head_dim
@@ -193,6 +227,16 @@ class Mamba1(_Kind, frozen=True, kw_only=True, tag="mamba"):
     conv_kernel: int = 4
 
     @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: the results of both projections and the scan (mamba_ssm)."""
+        return 3 * self.inner + self.rank + 2 * self.state
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"Mamba channels": self.inner}
+
+    @property
     def out_width(self) -> int:
         """Columns that the output projection takes."""
         return self.inner
@@ -213,6 +257,16 @@ class Lightning(_Kind, frozen=True, kw_only=True, tag="lightning"):
     head_dim: int
 
     @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: queries, keys, values and what leaves them."""
+        return 4 * self.out_width
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"heads of linear attention": self.heads}
+
+    @property
     def out_width(self) -> int:
         """Columns that the output projection takes."""
         return self.heads * self.head_dim
@@ -231,6 +285,16 @@ class ShortConv(_Kind, frozen=True, kw_only=True, tag="short_conv"):
 
     width: int
     kernel: int
+
+    @property
+    def kept(self) -> int:
+        """Return the elements of a token that are kept: three projections' results, and what leaves the convolution."""
+        return 4 * self.width
+
+    @property
+    def cut(self) -> dict[str, int]:
+        """Return what tensor parallelism cuts."""
+        return {"channels of convolutions": self.width}
 
     @property
     def out_width(self) -> int:

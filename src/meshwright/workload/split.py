@@ -150,7 +150,7 @@ def sharding(
 
     In a pipeline a stack may do once a step what it does in each micro-batch without one (`reshards`).
     """
-    weights, gradients = c.weight_bytes * held, c.gradient_bytes * held
+    weights, gradients = c.weight_bytes * held, c.gradient_bytes * held * c.trained
     zero, many = split.zero, shards * copies > 1
     each = 1 * ((split.pp <= 1) | (c.reshards > 0))
     both, three = 1 * ((zero >= 2) & (shards > 1)), 1 * ((zero == 3) & (shards > 1)) * each
@@ -166,7 +166,7 @@ def sharding(
         copies=comm("replica", "all_reduce", part(gradients, shards), 0, 1 * ((zero >= 2) & (copies > 1))),
         reduce=comm(whole, "all_reduce", gradients, 0, 1 * ((zero == 0) & many)),
         scatter_once=comm(whole, "reduce_scatter", gradients, 0, 1 * ((zero == 1) & many)),
-        spread=comm(whole, "all_gather", weights, 0, 1 * ((zero == 1) & many)),
+        spread=comm(whole, "all_gather", weights * c.trained, 0, 1 * ((zero == 1) & many)),
     )
 
 

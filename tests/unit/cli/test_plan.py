@@ -92,6 +92,26 @@ def test_the_plan_is_written_for_train(capsys, tmp_path):
     assert "rather than" in plan.reason
 
 
+@pytest.mark.parametrize("words", [("--lora-rank", "16"), ("--optimizer", "adam8bit")])
+def test_a_plan_that_train_would_not_follow_is_not_written(capsys, tmp_path, words):
+    assert run([*SMALL, *words, "--output", str(tmp_path / "plan.json")]) == 2
+
+    assert f"{words[0]} and --output: expected one of them" in capsys.readouterr().err
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_adapters_and_small_optimisers_need_less_memory_and_say_what_they_leave_out(capsys):
+    one = [*SMALL, "--stack", "bridge", "--layout", "dp=16,zero=1", "--json"]
+    whole, small, adapted = (
+        json.loads(answer(capsys, *one, *more).out) for more in ((), ("--optimizer", "adam8bit"), ("--lora-rank", "16"))
+    )
+    peaks = [found["predicted"]["peak_memory_bytes_per_gpu"] for found in (whole, small, adapted)]
+
+    assert peaks[0] > peaks[1] > peaks[2]
+    assert any("adapters" in text for text in adapted["model"]["assumed"])
+    assert adapted["model"]["flops_per_token"] < 0.75 * whole["model"]["flops_per_token"]
+
+
 def test_arithmetic_from_a_parameter_count_alone(capsys):
     text = answer(capsys, *PARAMS, "--gpus", "8", "--mfu", "0.5", "--recompute", "full", "--tokens", "13T").out
 

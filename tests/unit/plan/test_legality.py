@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 
 from meshwright.errors import InputError
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.legality import check_runnable, illegal, legal_layout, nearest_legal, stages_fit
+from meshwright.plan.legality import (
+    check_runnable,
+    illegal,
+    legal_layout,
+    most_tensor_parallel,
+    nearest_legal,
+    stages_fit,
+)
+from meshwright.workload.models import load_model
 from meshwright.workload.transformer import ModelConfig
 
 
@@ -55,6 +63,15 @@ def test_layouts_that_people_ran_are_legal(text):
 )  # fmt: skip
 def test_a_broken_rule_is_named(text, rule):
     assert any(rule in line for line in broken(text)), broken(text)
+
+
+def test_tensor_parallelism_divides_the_heads_and_groups_of_every_kind_of_layer():
+    mamba, delta = (load_model(name).architecture for name in ("mamba2-2.7b", "qwen3-next-80b-a3b"))
+
+    assert any("16 does not divide Mamba groups = 1" in line for line in broken("tp=16,dp=1", mamba))
+    assert any("tp: 4 does not divide num_key_value_heads = 2" in line for line in broken("tp=4,dp=1", delta))
+    assert not any("linear attention" in line for line in broken("tp=2,dp=1", delta))
+    assert most_tensor_parallel(mamba) == 1
 
 
 def test_the_degrees_multiply_to_the_ranks():

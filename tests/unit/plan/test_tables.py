@@ -88,7 +88,7 @@ def test_stage_3_prices_the_gather_of_weights_whatever_its_spelling(tmp_path):
         ({"optimizer": "adamv"}, "did you mean adam"),
         ({"overlap": "everything"}, "overlap: 'everything'"),
         ({"seq_parallel": "2"}, "seq_parallel: expected 0 or 1"),
-        ({"lora_rank": "16"}, "lora_rank: 16"),
+        ({"lora_rank": "-1"}, "lora_rank: expected a number of 0 or more"),
         ({"config": "absent.json"}, "absent.json"),
         ({"config": "llama3-8b"}, "config: llama3-8b"),
         ({"tp": "16", "dp": "4"}, "tp: 16 does not divide num_key_value_heads = 8"),
@@ -147,6 +147,15 @@ def test_optimisers_and_overlaps_of_a_row_change_its_price(tmp_path):
 
     assert sizes[0] > sizes[1] > sizes[2]
     assert times[0] < times[1] < times[2]
+
+
+def test_a_row_with_adapters_is_priced_with_its_base_frozen_and_says_what_is_adapted(tmp_path):
+    rows = [DENSE | {"zero_stage_fsdp": "0", "lora_rank": rank} for rank in ("", "16")]
+    whole, adapted = predict(read(tmp_path, *rows), load(), book())
+
+    assert adapted.peak_memory_bytes_per_gpu < 0.6 * whole.peak_memory_bytes_per_gpu
+    assert adapted.step_time_s < 0.9 * whole.step_time_s
+    assert any("adapters on all matrices" in text for text in adapted.assumed)
 
 
 def test_families_are_stacks_by_any_of_their_names_and_others_are_generic_and_say_so(tmp_path):

@@ -6,8 +6,9 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.workload.architecture import Architecture
-from meshwright.workload.models import Convolution, load_model, names
+from meshwright.workload.models import Convolution, load_model, names, resolve
 from meshwright.workload.models.catalogue import entry
+from meshwright.workload.models.spelling import plain
 
 EXPECTED = {
     *("gpt2", "gpt3-175b", "megatron-22b", "megatron-530b", "megatron-1t", "bloom-176b", "llama2-7b", "llama2-70b"),
@@ -32,6 +33,7 @@ def saved(folder, config):
 
 def test_the_catalogue_holds_the_models_that_people_compare():
     assert set(names()) >= EXPECTED
+    assert len(names()) >= 70
 
 
 @pytest.mark.parametrize("name", names())
@@ -43,6 +45,40 @@ def test_a_model_has_its_published_parameters_and_says_where_they_come_from(name
     )
     assert published.parameters_source
     assert published.source.startswith("https://")
+
+
+WRITTEN = {
+    "Nemotron_3_Nano": "nemotron3-nano-30b-a3b",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "nemotron3-nano-30b-a3b",
+    "llama3.1-70b": "llama3-70b",
+    "meta-llama/Llama-3.1-70B-Instruct": "llama3-70b",
+    "LLAMA3.1_405B": "llama3-405b",
+    "Qwen2.5-72B": "qwen2.5-72b",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": "qwen3-235b-a22b",
+    "DeepSeekV3 (w/o MTP)": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.2-Exp": "deepseek-v3.2",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "google/gemma-3-27b-it": "gemma3-27b",
+    "Llama-2-70b-hf": "llama2-70b",
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_model_is_found_by_its_name_as_people_write_it(written):
+    assert resolve(written) == WRITTEN[written]
+    assert load_model(written).name == WRITTEN[written]
+
+
+@pytest.mark.parametrize(("written", "near"), [("Nemotron_3_Ultra", "nemotron"), ("Qwen/Qwen2-72B", "qwen2.5-72b")])
+def test_a_name_that_is_not_there_is_refused_with_the_nearest(written, near):
+    with pytest.raises(InputError, match=f"not in the catalogue.*did you mean {near}"):
+        load_model(written)
+
+
+def test_no_two_models_of_the_catalogue_answer_to_one_name():
+    spelt = [word for name in names() for word in {plain(name), *(plain(other) for other in entry(name).names)}]
+
+    assert len(spelt) == len(set(spelt))
 
 
 def test_a_token_of_a_mixture_of_experts_passes_through_a_part():

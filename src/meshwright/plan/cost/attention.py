@@ -14,6 +14,7 @@ from .quantities import Grid, Machine, Model, Number
 FORWARD_SCORE_BYTES, BACKWARD_SCORE_BYTES = 9.0, 11.0
 ALIGNED = 8  # elements: batched products of a head that is no multiple of it leave the tensor cores' fast path
 FUSED_BATCH = 4  # Megatron's fused softmax needs micro-batch x heads to be a multiple of it
+RECURRENT_PASSES = 5.0
 FALLBACK_BYTES = 3.0  # softmax in separate kernels, in single precision
 
 
@@ -38,8 +39,13 @@ def seen_share(model: Model, seq_len: Number) -> Number:
 
 
 def recurrence_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
-    """Return seconds of the forward and the backward of the mean layer's recurrence over the sequence."""
-    forward = tokens * model.recurrent_flops / grid.tp / (machine.peak_half * c.attention)
+    """Return seconds of the forward and the backward of the mean layer's recurrence over the sequence.
+
+    Its kernels pass through memory what they keep: a convolution and two passes of the scan read it, two write.
+    """
+    computed = tokens * model.recurrent_flops / grid.tp / (machine.peak_half * c.attention)
+    moved = RECURRENT_PASSES * 2.0 * tokens * model.recurrent_kept / grid.tp / (machine.memory_rate * c.memory)
+    forward = np.maximum(computed, moved)
     return forward, 2.0 * forward
 
 

@@ -108,6 +108,8 @@ class Coefficients(NamedTuple):
     parallel_logit_bytes: Number
     gathers_kept: Number
     spare_gradient_bytes: Number
+    master_bytes: Number
+    trained: Number
     fragments: Number
 
     @property

@@ -52,17 +52,17 @@ def whole_layer_bytes(
     masks: Number = np.where(c.flash > 0, 0.0, MASK_BYTES)
     gathered: Number = np.where(c.gathers_kept > 0, 1.0, _rows(grid))
     outer: Number = (2.0 * residual + masks) * model.hidden / _rows(grid)
-    outer = outer + 2.0 * entering * model.hidden / gathered + element * model.latent_kept
-    out = model.heads * model.value_dim
+    outer = (outer + 2.0 * entering * model.hidden / gathered) * model.halves + element * model.latent_kept
+    out = model.mixer_out
     again = np.where(entering < element, entering, 0.0)  # the attention keeps its output, the projection its own copy
     inner = element * (model.attention_kept + out) + again * out + SINGLE_BYTES * model.heads
     sent: Number = 0.0
-    width: Number = model.ffn
+    width: Number = _width(model, moe=False)
     network = _network(c, model, element, entering)
     if moe:
         routed = model.experts_per_token
-        sent = (entering + element) * model.hidden * routed + ROUTER_BYTES * model.experts
-        width = model.expert_ffn * routed + model.shared_ffn
+        sent = (entering + element) * model.hidden * model.stream * routed + ROUTER_BYTES * model.experts
+        width = _width(model, moe)
     cut = inner + network * width
     return tokens * (outer + sent / _rows(grid) + cut / grid.tp + _scores(c, model, grid, seq_len))
 
@@ -71,7 +71,7 @@ def working_bytes(machine: Machine, c: Coefficients, model: Model, grid: Grid, s
     """Return what the backward of one layer has beside what was kept: gradients inside its network, what it repeats."""
     element = element_bytes(machine, c)
     tokens = grid.mbs * seq_len / grid.cp
-    routed = np.maximum(model.expert_ffn * model.experts_per_token, model.shared_ffn)
+    routed = np.maximum(model.expert_ffn * model.experts_per_token / model.stream, model.shared_ffn)
     width = routed if moe else model.ffn
     gradients = tokens * element * (model.matrices * width / grid.tp + 2.0 * model.hidden / _rows(grid))
     again = whole_layer_bytes(machine, c, model, grid, seq_len, moe)
@@ -98,7 +98,9 @@ def _network(c: Coefficients, model: Model, element: Number, entering: Number) -
 
 
 def _width(model: Model, moe: bool) -> Number:
-    return model.expert_ffn * model.experts_per_token + model.shared_ffn if moe else model.ffn
+    if moe:  # experts of a narrower stream are wider than their weights say
+        return model.expert_ffn * model.experts_per_token / model.stream + model.shared_ffn
+    return model.ffn * model.dense_share
 
 
 def _every_second(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number, moe: bool) -> Number:
@@ -115,6 +117,6 @@ def _every_second(machine: Machine, c: Coefficients, model: Model, grid: Grid, t
 def _products(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number, moe: bool) -> Number:
     """Return what is kept where the results of all products and of the attention are."""
     element = element_bytes(machine, c)
-    heads = (model.heads + model.kv_heads) * model.head_dim + (model.kv_heads + model.heads) * model.value_dim
+    heads = model.projected + model.mixer_out
     cut = element * (heads + (model.matrices - 1.0) * _width(model, moe)) + SINGLE_BYTES * model.heads
     return tokens * (cut / grid.tp + 2.0 * element * model.hidden / _rows(grid))

@@ -126,7 +126,8 @@ def _network(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens
     rows = np.maximum(tokens * model.experts_per_token * cut / np.maximum(model.experts, 1.0), 1.0)
     each = _mlp(machine, c, model, rows, np.maximum(model.expert_ffn, 1.0) * grid.ep / (cut * grid.tp))
     shared = _mlp(machine, c, model, tokens, np.maximum(model.shared_ffn, 1.0) / grid.tp)
-    permuted = 6.0 * HALF_BYTES * tokens * model.experts_per_token * model.hidden / (machine.memory_rate * c.memory)
+    rows_bytes = HALF_BYTES * tokens * model.experts_per_token * model.hidden * model.stream
+    permuted = 6.0 * rows_bytes / (machine.memory_rate * c.memory)
     routed = permuted * c.routing
     moe = tuple((held * each[i] / c.grouped + shared[i] * (model.shared_ffn > 0) + routed) * c.moe_pace for i in (0, 1))
     return tuple(share * moe[i] + plain * dense[i] for i in (0, 1))
@@ -159,7 +160,7 @@ def _sizes(model: Model, grid: Grid, tokens: Number) -> Sizes:
     return Sizes(
         residual=tokens * model.hidden,
         keys_values=tokens * grid.cp * 2.0 * model.kv_heads * model.head_dim / grid.tp,
-        routed=tokens * np.maximum(model.experts_per_token, 1.0) * model.hidden,
+        routed=tokens * np.maximum(model.experts_per_token, 1.0) * model.hidden * model.stream,
         chosen=tokens * model.experts_per_token,
         experts=model.experts,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .coefficients import Coefficients
+from .distinct import KEPT, STATES, once_each
 from .kept import layer_bytes, residual_bytes, working_bytes
 from .loads import Load, loads
 from .quantities import Grid, Machine, Model, Number
@@ -48,11 +49,17 @@ def memory_bytes(
 ) -> Memory:
     """Return the peak memory of the most loaded rank."""
     micro = global_batch / (grid.dp * grid.mbs)
-    kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
-    work = [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+
+    def layers(some: Grid) -> tuple[list[Number], list[Number]]:
+        kept = [layer_bytes(machine, c, model, some, seq_len, moe) for moe in (False, True)]
+        return kept, [working_bytes(machine, c, model, some, seq_len, moe) for moe in (False, True)]
+
+    def states(some: Grid, shard: Number) -> list[States]:
+        return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0)]
+
+    kept, work = once_each(model, grid, KEPT, layers)
     parts = []
-    for load in loads(model, grid, micro):
-        held = states_of(machine, c, model, grid, load, shard)
+    for load, held in zip(loads(model, grid, micro), once_each(model, grid, STATES, states, shard), strict=True):
         activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
         activations = activations + _entry(machine, c, model, grid, load, seq_len)
         parts.append(_rank(c, model, grid, load, held, activations, work, seq_len))

@@ -10,6 +10,7 @@ from ...cluster.graph import Cluster, Fabric, NodeGroup
 from ...errors import InputError
 from ...layout import Layout
 from ...timeline import Performance
+from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
 from .cautions import cautions, widened
@@ -17,6 +18,7 @@ from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import Condition
 from .measured import on_measured_links, with_switch
 from .memory import memory_bytes
+from .optimizers import optimizer_roles
 from .quantities import Array, Grid, Machine, Model
 from .seen import origin
 from .step import step_s
@@ -51,6 +53,8 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     intra_bytes_per_s: float | None = None  # of one GPU to its peers, in place of the cluster's
     inter_bytes_per_s: float | None = None  # of all NICs of a node
     latency_s: float | None = None  # of one hop between nodes
+    optimizer: str = "adamw"
+    lora_rank: int = 0  # of adapters beside frozen weights; 0: all parameters are trained
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
@@ -134,7 +138,10 @@ def coefficients_of(setting: Setting) -> Coefficients:
         links=setting.intra_bytes_per_s is None,
         network=setting.inter_bytes_per_s is None,
     )
-    return c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
+    c = c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
+    roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
+    c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
+    return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
 def performance(setting: Setting, prices: Prices, index: int, layout: Layout | None = None) -> Performance:
@@ -152,7 +159,7 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
     stack = known.stacks.get(setting.stack, GENERIC)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
-    flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len) / setting.gpus
+    flops = tokens * flops_per_token(setting) / setting.gpus
     tflops = flops / step_time_s / 1e12
     return Performance(
         step_time_s=step_time_s,
@@ -175,6 +182,13 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
             "constants.toml",
         ),
     )
+
+
+def flops_per_token(setting: Setting) -> float:
+    """Return the model's FLOPs of a token; frozen weights have no gradients, which are a third of theirs."""
+    model = setting.architecture
+    frozen = 1.0 - trained_share(model, setting.lora_rank) if setting.lora_rank else 0.0
+    return model.model_flops_per_token(setting.seq_len) - 2.0 * model.matmul_parameters() * frozen
 
 
 def node_group_of(cluster: Cluster) -> NodeGroup:

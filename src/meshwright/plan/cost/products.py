@@ -23,9 +23,9 @@ def linear_s(machine: Machine, c: Coefficients, rows: Number, columns: Number, d
     """Return seconds of the forward and the backward of a layer y = x W, x [rows, depth] and W [depth, columns].
 
     Backward is two products: the input's gradient [rows, columns] x [columns, depth], the weight's
-    [depth, rows] x [rows, columns].
+    [depth, rows] x [rows, columns], which a frozen one does not need.
     """
     forward = product_s(machine, c, rows, columns, depth)
     inputs = product_s(machine, c, rows, depth, columns)
     weights = product_s(machine, c, depth, columns, rows)
-    return forward, inputs + weights
+    return forward, inputs + weights * c.trained

@@ -4,7 +4,7 @@ Every field is a number or a NumPy array of n numbers, so that one code prices 1
 of a table in which model, machine and layout all differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...layout import ORDERS, Layout
 from ...workload.architecture import Architecture
-from ...workload.kinds import Attention, Latent
+from ...workload.kinds import Attention, Experts, GatedDelta, Latent, Mixer
 from ...workload.program import Number as Number
 
 Array = npt.NDArray[np.float64]
@@ -48,6 +48,11 @@ class Model:
     latent_kept: Number  # likewise of latent attention's ranks, not cut
     # of layers of other kinds; means over all layers
     bare_layers: Number = 0.0  # without a network
+    dense_share: Number = 1.0  # of the layers without experts, those with a network
+    halves: Number = 1.0  # mixers and networks of a layer, in those of one that has both
+    leading: Number = 0.0  # layers before the first with experts; the others without lie among those with them
+    stream: Number = 1.0  # width of the rows that experts work on, in that of the residual stream
+    projected: Number = 0.0  # columns of the projections into the mixer
     mixer_out: Number = 0.0  # columns of the output projections
     full_scores: Number = 1.0  # scores of layers that see the whole sequence, in those of `heads` in every layer
     near_scores: Number = 0.0  # likewise of those that see `window` tokens
@@ -55,6 +60,7 @@ class Model:
     chunk_scores: Number = 0.0  # likewise of those that see their chunk of `chunk` tokens
     chunk: Number = np.inf
     recurrent_flops: Number = 0.0  # of a token, forward: state-space layers and linear attention, indexers' short part
+    recurrent_kept: Number = 0.0  # elements of a token that the recurrences' kernels keep
     beside: Number = 0.0  # parameters beside layers, embedding and output
 
     @classmethod
@@ -63,9 +69,10 @@ class Model:
         width, hidden = model.embedding_width, model.hidden_size
         return cls(
             **scores_of(model),
-            bare_layers=sum(run.count for run in model.runs if run.layer.network is None),
-            mixer_out=sum(run.count * mixer.out_width for run in model.runs for mixer in run.layer.mixers)
-            / model.num_hidden_layers,
+            **_placed(model),
+            mixer_out=_mean(model, lambda mixer: mixer.out_width),
+            projected=_mean(model, _projected),
+            recurrent_kept=_mean(model, lambda mixer: 0 if isinstance(mixer, Attention | Latent) else mixer.kept),
             beside=model.beside_parameters + model.beside_weights,
             vocab=model.vocab_size if width == hidden else model.vocab_size * width / hidden,
             hidden=model.hidden_size,
@@ -85,22 +92,64 @@ class Model:
             experts_per_token=model.experts_per_token,
             expert_ffn=model.expert_width_mean,
             shared_ffn=model.shared_width_mean,
-            attention_kept=_attention_kept(model),
-            latent_kept=2 * (model.q_rank + model.kv_rank) + model.rope_dim,
+            attention_kept=_mean(model, lambda mixer: _kept(mixer, rotary=model.positions == "rotary")),
+            latent_kept=_mean(model, _latent_kept),
         )
 
 
-def _attention_kept(model: Architecture) -> int:
-    """Return the elements of queries, keys and values of a token that one layer keeps.
+def _mean(model: Architecture, of: Callable[[Mixer], float]) -> float:
+    """Return a quantity of a layer's mixers, on average over all layers."""
+    return sum(run.count * of(mixer) for run in model.runs for mixer in run.layer.mixers) / model.num_hidden_layers
+
+
+def _placed(model: Architecture) -> dict[str, float]:
+    """Return how many layers have which halves, and how many come before the first with experts."""
+    layers = [run.layer for run in model.runs for _ in range(run.count)]
+    plain = [layer for layer in layers if not isinstance(layer.network, Experts)]
+    bare = sum(layer.network is None for layer in plain)
+    first = next((place for place, layer in enumerate(layers) if isinstance(layer.network, Experts)), 0)
+    networks = [layer.network for layer in layers if isinstance(layer.network, Experts)]
+    halves = sum((layer.network is not None) + min(1, len(layer.mixers)) for layer in layers)
+    return {
+        "bare_layers": bare,
+        "dense_share": 1.0 - bare / len(plain) if plain else 1.0,
+        "halves": halves / 2.0 / len(layers),
+        "leading": first,
+        "stream": next((n.latent for n in networks if n.latent), model.hidden_size) / model.hidden_size,
+    }
+
+
+def _kept(mixer: Mixer, *, rotary: bool) -> float:
+    """Return the elements of a token that a mixer keeps for backward, those cut over tp.
 
     Plain attention: what the projection returns, of which values are a part, and queries and keys after the rotation.
     Latent attention: queries as projected and rotated, keys and values as projected, and keys with the shared part.
     """
-    heads, keys = model.num_attention_heads, model.num_key_value_heads
-    if model.kv_rank:
-        return heads * (2 * model.head_dim + model.head_dim - model.rope_dim + model.values)
-    rotated = (heads + keys) * model.head_dim if model.positions == "rotary" else 0
-    return (heads + keys) * model.head_dim + keys * model.values + rotated
+    if isinstance(mixer, Latent):
+        wide = mixer.nope_dim + mixer.rope_dim
+        return mixer.heads * (2 * wide + mixer.nope_dim + mixer.value_dim)
+    if isinstance(mixer, Attention):
+        keys = mixer.kv_heads * (mixer.key_matrices > 0)
+        turned = (mixer.heads + keys) * mixer.head_dim
+        gate = mixer.heads * mixer.head_dim * mixer.gate
+        return turned + keys * mixer.values + turned * rotary + gate
+    return mixer.kept
+
+
+def _latent_kept(mixer: Mixer) -> float:
+    return 2 * (mixer.q_rank + mixer.kv_rank) + mixer.rope_dim if isinstance(mixer, Latent) else 0.0
+
+
+def _projected(mixer: Mixer) -> float:
+    """Return the columns of a mixer's input projections; of latent attention those of its heads."""
+    if isinstance(mixer, Latent):
+        return mixer.heads * (2 * (mixer.nope_dim + mixer.rope_dim) + mixer.value_dim)
+    if isinstance(mixer, Attention):
+        keys = mixer.kv_heads * (mixer.key_matrices > 0)
+        return (mixer.heads * (1 + mixer.gate) + keys) * mixer.head_dim + keys * mixer.values
+    if isinstance(mixer, GatedDelta):
+        return 2 * (mixer.key_heads * mixer.key_dim + mixer.out_width)
+    return mixer.weights(1) - mixer.out_width  # a column a weight of a stream one wide
 
 
 def scores_of(model: Architecture) -> dict[str, float]:

@@ -15,7 +15,6 @@ from .loads import ZERO_BUBBLE, Load
 from .quantities import Grid, Machine, Model, Number
 
 SINGLE_BYTES = 4.0
-SINGLE_OPTIMIZER_BYTES = 8.0  # in float32: no master copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,17 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     own = split & (c.shares_single > 0)  # FSDP: the share is the master copy
     whole = (grid.pp > 1) & (grid.schedule == ZERO_BUBBLE) & (c.whole_halves > 0)
     weight = np.where(half, c.held_weight_bytes, SINGLE_BYTES)
-    share = np.where(half & own, SINGLE_BYTES, weight)
+    share = np.where(half & own, SINGLE_BYTES * c.trained + weight * (1.0 - c.trained), weight)
     kept = (grid.zero == 3) & each
-    summed = np.where(half, c.held_gradient_bytes, SINGLE_BYTES)
-    states = np.where(half, np.where(own, c.optimizer_bytes - 4.0 * (c.optimizer_bytes > 8.0), c.optimizer_bytes),
-                      SINGLE_OPTIMIZER_BYTES)  # fmt: skip
+    summed = np.where(half, c.held_gradient_bytes, SINGLE_BYTES) * c.trained
+    single = c.optimizer_bytes - c.master_bytes  # no second copy in single precision
+    states = np.where(half, np.where(own, single, c.optimizer_bytes), single) * c.trained
     parameters = np.where(kept, share * once, weight * held + np.where(own, share * once, 0.0))
     gradients = summed * np.where(split & each, once, held)
     gathered = np.where(whole, held, np.minimum(held, 2.0 * unit + _ends(model, grid, load)))
     passing = np.where(kept, weight * gathered, 0.0)
     passing = passing + np.where(split & each, summed * np.where(whole, held, unit), 0.0)
-    spare = c.spare_gradient_bytes * np.where(split, 0.0, _dense_layer(model, grid, load))
+    spare = c.spare_gradient_bytes * c.trained * np.where(split, 0.0, _dense_layer(model, grid, load))
     return States(parameters, gradients, states * np.where(grid.zero >= 1, once, held), passing + spare)
 
 
@@ -62,7 +61,7 @@ def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, N
     shared = model.matrices * model.hidden * model.shared_ffn / grid.tp
     attention = model.attention_weights / grid.tp + model.small_parameters
     network = model.matrices * model.hidden * model.ffn / grid.tp
-    dense = load.layers * attention + load.dense * network + load.moe * (shared + router)
+    dense = load.layers * attention + load.dense * model.dense_share * network + load.moe * (shared + router)
     unit = attention + np.maximum(network * (load.dense > 0), (shared + router + expert) * (load.moe > 0))
     return dense + _ends(model, grid, load), load.moe * expert, unit
 

@@ -1,13 +1,15 @@
 """Time of one training step of every layout of a grid, term by term."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ...mesh import stride
-from ...workload.split import Sharding, sharding, stage_message
+from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
-from .collective import Span, all_reduce_s, gather_s, span
+from .collective import all_reduce_s, gather_s, span
+from .distinct import LAYER, SENT, once_each
 from .layer import HALF_BYTES, Layer, layer_s
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
@@ -50,7 +52,7 @@ def step_s(
     shard: Number,
 ) -> Step:
     """Return the terms of one step; `shard` is the ranks over which ZeRO-3 shards (the rest replicates)."""
-    layer = layer_s(machine, c, model, grid, seq_len)
+    layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
     per_stage = model.layers / grid.pp
@@ -70,8 +72,14 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    data = _data_parallel(machine, c, grid, held, layer, most, micro, work, shard)
-    update = UPDATE_BYTES * c.optimizer * held / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    data = _data_parallel(machine, c, model, grid, held, layer, most, micro, work, shard)
+    update = (
+        UPDATE_BYTES
+        * c.optimizer
+        * c.trained
+        * held
+        / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    )
     update_s = update / (machine.memory_rate * c.memory)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
@@ -124,7 +132,7 @@ def _summed_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, micro
     """
     sharded = (grid.zero >= 2) & ((grid.pp <= 1) | (c.reshards > 0))
     own = held / np.where(sharded, np.minimum(grid.dp * grid.cp, shard), 1.0)
-    moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own
+    moved = (HALF_BYTES + 2.0 * c.gradient_bytes) * own * c.trained
     return np.where(micro > 1, c.summed_apart * moved / (machine.memory_rate * c.memory), 0.0)
 
 
@@ -145,6 +153,7 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
 def _data_parallel(
     machine: Machine,
     c: Coefficients,
+    model: Model,
     grid: Grid,
     held: Number,
     layer: Layer,
@@ -162,16 +171,10 @@ def _data_parallel(
     (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
     ranks = grid.dp * grid.cp
-    group = np.minimum(ranks, shard)
-    step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
-    whole = span(machine, c, ranks, step)
-    inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
-    sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)
-    plain, exposed_plain = _unsharded(c, grid, whole, sent, layer, layers, micro)
-    gathers, scatter = gather_s(c, inner, sent.gather.bytes), gather_s(c, inner, sent.scatter.bytes)
-    often = np.where(sent.again.calls > 0, micro * (2.0 * gathers + scatter), gathers + scatter)
-    replicas = np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0)
-    sharded = often + replicas
+    sent = once_each(model, grid, SENT, partial(_sent_s, machine, c), held, shard)
+    plain, exposed_plain = _unsharded(c, grid, sent, layer, layers, micro)
+    often = np.where(sent.each, micro * (2.0 * sent.gather_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
+    sharded = often + sent.copies_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
     exposed_sharded = busy - work
     total = np.where(grid.zero == 3, sharded, plain)
@@ -180,18 +183,51 @@ def _data_parallel(
     return exposed, np.where(ranks > 1, np.maximum(total - exposed, 0.0), 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Seconds of one call of what data parallelism and ZeRO send; of one shard, and where nothing is sharded."""
+
+    gather_s: Number
+    scatter_s: Number
+    each: Number  # whether ZeRO-3 does it in each micro-batch
+    copies_s: Number
+    gradients_s: Number  # ZeRO-1 and -2, over all ranks
+    weights_s: Number
+    reduced_s: Number
+    scatters: tuple[Number, Number]  # of ZeRO-2: in each micro-batch, and once a step
+
+
+def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, shard: Number) -> _Sent:
+    """Return the seconds of each collective."""
+    ranks = grid.dp * grid.cp
+    group = np.minimum(ranks, shard)
+    step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
+    whole = span(machine, c, ranks, step)
+    inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
+    sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)
+    return _Sent(
+        gather_s=gather_s(c, inner, sent.gather.bytes),
+        scatter_s=gather_s(c, inner, sent.scatter.bytes),
+        each=sent.again.calls > 0,
+        copies_s=np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0),
+        gradients_s=gather_s(c, whole, sent.scatter.bytes),
+        weights_s=gather_s(c, whole, sent.gather.bytes),
+        reduced_s=all_reduce_s(c, whole, sent.reduce.bytes),
+        scatters=(sent.scatter.calls, sent.scatter.once),
+    )
+
+
 def _unsharded(
-    c: Coefficients, grid: Grid, whole: Span, sent: Sharding, layer: Layer, layers: Number, micro: Number
+    c: Coefficients, grid: Grid, sent: _Sent, layer: Layer, layers: Number, micro: Number
 ) -> tuple[Number, Number]:
     """Return all and the exposed seconds of what travels without ZeRO-3."""
-    gradients, weights = gather_s(c, whole, sent.scatter.bytes), gather_s(c, whole, sent.gather.bytes)
-    reduced = all_reduce_s(c, whole, sent.reduce.bytes)
+    gradients, weights = sent.gradients_s, sent.weights_s
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
-    scatters = np.where(grid.zero == 2, sent.scatter.in_step(micro), 1.0)
+    scatters = np.where(grid.zero == 2, sent.scatters[0] * micro + sent.scatters[1], 1.0)
     forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
     waits = (grid.zero == 1) & (c.gather_waits > 0)
     hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
-    plain = np.where(grid.zero > 0, scatters * gradients + hidden, reduced)
+    plain = np.where(grid.zero > 0, scatters * gradients + hidden, sent.reduced_s)
     window = c.dp_hidden * (scatters * backward + np.where((grid.zero > 0) & ~waits, forward, 0.0))
     after = np.where(waits, weights, 0.0)
     return plain + after, np.maximum(plain - window, c.dp_tail * plain) + after

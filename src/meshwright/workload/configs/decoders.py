@@ -47,11 +47,13 @@ class Traits:
     expert_bias: bool = False
     latent: bool = False
     embedding_norm: bool = False
+    passed: tuple[str, ...] = ()  # keys of published configs that the class passes over
 
 
 def decoder(c: Reader, traits: Traits) -> Architecture:
     """Return the architecture of a decoder."""
     count = c.layers()
+    c.skip(*traits.passed)
     mixers, networks = mixers_of(c, traits, count), networks_of(c, traits, count)
     layers = [
         Layer(mixer=mixer, network=network, small=_small(c, traits, mixer, network))
@@ -132,8 +134,12 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
     window = c.whole(traits.window_key, 0)
     chunk = c.whole("attention_chunk_size", 0)
     kinds = c.words("layer_types", count)
+    if any(number != 1 for number in c.numbers("attn_type_list") or []):
+        raise ValueError("attn_type_list: expected 1, full attention, for every layer")
     if kinds is None:
         kinds = _pattern(c, traits, count, window)
+    elif traits.every is not None:
+        c.skip(traits.every[0])
     by_kind = {"full": plain}
     if window:
         by_kind |= dict.fromkeys(WINDOWED, Attention(**_fields(plain, window=window)))
@@ -145,6 +151,11 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
 def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
     if traits.every is not None:
         key, default = traits.every
+        letters = c.value(key)
+        if isinstance(letters, str):  # a letter a layer, over again: L local, G global
+            if not letters or set(letters) > {"L", "G"}:
+                raise ValueError(f"{key}: expected a number, or letters L and G, got {letters!r}")
+            return ["full" if letters[i % len(letters)] == "G" else "sliding" for i in range(count)]
         period = c.whole(key, default)
         return ["full" if period and (i + 1) % period == 0 else "sliding" for i in range(count)]
     if c.flag("use_sliding_window"):
@@ -172,7 +183,10 @@ def head_dim(c: Reader, hidden: int, heads: int) -> int:
 
 def latent(c: Reader) -> Latent:
     """Return the multi-latent attention of a config, with the indexer that it may have."""
-    c.skip("num_key_value_heads", "head_dim", "qk_head_dim")
+    c.skip("num_key_value_heads", "head_dim")
+    wide = c.whole("qk_nope_head_dim") + c.whole("qk_rope_head_dim")
+    if c.given("qk_head_dim") and c.whole("qk_head_dim") != wide:
+        raise ValueError(f"qk_head_dim: expected qk_nope_head_dim + qk_rope_head_dim = {wide}")
     return Latent(
         heads=c.whole("num_attention_heads"),
         q_rank=c.whole("q_lora_rank", 0),

@@ -23,8 +23,15 @@ NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
 QWEN3 = Traits(head_norms=True, network_bias=False)
 QWEN3_EXPERTS = Traits(experts="by_step", head_norms=True, network_bias=False)
-GEMMA2 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 2), network_bias=False)
+GEMMA2 = Traits(
+    tied=True, norms=4, every=("sliding_window_pattern", 2), network_bias=False, passed=("sliding_window_size",)
+)
 GEMMA3 = Traits(tied=True, norms=4, every=("sliding_window_pattern", 6), head_norms=True, network_bias=False)
+MINIMAX_M2 = (
+    *("mlp_intermediate_size", "use_qk_norm", "qk_norm_type", "use_routing_bias", "layernorm_mlp_beta"),
+    *("layernorm_full_attention_beta", "layernorm_linear_attention_beta"),
+    *("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),  # which predict further tokens: left out
+)
 DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
 
 DECODERS: dict[str, Traits] = {
@@ -40,7 +47,13 @@ DECODERS: dict[str, Traits] = {
     "gemma": Traits(tied=True, network_bias=False),
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
-    "phi3": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "phi3": Traits(
+        windowed=True,
+        qkv_bias=False,
+        out_bias=False,
+        network_bias=False,
+        passed=("full_attn_mod", "interpolate_factor", "lm_head_bias", "attention_bias", "mlp_bias"),
+    ),
     "glm": Traits(out_bias=False, network_bias=False),
     "glm4": Traits(out_bias=False, network_bias=False, norms=4),
     "olmo": Traits(norm_weights=False, network_bias=False),
@@ -49,11 +62,13 @@ DECODERS: dict[str, Traits] = {
     "smollm3": PLAIN,
     "granite": PLAIN,
     "arcee": Traits(gated=False),
-    "exaone4": Traits(head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, windowed=False),
+    "exaone4": Traits(
+        head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, every=("sliding_window_pattern", 4)
+    ),
     "seed_oss": Traits(out_bias=("attention_out_bias",)),
     "hunyuan_v1_dense": Traits(head_norms=True),
     "ernie4_5": Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
-    "apertus": Traits(gated=False, head_norms=True),
+    "apertus": Traits(gated=False, head_norms=True, passed=("qk_norm", "post_norm")),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
     "minicpm3": Traits(latent=True),
     # dense, LayerNorm
@@ -97,6 +112,7 @@ DECODERS: dict[str, Traits] = {
         network_bias=False,
         router_bias=True,
         expert_bias=True,
+        passed=("initial_context_length",),
     ),
     "deepseek_v2": Traits(latent=True, experts="after_first", network_bias=False),
     "deepseek_v3": DEEPSEEK,
@@ -108,13 +124,29 @@ DECODERS: dict[str, Traits] = {
     "dots1": Traits(experts="after_first", head_norms=True, network_bias=False),
     "solar_open": Traits(experts="after_first", network_bias=False),
     "ernie4_5_moe": Traits(
-        experts="between", qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)
+        experts="between",
+        qkv_bias=("use_bias",),
+        out_bias=("use_bias",),
+        network_bias=("use_bias",),
+        passed=("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
     ),
-    "minimax_m2": Traits(experts="all", wide_norms=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "minimax_m2": Traits(
+        experts="all", wide_norms=True, qkv_bias=False, out_bias=False, network_bias=False, passed=MINIMAX_M2
+    ),
     "flex_olmo": Traits(experts="all", wide_norms=True, network_bias=False),
-    "hunyuan_v1_moe": Traits(experts="all", one_shared=True, head_norms=True, network_bias=False),
+    "hunyuan_v1_moe": Traits(
+        experts="all",
+        one_shared=True,
+        head_norms=True,
+        network_bias=False,
+        passed=("moe_drop_tokens", "pool_type", "use_mixed_mlp_moe", "use_qk_norm", "use_rotary_pos_emb"),
+    ),
     "llama4_text": Traits(
-        experts="interleaved", dense_key="intermediate_size_mlp", one_shared=True, network_bias=False
+        experts="interleaved",
+        dense_key="intermediate_size_mlp",
+        one_shared=True,
+        network_bias=False,
+        passed=("use_qk_norm", "for_llm_compressor"),  # its norm of queries and keys has no weights
     ),
     "exaone_moe": Traits(
         experts="after_first", head_norms=True, qkv_bias=False, out_bias=False, every=("sliding_window_pattern", 4)

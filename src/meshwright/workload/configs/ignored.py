@@ -30,7 +30,7 @@ PATTERNS = re.compile(
     |(attention_softmax_in_fp32|attention_softmax|softmax_.*|no_rope_layers?|no_rope_layer_interval|use_rope|nope_.*)
     |(use_sliding_window|attention_chunk_size|position_embedding_type|original_max_position_embeddings|rms_norm)
     |(vision|image|video|audio|sound|boi|eoi|boa|eoa)_(start|end|token|soft|seq|size|split|grid|aspect|newline).*
-    |(mm_tokens_per_image|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)
+    |(mm_tokens_per_image|num_image_tokens|image_aspect_ratio|image_grid_pinpoints|torch_dtype|dtype|dynamic_image_size|template)
     |(tokens_per_second|spatial_.*|force_image_size|ps_version|downsample_ratio|max_dynamic_patch|min_dynamic_patch)
     """,
     re.VERBOSE,

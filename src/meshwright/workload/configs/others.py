@@ -20,7 +20,8 @@ def falcon(c: Reader) -> Architecture:
     mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
     c.skip("ffn_hidden_size", "num_ln_in_parallel_attn")
     width = c.whole("ffn_hidden_size", 4 * hidden) if c.given("ffn_hidden_size") else 4 * hidden
-    norms = c.whole("num_ln_in_parallel_attn", 2 if new else 1) if parallel else 2
+    two = not parallel or c.whole("num_ln_in_parallel_attn", 2 if new else 1) == 2
+    norms = 2 if two else 1
     biases = (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
     layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=2 * norms * hidden + biases * bias)
     traits = Traits(layer_norm=True, tied=True, positions="alibi" if c.flag("alibi") else "rotary")
@@ -55,12 +56,12 @@ def mpt(c: Reader) -> Architecture:
     heads = c.whole("num_attention_heads")
     kv_heads = int(inside.get("kv_n_heads") or (1 if inside.get("attn_type") == "multiquery_attention" else heads))
     factor = c.value("expansion_ratio", 4)
-    if type(factor) is not int or hidden % heads or inside.get("qk_ln"):
+    if factor != 4 or hidden % heads or inside.get("qk_ln"):  # the library's class knows no other factor
         raise ValueError("expansion_ratio, n_heads or attn_config.qk_ln: not of the form that is counted")
     mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
     alibi = bool(inside.get("alibi", True))
     c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose", "ffn_config")
-    layer = Layer(mixer=mixer, network=Dense(width=factor * hidden, gated=False), small=2 * hidden)
+    layer = Layer(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
     return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
 
 
@@ -197,7 +198,8 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     if not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
-    c.skip("relative_attention_max_distance", "is_gated_act", "dense_act_fn", "n_positions")
+    gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
+    c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
     network = Dense(width=width, gated=gated)
     over = Attention(heads=heads, kv_heads=heads, head_dim=dim, masked=False)
     own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
@@ -213,7 +215,9 @@ def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Arch
     """Return an encoder and a decoder that reads it, in the style of BART; `tables`: "learned+2", "fixed"."""
     hidden, places = c.whole("hidden_size"), c.whole("max_position_embeddings", 0)
     layers = _pair(c, hidden, key_bias=True)
-    c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout", "share_encoder_decoder_embeddings")
+    if not c.flag("share_encoder_decoder_embeddings", default=True):
+        raise ValueError("share_encoder_decoder_embeddings: expected true; two tables are not counted")
+    c.skip("num_hidden_layers", "classifier_dropout", "classif_dropout")
     c.skip("decoder_vocab_size", "normalize_before", "normalize_embedding", "add_bias_logits", "add_final_layer_norm")
     c.skip("static_position_embeddings", "extra_pos_embeddings", "gradient_checkpointing")
     if not c.flag("tied", default=True):
@@ -228,6 +232,8 @@ def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Arch
 def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
     """Return the encoder's layers and the decoder's."""
     found = []
+    if not c.flag("is_encoder_decoder", default=True):
+        raise ValueError("is_encoder_decoder: expected true: the decoder of a pair alone is not counted")
     for side in ("encoder", "decoder"):
         heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
         if not heads or hidden % heads:

@@ -84,6 +84,8 @@ def _check_head(config: Mapping[str, Any], where: str, *, allow_unknown: bool) -
     given = config.get("architectures") or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise InputError(f"{where}: architectures: expected a list of words")
+    if config.get("add_cross_attention"):
+        raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
     if given and not given[0].endswith(HEADS) and not allow_unknown:
         raise InputError(
             f"{where}: architectures: {given[0]} has another output than a language model "
@@ -112,11 +114,13 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
     if config.get("audio_config"):
         raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
-    tied = config.get("tie_word_embeddings")
-    text["tie_word_embeddings"] = text.get("tie_word_embeddings") or composite.tied if tied is None else tied
+    tied = bool(config.get("tie_word_embeddings", composite.tied))
+    text["tie_word_embeddings"] = tied or (composite.either_ties and text.get("tie_word_embeddings") is True)
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
-    reader = Reader(vision, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
-    absent = composite.optional and not vision
+    joined = {key: value for key, value in vision.items() if key not in composite.beside}
+    joined |= {key: rest[key] for key in composite.beside if key in rest}
+    reader = Reader(joined, defaults().get(f"{kind}/vision", {}), f"{where}: vision_config")
+    absent = composite.optional and config.get("vision_config") is None
     tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
     unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]
     unknown += _beside(rest, found.architecture, where) if inside else []

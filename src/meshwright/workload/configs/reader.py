@@ -13,7 +13,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "hidden_dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "num_query_groups"),
+    "head_dim": ("head_dim", "attention_head_dim"),
     "max_position_embeddings": (
         *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "model_max_length"),
         "max_sequence_length",
@@ -48,7 +49,10 @@ class Reader:
         self.assumed: list[str] = []
 
     def value(self, name: str, default: Any = None) -> Any:
-        """Return what the config says under a name or its aliases, or the model type's default, or `default`."""
+        """Return what the config says under a name or its aliases, or the model type's default, or `default`.
+
+        Where the config says null it is `default`.
+        """
         keys = ALIASES.get(name, (name,))
         given = [key for key in keys if self._config.get(key) is not None]
         self.used.update(given)
@@ -57,6 +61,8 @@ class Reader:
             if any(value != values[0] for value in values):
                 raise InputError(f"{self.where}: {' and '.join(given)}: expected one value, got {values}")
             return values[0]
+        if name not in SIZES and any(key in self._config for key in keys):
+            return default  # null: the class leaves it out, whatever it assumes where nothing is said
         for key in keys:
             if self._defaults.get(key) is not None:
                 if name in SIZES:
@@ -74,6 +80,8 @@ class Reader:
     def whole(self, name: str, default: int | None = None) -> int:
         """Return a whole number of 0 or more; InputError where it is missing and has no default."""
         value = self.value(name, default)
+        if isinstance(value, list) and value and all(item == value[0] for item in value):  # one for each layer
+            value = value[0]
         if value is None:
             raise InputError(f"{self.where}: {name}: missing (expected a key such as {', '.join(self.keys(name))})")
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
@@ -88,9 +96,9 @@ class Reader:
         return count
 
     def flag(self, *names: str, default: bool = False) -> bool:
-        """Return a switch: that of the first name that is given."""
+        """Return a switch: that of the first name that is given; null is off."""
         for name in names:
-            value = self.value(name)
+            value = self.value(name, False if any(key in self._config for key in self.keys(name)) else None)
             if value is not None:
                 if not isinstance(value, bool):
                     raise InputError(f"{self.where}: {name}: expected true or false, got {value!r}")
@@ -118,6 +126,10 @@ class Reader:
     def given(self, name: str) -> bool:
         """Return whether the config itself says something under a name."""
         return any(self._config.get(key) is not None for key in self.keys(name))
+
+    def says(self, name: str) -> bool:
+        """Return whether the config itself has a name, if only as null."""
+        return any(key in self._config for key in self.keys(name))
 
     def part(self, name: str) -> Mapping[str, Any]:
         """Return a mapping inside the config, empty where there is none."""

@@ -19,7 +19,9 @@ class Composite:
     text: str  # its text model's type, where the config does not say
     tower: Tower
     tied: bool = False  # unless the config says
+    either_ties: bool = False  # the text model's own word counts too: the class listens to it
     optional: bool = False  # without vision_config there is no encoder
+    beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
 
 
 def block(width: int, inner: int, *, bias: bool = True, gated: bool = False, norm_bias: bool = True) -> int:
@@ -62,6 +64,21 @@ def llava(c: Reader, text: int) -> int:
     return clip(c) + text * (c.whole("hidden_size") + 1 + text + 1)
 
 
+def llava_next(c: Reader, text: int) -> int:
+    """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
+    return llava(c, text) + text
+
+
+def idefics3(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder without pooling, and the projection of patches that are joined."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    c.skip("use_base_siglip", "max_image_size", "size", "tie_word_embeddings", "model_type")
+    tower = width * (pixels + 1 + patches) + c.layers() * block(width, inner) + 2 * width
+    return tower + c.whole("scale_factor", 2) ** 2 * width * text
+
+
 def gemma3(c: Reader, text: int) -> int:
     """Return a SigLIP encoder and a projection behind a norm."""
     width = c.whole("hidden_size")
@@ -70,12 +87,13 @@ def gemma3(c: Reader, text: int) -> int:
 
 def paligemma(c: Reader, text: int) -> int:
     """Return a SigLIP encoder and one projection."""
-    return siglip(c) + (c.whole("hidden_size") + 1) * text
+    del text
+    return siglip(c) + (c.whole("hidden_size") + 1) * c.whole("projection_dim", 2048)
 
 
 def pixtral(c: Reader, text: int) -> int:
     """Return Mistral's encoder, its merger of patches and two projections."""
-    width, merged = c.whole("hidden_size"), 4
+    width, merged = c.whole("hidden_size"), c.whole("spatial_merge_size", 2) ** 2
     pixels, _ = _patches(c)
     c.whole("num_attention_heads")
     c.skip("head_dim", "vocab_size")
@@ -134,7 +152,7 @@ def llama4(c: Reader, text: int) -> int:
         "pixel_shuffle_ratio", "vision_feature_layer", "vision_feature_select_strategy", "multi_modal_projector_bias"
     )
     tables = width * (1 + patches + 1 + pixels + 4)
-    return tables + c.layers() * block(width, inner) + inner * adapter + adapter * out + ends * text
+    return tables + c.layers() * block(width, inner) + inner * adapter + out * out + ends * text
 
 
 def gemma4(c: Reader, text: int) -> int:
@@ -160,22 +178,28 @@ def internvl(c: Reader, text: int) -> int:
     patches = int(image // patch) ** 2
     layer = block(width, inner, norm_bias=not rms) - 3 * width * (not bias) + 2 * width + 2 * width * normed
     tables = width * (1 + patches + 1 + c.whole("num_channels", 3) * int(patch) ** 2 + 1)
-    merged = 4 * width
+    ratio = c.value("downsample_ratio", 0.5)
+    if not isinstance(ratio, int | float) or not 0 < ratio <= 1:
+        raise ValueError(f"downsample_ratio: expected a number above 0, at most 1, got {ratio!r}")
+    merged = int(1 / ratio) ** 2 * width
     return tables + c.layers() * layer + 2 * merged + text * (merged + 1) + text * (text + 1)
 
 
 COMPOSITES: dict[str, Composite] = {
-    "llava": Composite("llama", llava),
+    "llava": Composite("llama", llava, either_ties=True),
+    "llava_next": Composite("llama", llava_next),
+    "idefics3": Composite("llama", idefics3, beside=("scale_factor",)),
+    "smolvlm": Composite("llama", idefics3, beside=("scale_factor",)),
     "gemma3": Composite("gemma3_text", gemma3, tied=True),
     "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
-    "paligemma": Composite("gemma", paligemma, tied=True),
-    "mistral3": Composite("mistral", pixtral, tied=True),
-    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl),
-    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl),
+    "paligemma": Composite("gemma", paligemma, tied=True, beside=("projection_dim",)),
+    "mistral3": Composite("mistral", pixtral, tied=True, beside=("spatial_merge_size",)),
+    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl, either_ties=True),
+    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl, either_ties=True),
     "qwen3_vl": Composite("qwen3_vl_text", qwen3_vl),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text", qwen3_vl),
     "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
     "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
-    "llama4": Composite("llama4_text", llama4),
-    "internvl": Composite("qwen2", internvl, tied=True),
+    "llama4": Composite("llama4_text", llama4, either_ties=True),
+    "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
 }

@@ -21,6 +21,7 @@ from ...files import convert, read_text
 from ..architecture import Architecture
 from ..configs import architecture_of
 from .convolution import Convolution
+from .spelling import find
 
 MAX_CONFIG_BYTES = 2**20
 LONGEST_ASSUMED = 16_384  # tokens: a longer maximum of a config is no length that it is trained at
@@ -32,6 +33,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     title: str
     source: str
     config: dict[str, Any]
+    names: tuple[str, ...] = ()  # others that it goes by
     parameters: int | None = None  # as published
     parameters_source: str = ""
     parameters_within: float = 0.0  # relative: what rounding the published count allows
@@ -68,11 +70,18 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
+def resolve(name: str) -> str | None:
+    """Return the entry that a name means as people write it, None where none does."""
+    known = names()
+    return name if name in known else find(name, ((key, entry(key).names) for key in known))
+
+
 @functools.cache
 def entry(name: str) -> Entry:
     """Return one entry of the catalogue; InputError with the nearest name if there is none."""
     if name not in names():
-        raise InputError(f"--model {name}: not in the catalogue and not a file ({nearest(name, names())})")
+        hint = nearest(name.rpartition("/")[2].lower().replace("_", "-"), names())
+        raise InputError(f"--model {name}: not in the catalogue and not a file ({hint})")
     text = resources.files(__package__).joinpath("data", f"{name}.toml").read_text("utf-8")
     return convert(tomllib.loads(text), Entry, where=f"catalogue: {name}")
 
@@ -81,7 +90,8 @@ def load_model(text: str, *, allow_unknown: bool = False) -> Model:
     """Return the model that `--model` names: an entry of the catalogue, or a file or folder with a config."""
     path = Path(text)
     if path.suffix not in {".json", ".toml"} and not path.is_dir():
-        return _of_entry(entry(text), text, where=f"catalogue: {text}")
+        name = resolve(text) or text
+        return _of_entry(entry(name), name, where=f"catalogue: {name}")
     file = path / "config.json" if path.is_dir() else path
     data = _read(file)
     if isinstance(data.get("config"), Mapping):  # the form of the catalogue

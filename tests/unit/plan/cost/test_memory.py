@@ -102,3 +102,44 @@ def test_a_capacity_names_its_source():
 
     assert capacity_source("h100", known) == "the driver shows: driver-logs"
     assert capacity_source("h100", known - 1) == "the cluster's own figure"
+
+
+@pytest.mark.parametrize(
+    "name", ["nemotron3-nano-30b-a3b", "nemotron3-super-120b-a12b", "jamba-1.5-mini", "gemma4-26b-a4b", "t5-11b",
+             "qwen3-next-80b-a3b", "deepseek-v3.2", "mamba2-2.7b", "llama4-maverick"],
+)  # fmt: skip
+def test_the_ranks_of_a_pipeline_hold_the_whole_model_whatever_its_layers_are(name):
+    model = load_model(name).architecture
+    prices = priced(Layout(dp=8), model=name, stack="megatron", seq_len=4096)
+
+    assert prices.parameters_bytes[0] == pytest.approx(2 * model.text_parameters, rel=0.005)
+
+
+def test_layers_of_experts_that_lie_between_others_are_spread_evenly_over_a_pipeline():
+    hybrid = load_model("nemotron3-nano-30b-a3b").architecture
+    first_dense = load_model("deepseek-v3").architecture
+    grid = Grid.of([Layout(pp=4, dp=2)])
+
+    of_hybrid, of_first = (loads(Model.of(model), grid, np.array([8.0])) for model in (hybrid, first_dense))
+
+    assert [float(load.moe[0] / load.layers[0]) for load in of_hybrid] == pytest.approx([23 / 52] * 3, abs=0.03)
+    assert float(of_first[0].dense[0]) == 3
+    assert float(of_first[1].dense[0]) == 0
+
+
+def test_a_state_space_layer_keeps_what_its_kernel_saves_and_no_queries_or_keys():
+    mamba = load_model("mamba2-2.7b").architecture
+    mixer = mamba.runs[0].layer.mixer
+    prices = priced(Layout(dp=8), model="mamba2-2.7b", stack="megatron", seq_len=4096)
+    tokens, halves = 4096, 0.5  # a layer has a mixer and no network
+
+    a_token = 2 * (3 * mixer.out_width + 2 * mixer.groups * mixer.state + mixer.heads + mixer.out_width)
+    a_token += halves * 2 * 4 * mamba.hidden_size
+    kept = tokens * (mamba.num_hidden_layers * a_token + 2 * 2 * mamba.hidden_size)
+    assert prices.activations_bytes[0] == pytest.approx(kept, rel=0.01)
+
+
+def test_rows_for_experts_of_a_narrower_stream_are_narrower():
+    model = load_model("nemotron3-super-120b-a12b").architecture
+
+    assert Model.of(model).stream == 1024 / 4096

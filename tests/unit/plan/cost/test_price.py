@@ -359,3 +359,26 @@ def test_our_own_context_parallelism_waits_for_keys_and_values_and_scatters_thei
     own, others = (terms(stack, text) for stack in (OWN, MASTER))
 
     assert others.tensor_comm_s[0] < own.tensor_comm_s[0]  # a ring hides behind attention
+
+
+def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band():
+    plain, hybrid = (
+        setting(load_model(name).architecture, node="dgx-h100", stack="bridge")
+        for name in ("qwen3-30b-a3b", "nemotron3-nano-30b-a3b")
+    )
+    bands = [performance(given, priced(given, Layout(dp=8)), 0) for given in (plain, hybrid)]
+
+    assert any("recurrent layers: Mamba2" in text for text in bands[1].not_modelled)
+    assert not any("recurrent layers" in text for text in bands[0].not_modelled)
+    assert bands[1].error_band == pytest.approx(book().band("bridge") + 0.35)
+
+
+def test_a_recurrence_takes_at_least_as_long_as_its_bytes_take_through_memory():
+    given = setting(load_model("mamba2-2.7b").architecture, node="dgx-h100", stack="bridge")
+    machine = machine_of(given)
+    mixer = given.architecture.runs[0].layer.mixer
+    tokens = 64 // 8 * 2048
+
+    prices = priced(given, Layout(dp=8))
+    least_s = tokens * given.architecture.num_hidden_layers * 5 * 2 * mixer.kept / machine.memory_rate
+    assert prices.forward_s[0] > least_s

@@ -4,7 +4,7 @@ python -m tests.unit.workload.configs.library    writes defaults.json anew
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,62 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         composite.tower(Reader({}, values, kind), 1024)
         found[f"{kind}/vision"] = _asked(values, but=set())
     return found
+
+
+LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
+    *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
+    *("whisper", "dots1"),
+})  # fmt: skip
+KEPT = frozenset({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path"})
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+def base(kind: str) -> dict[str, Any]:
+    """Return a config.json of a model type that builds fast: few layers, few tokens."""
+    if kind in COMPOSITES:
+        return _pair(kind)
+    config = {"model_type": kind, **FILLED.get(kind, {})}
+    sizes = configuration(config).to_dict()
+    config["vocab_size"] = 200_000 if kind in LARGE else 1000
+    small = config | {key: 4 for key in LAYERS if isinstance(sizes.get(key), int)}
+    try:
+        configuration(small)
+    except Exception:  # a class that lists its layers knows no other number of them
+        return config
+    return small
+
+
+def _pair(kind: str) -> dict[str, Any]:
+    made = configuration({"model_type": kind, **({"vision_config": {}} if COMPOSITES[kind].optional else {})})
+    parts = {name: value for name, value in made.to_dict().items() if name in {"text_config", "vision_config"}}
+    absent = {"layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "per_layer_config", "pad_token_id"}
+    text = {key: value for key, value in parts["text_config"].items() if key not in absent}
+    text |= {"num_hidden_layers": 4}
+    vision = {key: value for key, value in parts["vision_config"].items() if value is not None}
+    return {"model_type": kind, "text_config": text, "vision_config": vision}
+
+
+def changed(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a config.json with each key that its class knows changed in turn: switched, doubled, halved, null, set."""
+    whole = configuration(config).to_dict()
+    for part in ("text_config", "vision_config", None):
+        if part is None or part in config:
+            known = whole if part is None else {**whole[part], **config[part]}
+            for key, value in known.items():
+                if key in KEPT or key.endswith(("_id", "2label", "label2id")) or isinstance(value, dict | list | str):
+                    continue
+                if part is None and key in {*LAYERS, "vocab_size"}:
+                    continue
+                for other in _others(value):
+                    yield {**config, **({key: other} if part is None else {part: {**config[part], key: other}})}
+
+
+def _others(value: object) -> list[object]:
+    if isinstance(value, bool):
+        return [not value, None]
+    if isinstance(value, int):
+        return [value * 2 if value else 2, value // 2 if value > 1 and value % 2 == 0 else None, None]
+    return [True, 2, 256] if value is None else [None]
 
 
 def derived(kind: str, values: Mapping[str, Any]) -> set[str]:

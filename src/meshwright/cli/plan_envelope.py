@@ -1,0 +1,77 @@
+"""`meshwright plan --mfu` or `--params`: the arithmetic of a step on the back of an envelope."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+from ..files import to_json
+from ..units import parse_count, parse_rate
+from .plan_output import optional
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..hardware import Catalogue
+    from ..workload.models import Model
+
+
+def arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalogue", console: "Console") -> int:
+    """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
+    from ..plan.envelope import envelope
+    from ..plan.machines import machines, node
+    from ..report.planning import show_envelope
+
+    group = node(
+        machines(
+            catalogue,
+            given["cluster"],
+            given["gpus"],
+            intra_bytes_per_s=optional(parse_rate, given["intra"]),
+            inter_bytes_per_s=optional(parse_rate, given["inter"]),
+        )
+    )
+    result = envelope(_question(given, model, given["gpus"] or group.gpus), group)
+    if given["as_json"]:
+        click.echo(to_json(result))
+    else:
+        show_envelope(console, result)
+    return 0
+
+
+def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:
+    from ..plan.envelope import Question
+    from ..workload.models import Convolution
+
+    network = model.description if model is not None else None
+    convolution = network if isinstance(network, Convolution) else None
+    parameters = parse_count(given["params"]) if network is None else network.parameters
+    seq_len = given["seq_len"] or (model.seq_len if model else None) or (1 if convolution else None)
+    if seq_len is None:
+        raise InputError("--seq-len: expected the tokens of a sequence, such as --seq-len 2048")
+    try:
+        return Question(
+            parameters=parameters,
+            multiplied=_multiplied(network),
+            seq_len=seq_len,
+            global_batch=given["global_batch"],
+            gpus=gpus,
+            precision=given["precision"],
+            peak_share=0.5 if given["mfu"] is None else given["mfu"],
+            recompute=given["recompute"],
+            tokens=optional(parse_count, given["tokens"]),
+            layers=given["layers"],
+            flops_per_sample=convolution.forward_flops if convolution else None,
+            sample_bytes=convolution.sample_bytes if convolution else None,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _multiplied(network: Any) -> float | None:
+    """Return the weights that a token is multiplied with, None where they are all of the parameters or unknown."""
+    from ..workload.architecture import Architecture
+
+    if not isinstance(network, Architecture) or network.active_parameters == network.text_parameters:
+        return None
+    return float(network.matmul_parameters())

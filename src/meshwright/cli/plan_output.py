@@ -1,0 +1,79 @@
+"""What `meshwright plan` writes: the plan's file, its page, its graph, and the answer as JSON."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ..errors import InputError
+from ..files import to_json, write_atomic, write_struct, writing
+
+if TYPE_CHECKING:
+    from ..cluster.graph import Cluster
+    from ..layout import Layout
+    from ..plan.cost import Setting
+    from ..plan.study import Row
+    from ..timeline import Timeline
+
+
+def write_files(given: dict[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]", reason: str) -> None:
+    """Write the plan's file, its page and its graph, where they are asked for."""
+    from ..plan.request import plan_of
+
+    plan, path, page = plan_of(setting, best, others, reason), given["output"], given["html"]
+    if given["graph"] is not None:
+        from ..train.graph import decoder_graph
+
+        drawing = decoder_graph(setting.architecture, plan)
+        with writing(given["graph"]):
+            write_atomic(given["graph"], drawing.encode())
+    if path is not None:
+        with writing(path):
+            write_struct(path, plan)
+    if page is not None:
+        from ..report.page import write_page
+        from ..report.planned import plan_page
+
+        where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
+        timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)
+        write_page(page, plan_page(plan, title=where, timeline=timeline, node=node))
+
+
+def _simulated(setting: "Setting", layout: "Layout") -> "Timeline | str":
+    """Return the simulated step of a layout, or why the simulator cannot hold it."""
+    from ..plan.simulated import simulate_plan
+
+    try:
+        return simulate_plan(setting, layout)
+    except InputError as error:
+        return str(error)
+
+
+def _one_node(cluster: "Cluster") -> "Cluster":
+    """Return the first node of a cluster with its devices and links, for a drawing."""
+    from ..cluster.expand import expanded
+
+    group = msgspec.structs.replace(cluster.groups[0], count=1)
+    return expanded(msgspec.structs.replace(cluster, name=group.type or cluster.name, groups=(group,), fabric=None))
+
+
+def print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
+    """Print the best row and the others as JSON."""
+    from ..plan.request import candidates
+    from ..plan.told import facts_of
+
+    answer = {
+        "model": msgspec.to_builtins(facts_of(setting)),
+        "layout": msgspec.to_builtins(best.layout),
+        "predicted": best.predicted,
+        "fits": best.fits,
+        "memory": best.memory,
+        "alternatives": candidates(best, others),
+    }
+    click.echo(to_json(answer))
+
+
+def optional(parse: Callable[[str], Any], text: str | None) -> Any:
+    """Return what a text says, None where there is none."""
+    return None if text is None else parse(text)

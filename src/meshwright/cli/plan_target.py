@@ -1,0 +1,87 @@
+"""`meshwright plan --target-...`: the network, latency and GPUs that a target needs, and their curves."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError
+from ..files import to_json, write_atomic, writing
+from ..units import parse_count, parse_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..hardware import Catalogue
+    from ..plan.cost import Setting
+    from ..plan.inverse import Need, Solution
+    from ..report.curve import Mark
+
+
+def solve_target(setting: "Setting", given: dict[str, Any], catalogue: "Catalogue", console: "Console") -> int:
+    """Show what reaches the target of the options; return the exit code."""
+    from ..plan.inverse import solve
+    from ..report.planning import show_solution
+
+    solution = solve(setting, _target(given), target=_target_text(given))
+    marks = _marks(setting, catalogue)
+    if given["plot"] is not None:
+        _plot(given["plot"], solution, marks)
+    if given["as_json"]:
+        click.echo(to_json(solution))
+    else:
+        show_solution(console, solution, marks)
+    return 0
+
+
+def _target(given: dict[str, Any]) -> Callable[["Setting"], float]:
+    """Return the step time that the target means in a setting."""
+    from ..plan.inverse import step_time_for_days, step_time_for_mfu
+
+    if given["target_mfu"] is not None:
+        return lambda setting: step_time_for_mfu(setting, given["target_mfu"])
+    if given["target_days"] is not None:
+        return lambda setting: step_time_for_days(setting, given["target_days"], parse_count(given["tokens"]))
+    seconds = parse_time(given["target_step_time"])
+    if seconds <= 0:
+        raise InputError("--target-step-time: expected more than 0")
+    return lambda setting: seconds
+
+
+def _target_text(given: dict[str, Any]) -> str:
+    if given["target_mfu"] is not None:
+        return f"MFU {given['target_mfu']:.1%}"
+    if given["target_days"] is not None:
+        return f"{given['tokens']} tokens in {given['target_days']:g} days"
+    return f"step time {given['target_step_time']}"
+
+
+def _marks(setting: "Setting", catalogue: "Catalogue") -> dict[str, "tuple[Mark, ...]"]:
+    """Return the catalogue's parts on the axes: NICs as many as a node has, and links inside a node."""
+    from ..plan.machines import node
+    from ..report.curve import grouped
+
+    nics = max(1, node(setting.cluster).nics)
+    return {
+        "inter": grouped({f"{nics} x {key}": nics * nic.rate_bytes_per_s for key, nic in catalogue.networks.items()}),
+        "intra": grouped({key: link.rate_bytes_per_s for key, link in catalogue.interconnects.items()}),
+    }
+
+
+def _plot(path: Path, solution: "Solution", marks: dict[str, "tuple[Mark, ...]"]) -> None:
+    """Write one SVG: the curves of a solution below each other."""
+    from ..report.curve import stacked, svg
+    from ..report.planning import QUANTITIES, quantity_text
+
+    def one(need: "Need") -> str:
+        return svg(
+            need,
+            solution.target_step_time_s,
+            marks.get(need.quantity, ()),
+            title=f"step time against the {QUANTITIES[need.quantity]}",
+            label=lambda value: quantity_text(need.quantity, value),
+        )
+
+    with writing(path):
+        write_atomic(path, stacked([one(need) for need in solution.needs]).encode())

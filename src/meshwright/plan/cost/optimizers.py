@@ -1,0 +1,31 @@
+"""What an optimiser holds and moves of a parameter, and what adapters leave to train, as roles of the cost model."""
+
+from ...errors import InputError, nearest
+from .step import UPDATE_BYTES
+
+ADAM_BYTES = 8.0  # of a parameter's two moments in single precision
+STATE_PASSES = 2.0  # an update reads and writes the moments
+# bytes of a parameter's moments beside its master copy
+MOMENTS = {
+    **{"adamw": 8.0, "adam": 8.0, "adamw-bf16": 4.0, "adam8bit": 2.0, "lion": 4.0, "muon": 4.0},
+    **{"sgd-momentum": 4.0, "adafactor": 0.0, "sgd": 0.0},
+}
+FREE = {"muon": "Muon's products of matrices take no time"}
+
+
+def optimizer_roles(name: str, optimizer_bytes: float, *, where: str) -> dict[str, float]:
+    """Return the roles that an optimiser settles; `optimizer_bytes` is what the stack holds under AdamW.
+
+    "optimizer*" multiplies the role of that name. InputError, with the nearest, for a name that is not known; `where`
+    says what gave it.
+    """
+    plain = name.lower()
+    if plain not in MOMENTS:
+        raise InputError(f"{where}: {name!r}: no such optimiser ({nearest(plain, MOMENTS)})")
+    moments = MOMENTS[plain]
+    if moments == ADAM_BYTES:
+        return {}
+    return {
+        "optimizer_bytes": optimizer_bytes - ADAM_BYTES + moments,
+        "optimizer*": 1.0 - STATE_PASSES * (ADAM_BYTES - moments) / UPDATE_BYTES,
+    }

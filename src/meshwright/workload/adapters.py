@@ -1,0 +1,46 @@
+"""Low-rank adapters beside frozen weights (LoRA, Hu et al. 2021, arXiv 2106.09685): how many parameters they train."""
+
+from ..errors import InputError
+from .architecture import Architecture
+from .kinds import Attention, Dense, Experts, Latent, Mixer
+
+ADAPTED = "adapters on all matrices but those of routed experts; their own products take no time"
+
+
+def adapter_parameters(model: Architecture, rank: int) -> int:
+    """Return the parameters of adapters of this rank: on all matrices of attention and networks, not on routed experts.
+
+    A matrix [in, out] has an adapter of rank x (in + out). InputError for layers that mix tokens otherwise.
+    """
+    found = 0
+    for run in model.runs:
+        sides = sum(_sides(mixer, model.hidden_size) for mixer in run.layer.mixers)
+        network = run.layer.network
+        width = network.width if isinstance(network, Dense) else network.shared if isinstance(network, Experts) else 0
+        if network is not None and width:
+            sides += (3 if network.gated else 2) * (model.hidden_size + width)
+        found += run.count * rank * sides
+    return found
+
+
+def trained_share(model: Architecture, rank: int) -> float:
+    """Return the adapters' parameters beside those of the frozen model."""
+    return adapter_parameters(model, rank) / model.text_parameters
+
+
+def _sides(mixer: Mixer, hidden: int) -> int:
+    """Return the rows and columns of a mixer's matrices, all added up."""
+    if isinstance(mixer, Attention):
+        queries = mixer.heads * mixer.head_dim * (1 + mixer.gate)
+        keys = (
+            mixer.key_matrices * hidden
+            + mixer.kv_heads * (0, mixer.head_dim, mixer.head_dim + mixer.values)[mixer.key_matrices]
+        )
+        return hidden + queries + keys + mixer.out_width + hidden
+    if isinstance(mixer, Latent):
+        wide = mixer.heads * (mixer.nope_dim + mixer.rope_dim)
+        queries = hidden + 2 * mixer.q_rank + wide if mixer.q_rank else hidden + wide
+        down = hidden + mixer.kv_rank + mixer.rope_dim
+        up = mixer.kv_rank + mixer.heads * (mixer.nope_dim + mixer.value_dim)
+        return queries + down + up + mixer.out_width + hidden
+    raise InputError(f"LoRA: adapters of {type(mixer).__name__} layers are not counted (attention and networks are)")

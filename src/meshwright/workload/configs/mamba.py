@@ -1,0 +1,196 @@
+"""Decoders with state-space layers: Mamba, Mamba-2, and both beside attention and networks."""
+
+from functools import partial
+
+from ..architecture import Architecture
+from ..kinds import Dense, Experts, Layer, Mamba1, Mamba2, Mixer, Network
+from .decoders import Traits, attention, experts_of, made, networks_of
+from .pattern import every_full, layer_types
+from .reader import Reader
+
+LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}  # of a pattern in one word
+
+
+def mamba2(c: Reader, prefix: str, *, norm: bool = True) -> tuple[Mamba2, int]:
+    """Return the Mamba-2 mixer under one family's keys, and its norms, biases and convolution."""
+    names = MAMBA_KEYS[prefix]
+    wide = c.whole("mamba_expand", 2) * c.whole("hidden_size") if prefix == "mamba" else 0
+    spread = wide // max(c.whole(names["heads"]), 1) or None  # of a head, where the config does not say
+    values = {key: c.whole(name, spread if key == "head_dim" else None) for key, name in names.items()}
+    mixer = Mamba2(**values)
+    channels = mixer.out_width + 2 * mixer.groups * mixer.state
+    small = 3 * mixer.heads + channels * (mixer.conv_kernel + c.flag(*CONV_BIAS, default=True))
+    c.skip("expand", "mamba_expand", "time_step_rank", "mamba_ssm_cache_dtype", "mamba_hidden_act")
+    return mixer, small + mixer.out_width * norm
+
+
+MAMBA_KEYS: dict[str, dict[str, str]] = {
+    "mamba": {
+        **{"heads": "mamba_n_heads", "head_dim": "mamba_d_head", "groups": "mamba_n_groups", "state": "mamba_d_state"},
+        **{"chunk": "mamba_chunk_size", "conv_kernel": "mamba_d_conv"},
+    },
+    "nemotron": {
+        **{"heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "groups": "n_groups", "state": "ssm_state_size"},
+        **{"chunk": "chunk_size", "conv_kernel": "conv_kernel"},
+    },
+    "plain": {
+        **{"heads": "num_heads", "head_dim": "head_dim", "groups": "n_groups", "state": "state_size"},
+        **{"chunk": "chunk_size", "conv_kernel": "conv_kernel"},
+    },
+}
+CONV_BIAS = ("use_conv_bias", "mamba_conv_bias")
+
+
+def _refuse_bias(c: Reader, *names: str) -> None:
+    for name in names:
+        if c.flag(name):
+            raise ValueError(f"{name}: expected false; biases of these projections are not counted")
+
+
+def nemotron_h(c: Reader) -> Architecture:
+    """Return Nemotron-H: each layer is one of Mamba-2, attention, a dense network and experts."""
+    hidden = c.whole("hidden_size")
+    pattern = c.value("hybrid_override_pattern")
+    kinds = c.value("layers_block_type") if pattern is None else [LETTERS.get(letter) for letter in str(pattern)]
+    c.skip("num_hidden_layers", "layers_block_type", "mtp_layers_block_type", "moe_shared_expert_overlap")
+    c.skip("mamba_num_groups", "moe_latent_overlap")
+    names = {"mamba": "linear_attention", "attention": "full_attention"}
+    kinds = [names.get(kind, kind) for kind in kinds] if isinstance(kinds, list) else [None]
+    if not kinds or not all(kind in LETTERS.values() for kind in kinds):
+        key = "hybrid_override_pattern" if pattern is not None else "layers_block_type"
+        raise ValueError(f"{key}: expected a letter or word for each layer, of {', '.join(LETTERS)}")
+    if c.given("num_hidden_layers") and c.whole("num_hidden_layers") != len(kinds):
+        raise ValueError(f"num_hidden_layers: expected {len(kinds)}, the layers of the pattern")
+    _refuse_bias(c, "use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias")
+    if c.flag("tied"):
+        raise ValueError("tie_word_embeddings: expected false")
+    used = set(kinds)
+    layer_of: dict[str, Layer] = {}
+    if "linear_attention" in used:
+        mamba, small = mamba2(c, "nemotron")
+        layer_of["linear_attention"] = Layer(mixer=mamba, small=hidden + small)
+    if "full_attention" in used:
+        layer_of["full_attention"] = Layer(mixer=attention(c), small=hidden)
+    if "mlp" in used:
+        layer_of["mlp"] = Layer(network=Dense(width=c.whole("intermediate_size"), gated=False), small=hidden)
+    if "moe" in used:
+        layer_of["moe"] = Layer(network=_latent_experts(c), small=hidden)
+    c.skip(*MAMBA_KEYS["nemotron"].values(), "num_attention_heads", "num_key_value_heads", "head_dim", "experts")
+    c.skip("intermediate_size", "expert_size", "shared_size", "shared_experts", "experts_per_token", "sliding_window")
+    return made(c, Traits(), [layer_of[str(kind)] for kind in kinds])
+
+
+def _latent_experts(c: Reader) -> Experts:
+    plain = experts_of(c, Traits(), gated=False)
+    return Experts(
+        count=plain.count,
+        top=plain.top,
+        width=plain.width,
+        gated=False,
+        shared=plain.shared if c.whole("shared_experts", 1) else 0,
+        latent=c.whole("moe_latent_size", 0),
+    )
+
+
+def granite_hybrid(c: Reader) -> Architecture:
+    """Return Granite 4: Mamba-2 or attention, with experts and a shared network, or the shared network alone."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    kinds = layer_types(c, count, ["linear_attention"] * count)
+    _refuse_bias(c, "mamba_proj_bias", "attention_bias")
+    c.skip("intermediate_size", "experts", "experts_per_token")
+    network: Network = Dense(width=c.whole("shared_size"))
+    if c.whole("experts", 0):
+        network = experts_of(c, Traits(), gated=True)
+    layer = partial(Layer, network=network)
+    attends = any(kind not in {"linear_attention", "mamba"} for kind in kinds)
+    full = attention(c) if attends else None
+    mamba, small = mamba2(c, "mamba")
+    c.skip("num_attention_heads", "num_key_value_heads", "normalization_function")
+    layers = [
+        layer(mixer=mamba, small=2 * hidden + small)
+        if kind in {"linear_attention", "mamba"}
+        else layer(mixer=full, small=2 * hidden)
+        for kind in kinds
+    ]
+    return made(c, Traits(), layers)
+
+
+def bamba(c: Reader) -> Architecture:
+    """Return Bamba: Mamba-2 with a dense network, attention in the layers that are listed."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    full_at = c.numbers("attn_layer_indices") or []
+    _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias")
+    dense, full = Dense(width=c.whole("intermediate_size")), attention(c)
+    mamba, small = mamba2(c, "mamba")
+    layers = [
+        Layer(mixer=full, network=dense, small=2 * hidden)
+        if i in full_at
+        else Layer(mixer=mamba, network=dense, small=2 * hidden + small)
+        for i in range(count)
+    ]
+    return made(c, Traits(), layers)
+
+
+def falcon_h1(c: Reader) -> Architecture:
+    """Return Falcon-H1: attention and Mamba-2 beside each other in every layer."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    _refuse_bias(c, "mamba_proj_bias", "attention_bias", "mlp_bias", "projectors_bias")
+    mamba, small = mamba2(c, "mamba", norm=c.flag("mamba_rms_norm"))
+    if c.value("mamba_d_ssm", c.whole("mamba_expand", 2) * hidden) != mamba.out_width:
+        raise ValueError(f"mamba_d_ssm: expected mamba_n_heads x mamba_d_head = {mamba.out_width}")
+    c.skip("mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
+    layer = Layer(
+        mixer=attention(c), beside=mamba, network=Dense(width=c.whole("intermediate_size")), small=2 * hidden + small
+    )
+    return made(c, Traits(), [layer] * count)
+
+
+def jamba(c: Reader) -> Architecture:
+    """Return Jamba: Mamba, attention in each eighth layer, experts in each second."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    _refuse_bias(c, "mamba_proj_bias")
+    kinds = every_full(c, count, c.whole("attn_layer_period", 8), c.whole("attn_layer_offset", 4))
+    scan, small = mamba1(c, inner=c.whole("mamba_expand", 2) * hidden, keys="mamba_d_state mamba_dt_rank mamba_d_conv")
+    small += scan.rank + 2 * scan.state
+    full = attention(c)
+    networks: list[Network] = networks_of(c, Traits(experts="by_period"), count)
+    one = c.whole("experts") < 2
+    networks = [Dense(width=c.whole("intermediate_size"))] * count if one else networks
+    mixers: list[Mixer] = [full if kind == "full_attention" else scan for kind in kinds]
+    layers = [
+        Layer(mixer=mixer, network=network, small=2 * hidden + (small if mixer is scan else 0))
+        for mixer, network in zip(mixers, networks, strict=True)
+    ]
+    return made(c, Traits(), layers)
+
+
+def mamba1(c: Reader, *, inner: int, keys: str) -> tuple[Mamba1, int]:
+    """Return the selective scan, and its convolution, decay and biases."""
+    state, rank, kernel = keys.split()
+    hidden = c.whole("hidden_size")
+    given = c.value(rank)
+    found = Mamba1(
+        inner=inner,
+        state=c.whole(state),
+        rank=-(-hidden // 16) if given in (None, "auto") else c.whole(rank),
+        conv_kernel=c.whole(kernel),
+    )
+    bias = c.flag("use_conv_bias", "mamba_conv_bias", default=True)
+    return found, inner * (found.state + found.conv_kernel + bias + 2)
+
+
+def mamba(c: Reader) -> Architecture:
+    """Return Mamba and Falcon-Mamba: layers of one selective scan."""
+    _refuse_bias(c, "use_bias")
+    hidden = c.whole("hidden_size")
+    width = c.whole("intermediate_size", 0) if c.given("intermediate_size") else c.whole("expand", 2) * hidden
+    scan, small = mamba1(c, inner=width, keys="state_size time_step_rank conv_kernel")
+    c.skip("intermediate_size", "expand")
+    return made(c, Traits(tied=True), [Layer(mixer=scan, small=hidden + small)] * c.layers())
+
+
+def plain_mamba2(c: Reader) -> Architecture:
+    """Return Mamba-2: layers of one state-space mixer."""
+    _refuse_bias(c, "use_bias")
+    mixer, small = mamba2(c, "plain")
+    return made(c, Traits(), [Layer(mixer=mixer, small=c.whole("hidden_size") + small)] * c.layers())

@@ -1,0 +1,21 @@
+"""The kinds of a hybrid's layers, by a list or by a period."""
+
+from ..kinds import Attention
+from .reader import Reader
+
+
+def layer_types(c: Reader, count: int, default: list[str]) -> list[str]:
+    """Return the kind of each layer as the config lists them, else the default."""
+    c.skip("full_attention_interval")
+    return c.words("layer_types", count) or default
+
+
+def every_full(c: Reader, count: int, period: int, offset: int = -1) -> list[str]:
+    """Return layer types of which each so-many-th is full attention, the last of each period or that at `offset`."""
+    at = offset % period if period else 0
+    return ["full_attention" if period and i % period == at else "linear_attention" for i in range(count)]
+
+
+def head_norms_of(mixer: Attention) -> int:
+    """Return the parameters of the norms of queries and keys, a head wide."""
+    return 2 * mixer.head_dim

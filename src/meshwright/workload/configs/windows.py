@@ -1,0 +1,155 @@
+"""Decoders of attention whose layers differ in windows, heads, networks or what they share."""
+
+from typing import Any
+
+from ..architecture import Architecture
+from ..kinds import Attention, Dense, Experts, Layer, Network
+from .decoders import Traits, attention, experts_of, inner, latent, made, networks_of
+from .pattern import layer_types
+from .reader import Reader
+
+
+def gemma4(c: Reader) -> Architecture:
+    """Return Gemma 4: windows and full attention with heads of their own, experts beside a network, inputs a layer."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    kinds = layer_types(c, count, ["full_attention" if (i + 1) % 6 == 0 else "sliding" for i in range(count)])
+    kinds = [*kinds[:-1], "full_attention"]  # the last one always is
+    heads, per_layer, window = (
+        c.whole("num_attention_heads"),
+        c.whole("hidden_size_per_layer_input", 0),
+        c.whole("sliding_window"),
+    )
+    few = c.whole("num_kv_shared_layers", 0)
+    keys = 1 if c.flag("attention_k_eq_v") else 2
+    kv_heads = c.whole("num_key_value_heads")
+    global_kv = c.whole("num_global_key_value_heads", kv_heads) if keys == 1 else kv_heads
+    c.skip("num_global_key_value_heads", "use_double_wide_mlp")
+    if c.flag("attention_bias"):
+        raise ValueError("attention_bias: expected false")
+    local = Attention(heads=heads, kv_heads=kv_heads, head_dim=c.whole("head_dim"), window=window)
+    whole = Attention(heads=heads, kv_heads=global_kv, head_dim=c.whole("global_head_dim", 512), key_matrices=keys)
+    for place, changed in c.part("per_layer_config").items():
+        full = place.isdigit() and int(place) < count and kinds[int(place)] == "full_attention"
+        if not full or changed != {"head_dim": whole.head_dim}:
+            raise ValueError(f"per_layer_config: {place}: expected global_head_dim for a layer of full attention")
+    double = c.flag("use_double_wide_mlp")
+    width = c.whole("intermediate_size")
+    routed = _gemma4_experts(c, width) if c.flag("enable_moe_block") else None
+    c.skip("experts", "experts_per_token", "expert_size")
+    norms = hidden * (8 if routed else 4) + (routed.count if routed else 0) + hidden * (per_layer > 0)
+
+    def layer(i: int, kind: str) -> Layer:
+        mixer, shares = (whole if kind == "full_attention" else local), few > 0 and i >= count - few
+        network: Network = routed or Dense(width=width * (2 if shares and double else 1))
+        small = norms + mixer.head_dim * (1 if shares else 2)
+        if shares:
+            mixer = _sharing(mixer)
+        return Layer(mixer=mixer, network=network, small=small, more=2 * hidden * per_layer)
+
+    layers = [layer(i, kind) for i, kind in enumerate(kinds)]
+    return made(c, Traits(tied=True), layers, **_per_layer_inputs(c, hidden, per_layer, count))
+
+
+def _sharing(mixer: Attention, **changed: Any) -> Attention:
+    fields = {name: getattr(mixer, name) for name in mixer.__struct_fields__} | {"key_matrices": 0} | changed
+    return Attention(**fields)
+
+
+def _gemma4_experts(c: Reader, width: int) -> Experts:
+    return Experts(
+        count=c.whole("experts"), top=c.whole("experts_per_token"), width=c.whole("expert_size"), shared=width
+    )
+
+
+def _per_layer_inputs(c: Reader, hidden: int, per_layer: int, count: int, more: int = 0) -> dict[str, int]:
+    """Return the table of a vector a layer and token, and the projection beside it."""
+    rows = c.whole("vocab_size_per_layer_input", 0)
+    table = rows * count * per_layer + per_layer if per_layer else 0
+    return {"beside_parameters": table, "beside_weights": hidden * count * per_layer + more}
+
+
+def gemma3n(c: Reader) -> Architecture:
+    """Return Gemma 3n: alternating updates of four streams, low-rank residuals, inputs a layer, shared keys."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    kinds = layer_types(c, count, ["full_attention" if (i + 1) % 5 == 0 else "sliding" for i in range(count)])
+    plain, window = attention(c), c.whole("sliding_window")
+    few, per_layer = c.whole("num_kv_shared_layers", 0), c.whole("hidden_size_per_layer_input")
+    streams, rank = c.whole("altup_num_inputs"), c.whole("laurel_rank")
+    c.skip(
+        "altup_active_idx",
+        "altup_coef_clip",
+        "altup_correct_scale",
+        "activation_sparsity_pattern",
+        "altup_lr_multiplier",
+    )
+    widths = c.value("intermediate_size")
+    if isinstance(widths, list) and len(widths) > count and not c.given("intermediate_size"):
+        widths = widths[:count]
+    if not isinstance(widths, list):
+        widths = [c.whole("intermediate_size")] * count
+    if len(widths) != count:
+        raise ValueError(f"intermediate_size: expected one width for each of the {count} layers")
+    more = hidden * (2 * per_layer + 2 * rank + streams) + streams**2 + streams**3
+    layers = []
+    for i, (kind, width) in enumerate(zip(kinds, widths, strict=True)):
+        shares = few > 0 and i >= count - few
+        changed = {"window": 0 if kind == "full_attention" else window, "key_matrices": 0 if shares else 2}
+        small = 8 * hidden + plain.head_dim * (1 if shares else 2)
+        layers.append(Layer(mixer=_sharing(plain, **changed), network=Dense(width=int(width)), small=small, more=more))
+    around = 2 * (streams - 1) * hidden * hidden
+    return made(c, Traits(tied=True), layers, **_per_layer_inputs(c, hidden, per_layer, count, around))
+
+
+def afmoe(c: Reader) -> Architecture:
+    """Return Arcee's experts: gated attention in windows, each fourth layer full, the first layers dense."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    period = c.whole("global_attn_every_n_layers", 4)
+    kinds = layer_types(c, count, ["full_attention" if (i + 1) % period == 0 else "sliding" for i in range(count)])
+    plain, window = attention(c), c.whole("sliding_window")
+    dense, routed = Dense(width=inner(c, Traits(), hidden)), experts_of(c, Traits(), gated=True)
+    first = c.whole("num_dense_layers", 0)
+    c.skip("mup_enabled", "num_expert_groups", "num_limited_groups", "load_balance_coeff", "route_norm", "route_scale")
+    layers = [
+        Layer(
+            mixer=_sharing(plain, key_matrices=2, gate=True, window=0 if kind == "full_attention" else window),
+            network=dense if i < first else routed,
+            small=4 * hidden + 2 * plain.head_dim + (0 if i < first else routed.count),
+        )
+        for i, kind in enumerate(kinds)
+    ]
+    return made(c, Traits(), layers)
+
+
+def mimo_v2(c: Reader) -> Architecture:
+    """Return MiMo-V2: windows with sinks and more key heads, full attention in few layers, values narrower."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    kinds = layer_types(c, count, ["full_attention" if i % 6 == 5 or i == 0 else "sliding" for i in range(count)])
+    plain, window = attention(c), c.whole("sliding_window")
+    values = c.whole("v_head_dim")
+    networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
+    full = _sharing(plain, key_matrices=2, value_dim=values)
+    local = _sharing(full, key_matrices=2, window=window, kv_heads=2 * plain.kv_heads)
+    layers = [
+        Layer(
+            mixer=full if kind == "full_attention" else local,
+            network=network,
+            small=2 * hidden + (0 if kind == "full_attention" else plain.heads),
+        )
+        for kind, network in zip(kinds, networks, strict=True)
+    ]
+    return made(c, Traits(), layers)
+
+
+def longcat(c: Reader) -> Architecture:
+    """Return LongCat-Flash: two latent attentions and two networks a layer, experts beside them, some of them empty."""
+    count, hidden = c.layers(), c.whole("hidden_size")
+    mixer, width = latent(c), c.whole("intermediate_size")
+    real, empty = c.whole("experts"), c.whole("zero_expert_num", 0)
+    c.skip("zero_expert_type")
+    # a token picks `top` of all, so that on average real / (real + empty) of them compute
+    top = c.whole("experts_per_token")
+    routed = Experts(count=real, top=top, width=c.whole("expert_size"), router=real + empty, shared=2 * width)
+    small = 4 * hidden + 2 * (mixer.q_rank + mixer.kv_rank)
+    held_empty = empty * 2 * hidden * routed.width  # the library allocates half of each empty expert
+    layer = Layer(mixer=mixer, beside=mixer, network=routed, small=small + held_empty)
+    return made(c, Traits(), [layer] * count)

@@ -1,0 +1,66 @@
+"""What optimisers hold, and what a frozen part saves."""
+
+import pytest
+from msgspec.structs import replace
+
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, Setting, performance, price
+from meshwright.plan.machines import machines
+from meshwright.workload.adapters import trained_share
+from meshwright.workload.models import load_model
+
+LLAMA = load_model("llama3-8b").architecture
+SETTING = Setting(
+    architecture=LLAMA, cluster=machines(load(), "dgx-h100", 8), gpus=8, global_batch=64, seq_len=8192, stack="bridge"
+)
+PLAIN = Layout(dp=8)
+
+
+def priced(layout=PLAIN, **changed):
+    return price(replace(SETTING, **changed), Grid.of([layout]))
+
+
+@pytest.mark.parametrize(
+    ("name", "held"), [("adamw", 12), ("adamw-bf16", 8), ("muon", 8), ("adam8bit", 6), ("adafactor", 4)]
+)
+@pytest.mark.parametrize(("stack", "master"), [("bridge", 4), ("torchtitan", 0)])
+def test_an_optimiser_holds_its_moments_and_the_master_copy_where_the_shares_are_none(name, held, stack, master):
+    prices = priced(Layout(dp=8, zero=3), optimizer=name, stack=stack)
+
+    assert prices.optimizer_bytes[0] == pytest.approx((held - 4 + master) * LLAMA.parameters / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize("stack", ["bridge", "torchtitan", "meshwright"])
+def test_an_update_that_moves_fewer_bytes_takes_less_time(stack):
+    whole, small = (priced(optimizer=name, stack=stack).optimizer_s[0] for name in ("adamw", "adam8bit"))
+
+    assert small == pytest.approx(whole * (1 - 2 * 6 / 30))
+
+
+def test_frozen_weights_have_no_gradients_no_states_and_no_product_for_them():
+    whole, adapted = priced(), priced(lora_rank=16)
+    share = trained_share(LLAMA, 16)
+
+    for name in ("gradients_bytes", "optimizer_bytes"):
+        assert getattr(adapted, name)[0] == pytest.approx(share * getattr(whole, name)[0])
+    assert adapted.parameters_bytes[0] == whole.parameters_bytes[0]
+    assert adapted.forward_s[0] == whole.forward_s[0]
+    assert adapted.backward_s[0] < 0.75 * whole.backward_s[0]
+    assert adapted.data_comm_s[0] < 0.05 * whole.data_comm_s[0]
+
+
+def test_the_flops_of_frozen_weights_count_two_passes_of_three():
+    whole, adapted = (
+        performance(given, price(given, Grid.of([PLAIN])), 0) for given in (SETTING, replace(SETTING, lora_rank=16))
+    )
+    rest = 6 * LLAMA.matmul_parameters() / LLAMA.model_flops_per_token(8192)
+
+    per_step = [one.model_tflops_per_gpu * one.step_time_s for one in (whole, adapted)]
+    assert per_step[1] / per_step[0] == pytest.approx(1 - rest / 3 * (1 - trained_share(LLAMA, 16)))
+
+
+def test_an_optimiser_that_is_not_known_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match="--optimizer: 'adamq': no such optimiser.*did you mean adam"):
+        priced(optimizer="adamq")
