@@ -14,6 +14,7 @@ from .compare import PARTS
 from .document import Figure, plain
 from .sampling import thinned, thinning_note
 
+LABELLED_SHARE = 0.07  # of the longest step: a narrower part has its time in the table and under the mouse
 MAX_MESH_RANKS, CELL_PX = 4096, 30
 MESH_SCALE = [[0, "#7fa7d6"], [0.5, "#8fd0c3"], [1, "#f2d772"]]  # black figures stand out on all of it
 AXIS_WORDS = {"pp": "pipeline stage", "dp": "data-parallel copy", "cp": "context rank", "tp": "tensor rank"}
@@ -29,7 +30,8 @@ def parts_figure(performances: Mapping[str, Performance]) -> Figure:
     """Return the parts of a step in its order, a bar for every performance; parts that take no time are left out."""
     named = list(performances.items())
     parts = {name: field for name, field in PARTS.items() if any(getattr(p, field) for _, p in named)}
-    unit, scale = time_axis(max((p.step_time_s for _, p in named), default=0.0))
+    longest_s = max((p.step_time_s for _, p in named), default=0.0)
+    unit, scale = time_axis(longest_s)
     traces = [
         {
             "type": "bar",
@@ -37,12 +39,16 @@ def parts_figure(performances: Mapping[str, Performance]) -> Figure:
             "name": part,
             "y": [plain(name) for name, _ in named],
             "x": [getattr(p, field) / scale for _, p in named],
-            "text": [format_time(getattr(p, field)) for _, p in named],
-            "hovertemplate": "%{y}, %{fullData.name}: %{text}<extra></extra>",
+            "text": [
+                format_time(getattr(p, field)) if getattr(p, field) >= LABELLED_SHARE * longest_s else ""
+                for _, p in named
+            ],
+            "hovertext": [f"{plain(name)}, {part}: {format_time(getattr(p, field))}" for name, p in named],
+            "hoverinfo": "text",
             "textposition": "inside",
             "insidetextanchor": "middle",
             "textangle": 0,
-            "constraintext": "none",
+            "insidetextfont": {"color": "#14171c"},
             "marker": {"color": PART_COLOURS[part]},
         }
         for part, field in parts.items()
@@ -53,7 +59,7 @@ def parts_figure(performances: Mapping[str, Performance]) -> Figure:
         "barmode": "stack",
         "bargap": 0.35,
         "legend": {"traceorder": "normal"},
-        "uniformtext": {"minsize": 10, "mode": "hide"},
+        "uniformtext": {"minsize": 9, "mode": "hide"},
     }
     return Figure(title="Parts of a step", traces=traces, layout=layout, height_px=130 + 46 * len(named))
 

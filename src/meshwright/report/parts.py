@@ -9,7 +9,6 @@ from .compare import Comparison, Row
 from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
 from .grid import pipeline_figure
-from .words import layout_in_words
 
 FITS_WORDS: dict[Fits | None, str] = {"fits": "yes", "may not": "may not", "does not fit": "no", None: ""}
 TIMES = {  # what decides comes first
@@ -18,7 +17,6 @@ TIMES = {  # what decides comes first
     "forward": "forward_s",
     "backward": "backward_s",
     "optimizer": "optimizer_s",
-    "hidden": "hidden_comm_s",
 }
 
 
@@ -68,10 +66,10 @@ def candidates_table(candidates: Sequence[Candidate], title: str = "") -> Table:
 
 
 def layout_section(plan: Plan) -> Section:
-    """Return the chosen layout: in words and why it was chosen, its degrees, the mesh of ranks, the pipeline."""
+    """Return the chosen layout: its degrees, the mesh of ranks, the grid of the pipeline, and why it was chosen."""
     pipeline = pipeline_figure(plan.layout, plan.micro_batches, plan.predicted)
-    words = Lines((layout_in_words(plan.layout, plan.micro_batches), *filter(None, (plan.reason,))))
-    made = section("Layout", words, _degrees(plan.layout), mesh_figure(plan.layout), pipeline)
+    why = Lines((plan.reason,)) if plan.reason else None
+    made = section("Layout", _degrees(plan.layout), mesh_figure(plan.layout), pipeline, why)
     assert made is not None
     return made
 

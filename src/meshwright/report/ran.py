@@ -20,14 +20,15 @@ def what_was_run(
     folder: RunFolder, plan: Plan, hosts: Mapping[int, str], rows: Sequence[Mapping[str, float]]
 ) -> Section:
     """Return the section that opens the page of a run; what the run folder does not say is left out."""
-    config = folder.config()
+    config, start = folder.config(), folder.start()
     found = {
         "model": _model(config),
         "trained on": _tokens(plan, rows),
         "layout": f"{plan.layout} ({layout_in_words(plan.layout, plan.micro_batches)})",
         "ended with": _ended(rows),
-        "started": _started(folder),
-        "command": shlex.join(start.command) if (start := folder.start()) else "",
+        "started": f"{datetime.fromtimestamp(start.time_s, UTC):%Y-%m-%d %H:%M} UTC" if start else "",
+        "took": _took(rows),
+        "command": shlex.join(start.command) if start else "",
         "machines": _machines(folder, hosts),
         "processors": _processors(folder),
         "versions": _versions(folder),
@@ -64,12 +65,9 @@ def _ended(rows: Sequence[Mapping[str, float]]) -> str:
     return f"loss {rows[-1]['loss']:.3f} nats per token{also}" if "loss" in rows[-1] else ""
 
 
-def _started(folder: RunFolder) -> str:
-    start, rows = folder.start(), folder.metric_rows()
-    training = sum(row.get("step_time_s", 0.0) for row in rows)
-    lasted = f"{format_time(training)} in steps" if training else ""
-    when = f"{datetime.fromtimestamp(start.time_s, UTC):%Y-%m-%d %H:%M} UTC" if start else ""
-    return ", ".join(filter(None, (when, lasted)))
+def _took(rows: Sequence[Mapping[str, float]]) -> str:
+    times = [row["step_time_s"] for row in rows if "step_time_s" in row]
+    return f"{format_time(sum(times))} in steps" if times else ""
 
 
 def _machines(folder: RunFolder, hosts: Mapping[int, str]) -> str:
