@@ -64,7 +64,8 @@ def _times(signs: Sequence[object], start: int, length: int) -> int:
 
 def _sign(box: Box) -> tuple[object, ...]:
     """Return what makes two boxes alike: operators but for their numbers, communication with its size."""
-    return box.kind, re.sub(r"\d+", "#", box.title) if _computes(box) else box.text, box.bucket is None
+    title = re.sub(r"\d+", "#", re.sub(r"_\d+\b", "", box.title))  # operators are linear, linear_1, ...
+    return box.kind, title if _computes(box) else box.text, box.bucket is None
 
 
 def graph_svg(lanes: Sequence[Lane], title: str) -> str:
