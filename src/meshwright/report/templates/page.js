@@ -21,7 +21,9 @@ function themed(layout) {
   full.hoverlabel = { bgcolor: card, bordercolor: text, font: { color: text }, align: "left", namelength: -1 };
   for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
     if (axis !== "yaxis2" || layout[axis]) {
-      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...layout[axis] };
+      // unseen ticks keep the labels of both axes apart where they meet
+      const apart = { ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)" };
+      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...apart, ...layout[axis] };
     }
   }
   return full;
@@ -36,9 +38,10 @@ function narrowed({ traces, layout }) {
   const xaxis = every > 1
     ? { ...layout.xaxis, tickvals: kept(ticks), ticktext: kept(layout.xaxis.ticktext) } : layout.xaxis;
   const wide = (trace) => trace.type === "heatmap" && trace.z[0].length > 12;
+  const bare = traces.some(wide) ? { showticklabels: false } : {};
   return {
     traces: traces.map((trace) => (wide(trace) ? { ...trace, texttemplate: "" } : trace)),
-    layout: xaxis ? { ...layout, xaxis } : layout,
+    layout: { ...layout, xaxis: { ...xaxis, ...bare }, yaxis: { ...layout.yaxis, ...bare } },
   };
 }
 
