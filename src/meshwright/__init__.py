@@ -53,7 +53,7 @@ def _known_to_torch() -> None:
 
 
 def _create_group(*arguments: object) -> object:
-    module = importlib.import_module("meshwright.backend.create")
+    module = importlib.import_module("meshwright.backend.group.create")
     return module.create_group(*arguments)
 
 

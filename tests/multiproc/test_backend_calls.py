@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.calls import load_calls
-from meshwright.backend.memory import SHORT_BYTES, SHORT_SLOTS
+from meshwright.backend.group.native_calls import load_calls
+from meshwright.backend.local.memory import SHORT_BYTES, SHORT_SLOTS
 from tests.multiproc.test_backend_collectives import group, group_of_all
 
 needs_calls = pytest.mark.skipif(load_calls() is None, reason="needs a C compiler, Python's headers and DLPack's C API")

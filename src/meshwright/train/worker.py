@@ -20,11 +20,11 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..backend.failures import CollectiveError
-from ..backend.flight import FLIGHT_VARIABLE
-from ..backend.group import GroupBase
-from ..backend.hosts import switches_above
-from ..backend.links import LINKS_VARIABLE
+from ..backend.faults.failures import CollectiveError
+from ..backend.faults.flight import FLIGHT_VARIABLE
+from ..backend.group.base import GroupBase
+from ..backend.hosts.links import LINKS_VARIABLE
+from ..backend.hosts.placement import switches_above
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen

@@ -1,6 +1,6 @@
 """Slots are filled in the way that costs less, and every rank tries the other at the same calls."""
 
-from meshwright.backend.filling import EVERY, EVERY_BYTES, FIRST, Filling, Fillings
+from meshwright.backend.local.slot_stores import EVERY, EVERY_BYTES, FIRST, Filling, Fillings
 
 THROUGH, PAST = False, True
 

@@ -4,10 +4,10 @@ import time
 import pytest
 import torch.distributed as dist
 
-from meshwright.backend.failures import Culprit
-from meshwright.backend.hearsay import Hearsay, Requests
-from meshwright.backend.hosts import Member
-from meshwright.backend.words import Voice
+from meshwright.backend.faults.blame import Hearsay, Requests
+from meshwright.backend.faults.blame_board import Voice
+from meshwright.backend.faults.failures import Culprit
+from meshwright.backend.hosts.placement import Member
 
 
 class OutOfReach:

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from meshwright.backend import mailbox as mailbox_module
-from meshwright.backend import waiting
-from meshwright.backend.failures import CollectiveError
-from meshwright.backend.helper import load_helper
-from meshwright.backend.hosts import Member
-from meshwright.backend.lines import HEAD, Early, SocketLine
-from meshwright.backend.mailbox import Letter, Mailbox, Parcel
-from meshwright.backend.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
+from meshwright.backend.faults.failures import CollectiveError
+from meshwright.backend.hosts.placement import Member
+from meshwright.backend.local import waiting
+from meshwright.backend.local.helper import load_helper
+from meshwright.backend.local.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
+from meshwright.backend.wire import mailbox as mailbox_module
+from meshwright.backend.wire.lines import HEAD, Early, SocketLine
+from meshwright.backend.wire.mailbox import Letter, Mailbox, Parcel
 
 MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
 needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from meshwright.backend.helper import load_helper
-from meshwright.backend.turns import TURN_NS, ask_for_short_turns
+from meshwright.backend.local.helper import load_helper
+from meshwright.backend.local.sched import TURN_NS, ask_for_short_turns
 from meshwright.native import HELPER_VARIABLE
 
 SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}

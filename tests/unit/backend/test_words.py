@@ -1,5 +1,5 @@
-from meshwright.backend.failures import Culprit
-from meshwright.backend.words import Word, word_in
+from meshwright.backend.faults.blame_board import Word, word_in
+from meshwright.backend.faults.failures import Culprit
 
 
 def test_a_word_is_read_as_it_was_written():
