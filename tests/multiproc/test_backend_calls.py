@@ -180,7 +180,7 @@ def error_of_an_asynchronous_call(rank, world_size, store, helper):
     with processors(1), group(rank, world_size, store, helper=helper):
         group_of_all().set_timeout(timedelta(seconds=0.5))
         if rank > 0:
-            group_of_all()._engine.all_here(0.0)
+            group_of_all()._engine.announce_and_poll(0.0)
             store.wait(["failed"])
             return "", ""
         time.sleep(0.2)

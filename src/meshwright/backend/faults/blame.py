@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..hosts.placement import Member
-from .blame_board import LOOK_S, OURS, WORD_S, Voice, Word, word_in
-from .failures import Culprit
+from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, word_in
+from .failures import FaultyRank
 
 BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
 CALLS_S = 2 * WORD_S  # for a rank to leave word of its calls, which it does once it knows whom it blames
@@ -37,7 +37,7 @@ class Requests:
             with contextlib.suppress(Exception):  # the store may have gone with the rank that held it
                 answers.append(request())
 
-        asking = threading.Thread(target=ask, name="hearsay", daemon=True)
+        asking = threading.Thread(target=ask, name="blame", daemon=True)
         asking.start()
         asking.join(ANSWER_S)
         if asking.is_alive():
@@ -48,10 +48,10 @@ class Requests:
 _REQUESTS = Requests()
 
 
-class Hearsay:
+class StoreBlameBoard:
     """What the ranks of one group leave word of, as one of them reads it; a board, on which it leaves its own."""
 
-    def __init__(self, store: Any, me: Member, voice: Voice = OURS, requests: Requests = _REQUESTS) -> None:
+    def __init__(self, store: Any, me: Member, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS) -> None:
         self._store = store
         self._me = me
         self._voice = voice
@@ -60,14 +60,14 @@ class Hearsay:
         self._writing = threading.Lock()
         voice.join(self)
 
-    def culprit(self, rank: int, suspect: Culprit, *, lost: bool) -> Culprit:
+    def culprit(self, rank: int, suspect: FaultyRank, *, lost: bool) -> FaultyRank:
         """Return who is to blame where `suspect`, `rank` of this group, is late, or its connection is `lost`."""
         if not lost:
             return self._voice.follow(suspect, self._me.world_rank, lambda: self._word_of(rank))
         word = self._word_of(rank)
         return word.culprit if word is not None else suspect
 
-    def tell(self, culprit: Culprit) -> None:
+    def tell(self, culprit: FaultyRank) -> None:
         """Leave word for the whole group of who is to blame, unless somebody has."""
         line = Word(culprit, final=True).line()
         self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))

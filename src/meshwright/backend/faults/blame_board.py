@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from .failures import DISAGREE, Culprit
+from .failures import DISAGREE, FaultyRank
 
 WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own last byte
 LOOK_S = 0.02
@@ -24,23 +24,23 @@ class Word(NamedTuple):
     One that only waits, with patience left, says so for a while: `until_s` of the machine's monotonic clock.
     """
 
-    culprit: Culprit
+    culprit: FaultyRank
     final: bool
     until_s: float = math.inf
 
     def line(self) -> str:
         """Return the word in one line, of which the end may be cut off."""
-        rank, host, pid, deed = self.culprit
-        return f"{self.final:d} {self.until_s} {rank} {pid} {host} {deed}"
+        rank, host, pid, what_happened = self.culprit
+        return f"{self.final:d} {self.until_s} {rank} {pid} {host} {what_happened}"
 
 
 def word_in(line: str) -> Word:
     """Return the word that a line holds."""
-    final, until_s, rank, pid, host, deed = line.split(" ", 5)
-    return Word(Culprit(int(rank), host, int(pid), deed), final == "1", float(until_s))
+    final, until_s, rank, pid, host, what_happened = line.split(" ", 5)
+    return Word(FaultyRank(int(rank), host, int(pid), what_happened), final == "1", float(until_s))
 
 
-class Board(Protocol):
+class BlameBoard(Protocol):
     """Where the ranks of one group leave word for each other."""
 
     def leave_word(self, word: Word) -> None:
@@ -50,19 +50,19 @@ class Board(Protocol):
         """
 
 
-class Voice:
+class BlamePropagator:
     """What one rank says in all its groups."""
 
     def __init__(self) -> None:
-        self._boards: weakref.WeakSet[Board] = weakref.WeakSet()
+        self._boards: weakref.WeakSet[BlameBoard] = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    def join(self, board: Board) -> None:
+    def join(self, board: BlameBoard) -> None:
         """Leave word on this board too, as long as it lives."""
         with self._lock:
             self._boards.add(board)
 
-    def part(self, board: Board) -> None:
+    def part(self, board: BlameBoard) -> None:
         """Leave no more words on a board."""
         with self._lock:
             self._boards.discard(board)
@@ -72,14 +72,14 @@ class Voice:
         """Whether there is a group, or a way to other hosts, beside the one that asks."""
         return len(self._boards) > 1
 
-    def say(self, culprit: Culprit, *, final: bool, until_s: float = math.inf) -> None:
+    def say(self, culprit: FaultyRank, *, final: bool, until_s: float = math.inf) -> None:
         """Leave word of whom this rank blames, or only waits for until then."""
         with self._lock:
             boards = list(self._boards)
         for board in boards:
             board.leave_word(Word(culprit, final, until_s))
 
-    def follow(self, suspect: Culprit, me: int, word_of_suspect: Callable[[], Word | None]) -> Culprit:
+    def follow(self, suspect: FaultyRank, me: int, word_of_suspect: Callable[[], Word | None]) -> FaultyRank:
         """Return who is to blame where `suspect` is late: whom it blames itself, if it leaves word soon.
 
         Words pass on from rank to rank; where one comes back to rank `me`, they wait in a circle.
@@ -90,7 +90,7 @@ class Voice:
         while time.monotonic() < end:
             word = word_of_suspect()
             if word is not None:
-                if word.culprit.rank == me and not word.culprit.deed.startswith(DISAGREE):
+                if word.culprit.rank == me and not word.culprit.what_happened.startswith(DISAGREE):
                     return suspect
                 if word.final:
                     return word.culprit
@@ -101,4 +101,4 @@ class Voice:
         return blamed
 
 
-OURS = Voice()
+OURS = BlamePropagator()

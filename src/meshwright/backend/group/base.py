@@ -15,9 +15,9 @@ from ..faults.failures import CollectiveError
 from ..hosts.link_rates import LinkRates
 from ..local.engine import Engine, LocalEngine
 from ..local.reductions import Reduction, reduction
-from .fast_path import LongWay, PythonWay
+from .fast_path import NoFastPath, PythonFastPath
 from .monitored import MonitoredBarrier
-from .native_calls import c_way
+from .native_calls import native_fast_path
 from .profiler_ranges import mark_issue, marked
 from .signature import COMPARISON, Signature
 from .tensors import operator_of
@@ -39,17 +39,17 @@ class GroupBase(TorchGroup):
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._monitored = MonitoredBarrier(store, engine.members, rank)
         self._compares = get_debug_level() == DebugLevel.DETAIL
-        self._usual: PythonWay | LongWay = self._way_of_usual_calls()
+        self._usual: PythonFastPath | NoFastPath = self._way_of_usual_calls()
 
     def _way_of_usual_calls(self) -> Any:
         if self._compares:
-            return LongWay()
+            return NoFastPath()
         if isinstance(self._engine, LocalEngine):
-            way = c_way(self._engine.group, self._worker, self._stopped, inline=self._engine.inline)
+            way = native_fast_path(self._engine.group, self._worker, self._stopped, inline=self._engine.inline)
             if way is not None:
                 self._lock = way
                 return way
-        return PythonWay(self._engine, self._worker, self._kinds, self._now, self._rank)
+        return PythonFastPath(self._engine, self._worker, self._kinds, self._now, self._rank)
 
     # ---- running
 
@@ -93,7 +93,7 @@ class GroupBase(TorchGroup):
 
     def _run_or_submit(self, work: PendingWork) -> None:
         """Run a call on this thread if all ranks are in it: then nothing that this rank does later can hold it up."""
-        if self._engine.all_here(PATIENCE_S):
+        if self._engine.announce_and_poll(PATIENCE_S):
             work.run()
         else:
             self._worker.submit(work)

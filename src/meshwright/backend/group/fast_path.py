@@ -19,7 +19,7 @@ from .signature import BARRIER, signature
 from .work import Worker
 
 
-class PythonWay:
+class PythonFastPath:
     """The short way in Python, for every engine.
 
     It calls only while `worker` is idle; `kinds` are the reductions that have been asked for, by the hash of torch's
@@ -147,7 +147,7 @@ class PythonWay:
         return True
 
 
-class LongWay:
+class NoFastPath:
     """Leaves every call to more thought, where the ranks compare what they call."""
 
     def _leave(self, *_: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch.distributed import Store
 
-from ..faults.failures import CollectiveError, Culprit
+from ..faults.failures import CollectiveError, FaultyRank
 from ..hosts.placement import Member
 
 KEY, VERDICT = "monitored-barrier", "verdict"
@@ -63,7 +63,7 @@ class MonitoredBarrier:
         return self._timed_out(timeout_s, [0])
 
     def _timed_out(self, timeout_s: float, late: Sequence[int]) -> str:
-        names = ", ".join(str(Culprit.of(self._members[rank], "did not come")) for rank in late)
+        names = ", ".join(str(FaultyRank.of(self._members[rank], "did not come")) for rank in late)
         return f"Rank {self._me} timed out in monitoredBarrier after {timeout_s:g} s: {names}"
 
     def _comes(self, part: int | str, deadline: float) -> bool:

@@ -36,8 +36,10 @@ def load_calls() -> ModuleType | None:
     return load_extension(SOURCE, flags, (helper.SOURCE, *helper.HEADERS))
 
 
-def c_way(group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None], *, inline: bool) -> Any:
-    """Return what does the usual calls of a group on one host, like `PythonWay`; None where it cannot be had.
+def native_fast_path(
+    group: LocalGroup, worker: Worker, stopped: Callable[[str, BaseException], None], *, inline: bool
+) -> Any:
+    """Return what does the usual calls of a group on one host, like `PythonFastPath`; None where it cannot be had.
 
     It calls only while `worker` is idle; `stopped` hears of the error that ends a call. Where asynchronous calls are to
     run `inline`, they run at once if all ranks come soon. It is also the lock that the group's other calls must hold.

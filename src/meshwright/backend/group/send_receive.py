@@ -5,8 +5,8 @@ from typing import Any
 from torch.autograd import profiler
 from torch.distributed import Work
 
-from ..wire.lines import Parcel
-from ..wire.mailbox import Letter
+from ..wire.lines import LineMessage
+from ..wire.mailbox import P2PWork
 from . import overloads
 from .arguments import check_targets, check_tensors, only, peer_of, tag_of
 from .base import GroupBase
@@ -26,8 +26,8 @@ class MessagesGroup(GroupBase):
         peer = peer_of(dst, self._rank, self._size, "send")
         check_tensors([source], "send")
         source = dense(source)
-        mailbox, parcel = self._engine.mailbox, Parcel(tag, source.data_ptr(), size_bytes(source))
-        letter = Letter(mailbox, f"send to rank {peer}", self._next_letter(), peer, parcel, [source])
+        mailbox, parcel = self._engine.mailbox, LineMessage(tag, source.data_ptr(), size_bytes(source))
+        letter = P2PWork(mailbox, f"send to rank {peer}", self._next_letter(), peer, parcel, [source])
         if profiler._is_profiler_enabled:
             mark_until_done("send", letter)
         mailbox.send(letter)
@@ -49,8 +49,8 @@ class MessagesGroup(GroupBase):
         check_targets([tensor], "recv")
         landing = Outputs([tensor])
         name = f"recv from rank {src}" if src is not None else "recv from any rank"
-        mailbox, parcel = self._engine.mailbox, Parcel(tag, landing.addresses[0], size_bytes(tensor))
-        letter = Letter(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
+        mailbox, parcel = self._engine.mailbox, LineMessage(tag, landing.addresses[0], size_bytes(tensor))
+        letter = P2PWork(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
         if profiler._is_profiler_enabled:
             mark_until_done("recv", letter)
         mailbox.receive(letter)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed import Work
 
-from ..local.sched import ask_for_short_turns
+from ..local.sched import request_short_time_slice
 from .futures import WorkFuture
 
 Tensors = Sequence[Any]  # the result of a Work: tensors, or lists of them
@@ -235,7 +235,7 @@ class Worker:
 
     def _run(self) -> None:
         torch.set_num_threads(1)
-        ask_for_short_turns()
+        request_short_time_slice()
         while True:
             self._turn.acquire()
             with self._lock:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..faults.failures import CollectiveError, CollectiveMismatch, Culprit, RankFailure
+from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, RankFailure
 from ..group.options import GroupOptions
 from ..group.signature import Signature
 from ..local.engine import LocalEngine
@@ -69,7 +69,7 @@ class HostsEngine:
             rank: SharedLine(group, mine.index(rank)) if rank in mine else SocketLine(connection)
             for rank, connection in sorted(mail.connections.items())  # from here on they are the mailbox's
         }
-        self.mailbox = Mailbox(me, members, lines, self._doubt_letters)
+        self.mailbox = Mailbox(me, members, lines, self._diagnose_p2p_wait)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="meshwright-network")
 
     def ask(self, call: Signature) -> None:
@@ -78,7 +78,7 @@ class HostsEngine:
         self.network.ask(call)
         self.network.transport.timeout_s = self.flight.time_limit_s(self._local.group.timeout_s)
 
-    def all_here(self, seconds: float) -> bool:
+    def announce_and_poll(self, seconds: float) -> bool:
         """Return False: the network's part of a collective goes on beside computation."""
         return False
 
@@ -269,7 +269,7 @@ class HostsEngine:
         """Why no further collective can run, if so."""
         return self._local.broken
 
-    def _doubt_letters(
+    def _diagnose_p2p_wait(
         self, late: Sequence[int], waited_s: float | None, call: tuple[str, int, int], arrived: Callable[[int], bool]
     ) -> CollectiveError | None:
         group = self._local.group
@@ -300,7 +300,7 @@ class HostsEngine:
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""
         self._local.give_up(reason)
-        self.network.tell(Culprit.of(self._me, reason))
+        self.network.tell(FaultyRank.of(self._me, reason))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the time that a rank waits for another before it gives up."""

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...collectives import algorithms
-from ..faults.blame import Hearsay
+from ..faults.blame import StoreBlameBoard
 from ..faults.blame_board import OURS
-from ..faults.failures import DISAGREE, CollectiveError, Culprit
+from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
 from ..group.options import WIRE_TYPES, GroupOptions
 from ..group.signature import Signature, mix
 from ..local.ranks import LocalGroup
@@ -71,7 +71,7 @@ class HostsNetwork:
         self.columns = min(len(ranks) for ranks in hosts)
         self._hosts, self._local = hosts, local
         self._me = local.members[local.rank]
-        self._hearsay = Hearsay(store, self._me)
+        self._hearsay = StoreBlameBoard(store, self._me)
         place = local.rank
         self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
         self.transport = TcpTransport(
@@ -185,20 +185,20 @@ class HostsNetwork:
     def _mismatch(self, peer: Member, why: str) -> CollectiveError:
         """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""
         said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
-        return self._failed(Culprit.of(peer, DISAGREE + said), self._local.flight.current())
+        return self._failed(FaultyRank.of(peer, DISAGREE + said), self._local.flight.current())
 
     def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> CollectiveError:
         """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
         lost = "waited" not in why
         self.leave_calls()  # the peer may have closed, or wait, because it calls something else
-        suspect = Culprit.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
+        suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
         if not lost:
             OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
             if said := self._other_call(peer):
-                return self._failed(Culprit.of(peer, DISAGREE + said), call)
+                return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
         return self._failed(self._hearsay.culprit(peer.rank, suspect, lost=lost), call)
 
-    def _failed(self, culprit: Culprit, call: tuple[str, int, int]) -> CollectiveError:
+    def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
         error = self._local.failure(culprit, call)
         self.tell(culprit)
         return error
@@ -216,7 +216,7 @@ class HostsNetwork:
                 return f"{self._me} in {mine}; {peer} in {theirs[number]}"
         return ""
 
-    def tell(self, culprit: Culprit) -> None:
+    def tell(self, culprit: FaultyRank) -> None:
         """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
         self._hearsay.tell(culprit)
         self.transport.close()

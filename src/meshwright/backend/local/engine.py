@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ..faults.failures import CollectiveError, Culprit
+from ..faults.failures import CollectiveError, FaultyRank
 from ..faults.flight import FlightRecord
 from ..group.signature import Signature
 from ..hosts.placement import Member
@@ -35,7 +35,7 @@ class Engine(Protocol):
     def ask(self, call: Signature) -> None:
         """Say what the next collectives are, up to the next word: the ranks compare it."""
 
-    def all_here(self, seconds: float) -> bool:
+    def announce_and_poll(self, seconds: float) -> bool:
         """Say that this rank has come to its next collective; return whether all have, after `seconds` at most."""
 
     def all_reduce(self, address: int, count: int, kind: Reduction) -> None:
@@ -92,10 +92,10 @@ class LocalEngine:
         self.members = group.members
         self.flight = group.flight
         lines = {member.rank: SharedLine(group, i) for i, member in enumerate(group.members) if i != group.rank}
-        self.mailbox = Mailbox(me, group.members, lines, self._doubt)
+        self.mailbox = Mailbox(me, group.members, lines, self._diagnose_wait)
         self.inline = group.crowded
         self.ask = group.ask
-        self.all_here = group.all_here
+        self.announce_and_poll = group.announce_and_poll
         self.all_reduce = _bind(local_reduce.all_reduce, group)
         self.reduce = _bind(local_reduce.reduce, group)
         self.reduce_scatter = _bind(local_reduce.reduce_scatter, group)
@@ -106,7 +106,7 @@ class LocalEngine:
         self.all_to_all = _bind(local_move.all_to_all, group)
         self.barrier = _bind(local_move.barrier, group)
 
-    def _doubt(
+    def _diagnose_wait(
         self,
         late: Sequence[int],
         waited_s: float | None,
@@ -134,7 +134,7 @@ class LocalEngine:
 
     def give_up(self, reason: str) -> None:
         """Tell the other ranks that this one stopped in the middle of a collective."""
-        culprit = Culprit.of(self.group.members[self.group.rank], reason)
+        culprit = FaultyRank.of(self.group.members[self.group.rank], reason)
         self.group.give_up(CollectiveError(str(culprit)), culprit)
 
     def close(self) -> None:

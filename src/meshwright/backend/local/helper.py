@@ -15,7 +15,7 @@ from typing import Any
 from ...native import compiled, load_compiled
 from .memory import LINE, SHORT_SLOTS, SLOTS, WORDS_OF_CALL
 from .reductions import Reduction
-from .slot_stores import Filling, Fillings
+from .slot_stores import SlotStores, SlotStoresByCall
 from .waiting import CHECK_S
 
 SOURCE = Path(__file__).with_name("helper.c")
@@ -127,7 +127,7 @@ class Native:
         self.address = ctypes.addressof(state)
         self.stream = library.mw_stream
         self._functions = [getattr(library, name) for name in COLLECTIVES]
-        self._fillings = Fillings()
+        self._fillings = SlotStoresByCall()
         self._sources, self._targets, self._sent, self._received = tables = [
             (ctypes.c_int64 * state.size)() for _ in range(4)
         ]
@@ -198,7 +198,7 @@ class Native:
         if not function(self.address):
             self._insist(function)
 
-    def _try(self, function: Any, filling: Filling, size_bytes: int) -> None:
+    def _try(self, function: Any, filling: SlotStores, size_bytes: int) -> None:
         """Call a function in the way of filling slots whose turn it is, and note what it cost this thread."""
         state = self._state
         state.streams, state.clocked, state.waited_ns = filling.next(), 1, 0

@@ -50,7 +50,7 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
         turn = group.free_slots()
         length = min(chunk, own - start)
         if length > 0:
-            memmove(group.slot_address[group.owner_for_others(rank, turn)][turn], source + start, length)
+            memmove(group.slot_address[group.broadcast_slot_owner(rank, turn)][turn], source + start, length)
         number = group.post()
         if length > 0 and targets[rank] != source:
             memmove(targets[rank] + start, source + start, length)
@@ -58,10 +58,10 @@ def all_gather(group: LocalGroup, source: int, targets: Sequence[int], sizes_byt
             group.wait(peer, number)
             length = min(chunk, sizes_bytes[peer] - start)
             if length > 0:
-                owner = group.owner_for_others(peer, turn)
+                owner = group.broadcast_slot_owner(peer, turn)
                 memmove(targets[peer] + start, group.slot_address[owner][turn], length)
         group.seen = number
-        group.next_lap(turn)
+        group.flip_parity(turn)
         if not pair:
             group.pass_slots(turn)
     if pair and any(sizes_bytes):
@@ -146,7 +146,7 @@ def all_to_all(
             if length > 0:
                 memmove(targets[peer] + start, group.address_between(peer, rank, turn), length)
         group.seen = number
-        group.next_lap(turn)
+        group.flip_parity(turn)
         step += 1
     group.pass_slots(turn)
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..faults.blame_board import OURS, Word, word_in
-from ..faults.failures import CollectiveError, CollectiveMismatch, Culprit, failure_of
+from ..faults.failures import CollectiveError, CollectiveMismatch, FaultyRank, failure_of
 from ..faults.flight import FlightRecord, forget, remember, write_flights
 from ..hosts.placement import Member
 from .calls import LocalCalls
@@ -158,14 +158,14 @@ class LocalGroup:
         self.free[turn] = self.sequence + 1
         self.steps[LONGS if turn < SLOTS else SHORTS] += 1
 
-    def next_lap(self, turn: int) -> None:
+    def flip_parity(self, turn: int) -> None:
         """Leave a chunk that has gone through long slots, of which each rank has finished with what others wrote.
 
         The next chunk may go into the same slots: the ranks fill what they have read themselves.
         """
         self.steps[LAPS + turn] += 1
 
-    def between(self, writer: int, reader: int, turn: int) -> tuple[int, int]:
+    def shared_slot_of(self, writer: int, reader: int, turn: int) -> tuple[int, int]:
         """Return where `writer` leaves what `reader` alone reads: whose slot it is, and the offset in it.
 
         It is the reader's part of the writer's slot and, the next time, the writer's part of the reader's.
@@ -173,13 +173,13 @@ class LocalGroup:
         owner, other = (reader, writer) if self.steps[LAPS + turn] & 1 else (writer, reader)
         return owner, (other - (other > owner)) * self.part_bytes
 
-    def owner_for_others(self, writer: int, turn: int) -> int:
+    def broadcast_slot_owner(self, writer: int, turn: int) -> int:
         """Return in whose slot `writer` leaves what all others read: its own, or of two ranks by turns."""
-        return self.between(writer, 1 - writer, turn)[0] if self.size == 2 else writer
+        return self.shared_slot_of(writer, 1 - writer, turn)[0] if self.size == 2 else writer
 
     def address_between(self, writer: int, reader: int, turn: int) -> int:
         """Return the address of `between`."""
-        owner, offset = self.between(writer, reader, turn)
+        owner, offset = self.shared_slot_of(writer, reader, turn)
         return self.slot_address[owner][turn] + offset
 
     def post(self) -> int:
@@ -214,7 +214,7 @@ class LocalGroup:
             raise self._refused(peer, self.calls.other_size(peer, sent_bytes, expected_bytes))
         return needed
 
-    def all_here(self, seconds: float) -> bool:
+    def announce_and_poll(self, seconds: float) -> bool:
         """Say that this rank has come to its next collective; return whether all have, after `seconds` at most.
 
         A rank that did not say so has come all the same when it is in the collective's first step.
@@ -267,7 +267,7 @@ class LocalGroup:
         self._next_hint_s = now + HINT_S / 3
         word = self._word_of(late)
         name, sequence, _ = self.flight.current()
-        culprit = Culprit.of(self.members[late], f"did not come to {name} #{sequence}")
+        culprit = FaultyRank.of(self.members[late], f"did not come to {name} #{sequence}")
         if word is not None and word.culprit.rank != self.flight.rank:
             culprit = word.culprit
         OURS.say(culprit, final=False, until_s=now + HINT_S)
@@ -297,7 +297,7 @@ class LocalGroup:
         if waited_s > limit_s and late:
             self.before_blame()
             last = min(late, key=lambda peer: counters[peer * LINE])
-            culprit = Culprit.of(self.members[last], f"did not arrive within {limit_s:g} s")
+            culprit = FaultyRank.of(self.members[last], f"did not arrive within {limit_s:g} s")
             if OURS.has_several_boards or self._word_of(last):  # it may wait itself, perhaps for one of another group
                 culprit = OURS.follow(culprit, self.flight.rank, lambda: self._word_of(last))
             return self.failure(culprit, call)
@@ -307,7 +307,7 @@ class LocalGroup:
         """Return whether a rank has left the group."""
         return bool(self.counters[peer * LINE + STATE] == LEFT)
 
-    def failure(self, culprit: Culprit, call: tuple[str, int, int]) -> CollectiveError:
+    def failure(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
         """Give up and return the error: who is to blame, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
         error = failure_of(culprit, operation=name, sequence=sequence, size_bytes=size_bytes)
@@ -322,12 +322,12 @@ class LocalGroup:
 
     def _refused(self, peer: int, message: str) -> CollectiveError:
         """Give up because `peer` calls something else, and return the error."""
-        culprit = Culprit.of(self.members[peer], message)
+        culprit = FaultyRank.of(self.members[peer], message)
         error = CollectiveMismatch(message, culprit)
         self.give_up(error, culprit)
         return error
 
-    def give_up(self, error: CollectiveError, culprit: Culprit) -> None:
+    def give_up(self, error: CollectiveError, culprit: FaultyRank) -> None:
         """Mark this group as broken, here and for the ranks that wait for this one; leave word in all others."""
         self.broken = error
         if self.counters[self.mine + STATE] == ACTIVE:
@@ -375,14 +375,14 @@ class LocalGroup:
         word = word_in(line.rstrip(b"\0").decode(errors="replace"))
         return word if word.until_s > time.monotonic() else None
 
-    def _blamed(self, peer: int, deed: str) -> Culprit:
+    def _blamed(self, peer: int, what_happened: str) -> FaultyRank:
         """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself.
 
         That it waited for another a moment ago is no reason to have gone.
         """
         word = self._word_of(peer)
         if word is None or word.until_s < math.inf:
-            return Culprit.of(self.members[peer], deed)
+            return FaultyRank.of(self.members[peer], what_happened)
         return word.culprit
 
     def leave(self) -> None:

@@ -41,7 +41,7 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     if plan is None:
         plan = _one_shot_plan(group, count, kind)
     turn = group.free_slots()
-    owner = group.owner_for_others(group.rank, turn)
+    owner = group.broadcast_slot_owner(group.rank, turn)
     memmove(group.slot_address[owner][turn], address, size_bytes)
     group.wait_all(group.post())
     first, second, others, result, result_address = plan[turn]
@@ -56,7 +56,7 @@ def _one_shot(group: LocalGroup, address: int, count: int, size_bytes: int, kind
     else:
         kind.reduce([first, second, *others], result, group.size)
     memmove(address, result_address, size_bytes)
-    group.next_lap(turn)
+    group.flip_parity(turn)
     group.pass_slots(turn)
 
 
@@ -112,7 +112,7 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
                 group.wait(peer, number)
                 memmove(source + low * item, slot + low * item, (high - low) * item)
             group.seen = number
-        group.next_lap(turn)
+        group.flip_parity(turn)
         if root is not None:  # the others have not waited for the last step
             group.pass_slots(turn)
     if root is None:
@@ -159,11 +159,11 @@ def reduce_scatter(
                 if r == rank:
                     inputs.append(own[start : start + length])
                 else:
-                    owner, offset = group.between(r, rank, turn)
+                    owner, offset = group.shared_slot_of(r, rank, turn)
                     inputs.append(slots[owner][turn][offset // item : offset // item + length])
             if aliased:
                 inputs[rank] = inputs[rank].copy() if isinstance(inputs[rank], np.ndarray) else inputs[rank].clone()
             kind.reduce(inputs, out[start : start + length], size)
-        group.next_lap(turn)
+        group.flip_parity(turn)
     if any(counts):
         group.pass_slots(turn)

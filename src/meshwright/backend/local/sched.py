@@ -9,7 +9,7 @@ from .helper import load_helper
 TURN_NS = 100_000  # the shortest that Linux grants
 
 
-def ask_for_short_turns() -> bool:
+def request_short_time_slice() -> bool:
     """Ask the kernel for short turns for the calling thread; return whether it took note. Without the helper: no."""
     library = load_helper()
     return library is not None and bool(library.mw_short_turns(TURN_NS))

@@ -14,10 +14,10 @@ FIRST = 6  # calls that only try
 KEPT = 3  # trials of each way that are remembered; the quickest of them counts, so that a disturbed one does not
 
 
-class Filling:
+class SlotStores:
     """The two ways for one kind of call."""
 
-    def __init__(self, like: "Filling | None" = None, every: int = EVERY) -> None:
+    def __init__(self, like: "SlotStores | None" = None, every: int = EVERY) -> None:
         """Start with trials, or with the way that another kind found better; try again at every so many calls."""
         self._every = every
         self.streams: bool = like is not None and like.streams  # the better way
@@ -48,13 +48,13 @@ class Filling:
         return self._calls < FIRST or self._calls % self._every < len(self._costs)
 
 
-class Fillings:
+class SlotStoresByCall:
     """The ways of filling for every collective of a group, by powers of two of its size."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[int, Filling]] = {}
+        self._known: dict[str, dict[int, SlotStores]] = {}
 
-    def of(self, collective: str, size_bytes: int) -> Filling:
+    def of(self, collective: str, size_bytes: int) -> SlotStores:
         """Return the state of a collective at this size."""
         sizes = self._known.setdefault(collective, {})
         power = size_bytes.bit_length()
@@ -62,5 +62,5 @@ class Fillings:
         if found is None:
             nearest = min(sizes, key=lambda known: abs(known - power), default=None)
             every = max(EVERY, EVERY_BYTES >> power)
-            found = sizes[power] = Filling(None if nearest is None else sizes[nearest], every)
+            found = sizes[power] = SlotStores(None if nearest is None else sizes[nearest], every)
         return found

@@ -25,7 +25,7 @@ MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes who waits: 
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class LineMessage:
     """The bytes of one message at one end, and how many of them have crossed; no number before its head has."""
 
     tag: int
@@ -40,7 +40,7 @@ class Parcel:
 
 
 @dataclass(slots=True, eq=False)
-class Early:
+class UnexpectedMessage:
     """A message that nobody has asked for yet."""
 
     tag: int
@@ -48,7 +48,9 @@ class Early:
     data: bytearray
 
 
-Admit = Callable[[int, int], Parcel | Early]  # from tag and size of a message that begins, where it goes
+Admit = Callable[
+    [int, int], LineMessage | UnexpectedMessage
+]  # from tag and size of a message that begins, where it goes
 
 
 class LineLost(ConnectionError):
@@ -64,10 +66,10 @@ class Line(Protocol):
     def ended(self) -> bool:
         """Whether the other end has left, and all that it sent has been read."""
 
-    def write(self, parcel: Parcel) -> bool:
+    def write(self, parcel: LineMessage) -> bool:
         """Write the next part of a message; return whether anything was moved."""
 
-    def read(self, arrival: Parcel | Early | None, admit: Admit) -> tuple[Parcel | Early | None, bool]:
+    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
         """Read the next part of `arrival`, or of a new message; return it, and whether anything was moved."""
 
     def room(self) -> Sign:
@@ -97,7 +99,7 @@ class SharedLine:
         counters = self._group.counters
         return self._group.has_left(self._peer) and bool(counters[self._in] == counters[self._in + LINE])
 
-    def write(self, parcel: Parcel) -> bool:
+    def write(self, parcel: LineMessage) -> bool:
         """Fill the next free slot."""
         group, memory = self._group, self._group.memory
         written = group.counters[self._out]
@@ -115,7 +117,7 @@ class SharedLine:
         group.counters[self._out] = written + 1
         return True
 
-    def read(self, arrival: Parcel | Early | None, admit: Admit) -> tuple[Parcel | Early | None, bool]:
+    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
         """Empty the next filled slot."""
         group, memory = self._group, self._group.memory
         read = group.counters[self._in + LINE]
@@ -125,7 +127,7 @@ class SharedLine:
         if arrival is None:
             arrival = admit(*HEAD.unpack_from(group.buffer, offset))
             offset, room = offset + HEAD_BYTES, room - HEAD_BYTES
-        if isinstance(arrival, Parcel):
+        if isinstance(arrival, LineMessage):
             done = arrival.done_bytes or 0
             length = min(room, arrival.size_bytes - done)
             memmove(arrival.address + done, group.base + offset, length)
@@ -167,7 +169,7 @@ class SocketLine:
         self._head_in = bytearray()
         self._awaited_bytes = 1
 
-    def write(self, parcel: Parcel) -> bool:
+    def write(self, parcel: LineMessage) -> bool:
         """Give the kernel as much as it takes."""
         if parcel.done_bytes is None:
             self._head_out = HEAD.pack(parcel.tag, parcel.size_bytes)
@@ -185,7 +187,7 @@ class SocketLine:
         parcel.done_bytes += count - of_head
         return count > 0 and not self._head_out  # an empty message is over only with its head
 
-    def read(self, arrival: Parcel | Early | None, admit: Admit) -> tuple[Parcel | Early | None, bool]:
+    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
         """Take what the kernel has."""
         try:
             if arrival is None:
@@ -198,11 +200,11 @@ class SocketLine:
                     self.ended = True
                     return None, True
                 arrival = admit(tag, size_bytes)
-                if isinstance(arrival, Parcel):
+                if isinstance(arrival, LineMessage):
                     arrival.done_bytes = 0
                 self._await(size_bytes)
                 return arrival, True
-            if isinstance(arrival, Early):
+            if isinstance(arrival, UnexpectedMessage):
                 arrival.data += self._some(min(MAX_MOVE_BYTES, arrival.size_bytes - len(arrival.data)))
                 self._await(arrival.size_bytes - len(arrival.data))
                 return arrival, True

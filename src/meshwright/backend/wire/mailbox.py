@@ -23,16 +23,16 @@ from ..group.futures import WorkFuture
 from ..group.work import PendingWork
 from ..hosts.placement import Member
 from ..local.helper import load_helper
-from ..local.sched import ask_for_short_turns
+from ..local.sched import request_short_time_slice
 from ..local.waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
-from .lines import Early, Line, LineLost, Parcel
+from .lines import Line, LineLost, LineMessage, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
 # bytes) and a last look: why it is in vain
 Doubt = Callable[[Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
 
 
-class Letter(PendingWork):
+class P2PWork(PendingWork):
     """One send or receive, and the Work of it; `peer` is None for a message from any rank."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Letter(PendingWork):
         name: str,
         number: int,
         peer: int | None,
-        parcel: Parcel,
+        parcel: LineMessage,
         tensors: Any,
         landing: Callable[[], None] | None = None,
     ) -> None:
@@ -101,30 +101,30 @@ class Mailbox:
         self._me = me
         self._members = members
         self._lines = lines
-        self._doubt = doubt
+        self._diagnose_wait = doubt
         self._lock = threading.Lock()
-        self._sending: dict[int, deque[Letter]] = {peer: deque() for peer in lines}
-        self._waiting: list[Letter] = []
-        self._coming: dict[int, tuple[Parcel | Early | None, Letter | None]] = {}
-        self._early: dict[int, list[Early]] = {peer: [] for peer in lines}
+        self._sending: dict[int, deque[P2PWork]] = {peer: deque() for peer in lines}
+        self._waiting: list[P2PWork] = []
+        self._coming: dict[int, tuple[LineMessage | UnexpectedMessage | None, P2PWork | None]] = {}
+        self._early: dict[int, list[UnexpectedMessage]] = {peer: [] for peer in lines}
         self._helper = load_helper()
         self._bells: list[int] = []  # eventfds that nobody uses
-        self._lingering: dict[int, Letter | None] = {}  # those of threads that wait in C, and for which letter
+        self._lingering: dict[int, P2PWork | None] = {}  # those of threads that wait in C, and for which letter
         self._drivers = 0
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: P2PWork) -> None:
         """Start sending; the letter is done once all bytes have left."""
         assert letter.peer is not None
         self._start(letter, self._sending[letter.peer].append)
 
-    def receive(self, letter: Letter) -> None:
+    def receive(self, letter: P2PWork) -> None:
         """Start receiving; the letter is done once all bytes have come."""
         self._start(letter, self._post)
 
-    def drive(self, letter: Letter, limit_s: float | None) -> None:
+    def drive(self, letter: P2PWork, limit_s: float | None) -> None:
         """Move messages until `letter` is done; raise TimeoutError after `limit_s`."""
         if letter.done:
             return
@@ -148,7 +148,7 @@ class Mailbox:
             if self._busy():
                 self._wake.set()
 
-    def _linger(self, waited_s: float, letter: Letter | None) -> None:
+    def _linger(self, waited_s: float, letter: P2PWork | None) -> None:
         """Wait for something to move: for `CHECK_S` at most, without the helper for a nap.
 
         Who waits for a letter and has to look for it at first only gives way; where none is waited for, looks are few.
@@ -172,7 +172,7 @@ class Mailbox:
             with contextlib.suppress(BlockingIOError):  # it has not been rung
                 os.eventfd_read(bell)
 
-    def _wakes(self, letter: Letter) -> bool:
+    def _wakes(self, letter: P2PWork) -> bool:
         """Return whether who waits for a letter is woken for it."""
         return self._helper is not None and letter.peer is not None and self._lines[letter.peer].wakes
 
@@ -207,7 +207,7 @@ class Mailbox:
 
     # ---- under the lock
 
-    def _start(self, letter: Letter, enqueue: Callable[[Letter], None]) -> None:
+    def _start(self, letter: P2PWork, enqueue: Callable[[P2PWork], None]) -> None:
         with self._lock:
             if self.broken is not None:
                 letter.complete(CollectiveError(f"{letter.name}: this group is broken: {self.broken}"))
@@ -222,7 +222,7 @@ class Mailbox:
             self._thread.start()
         self._wake.set()
 
-    def _post(self, letter: Letter) -> None:
+    def _post(self, letter: P2PWork) -> None:
         """Look for a letter's message in the box, or let it wait."""
         for peer in [letter.peer] if letter.peer is not None else list(self._early):
             for i, early in enumerate(self._early[peer]):
@@ -232,7 +232,7 @@ class Mailbox:
                     return
         self._waiting.append(letter)
 
-    def _hand_over(self, letter: Letter, peer: int, early: Early) -> None:
+    def _hand_over(self, letter: P2PWork, peer: int, early: UnexpectedMessage) -> None:
         """Give a message from the box to the letter that wants it."""
         letter.source = peer
         if early.size_bytes != letter.parcel.size_bytes:
@@ -271,10 +271,10 @@ class Mailbox:
         """Read the next part of what comes from `peer`; return False if there is none."""
         place, owner = self._coming.get(peer, (None, None))
 
-        def admit(tag: int, size_bytes: int) -> Parcel | Early:
+        def admit(tag: int, size_bytes: int) -> LineMessage | UnexpectedMessage:
             nonlocal owner
-            owner = self._taker(peer, tag, size_bytes)
-            return owner.parcel if owner is not None else Early(tag, size_bytes, bytearray())
+            owner = self._match(peer, tag, size_bytes)
+            return owner.parcel if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())
 
         try:
             place, moved = self._lines[peer].read(place, admit)
@@ -283,7 +283,7 @@ class Mailbox:
             raise
         if place is None:
             return moved
-        if isinstance(place, Early):
+        if isinstance(place, UnexpectedMessage):
             finished = len(place.data) == place.size_bytes
             if finished:
                 self._box(peer, place)
@@ -298,7 +298,7 @@ class Mailbox:
             self._coming[peer] = (place, owner)
         return moved
 
-    def _box(self, peer: int, early: Early) -> None:
+    def _box(self, peer: int, early: UnexpectedMessage) -> None:
         """Keep a message that has come early, unless a letter has asked for it while it came."""
         for letter in self._waiting:
             if letter.parcel.tag == early.tag and letter.peer in (None, peer):
@@ -307,7 +307,7 @@ class Mailbox:
                 return
         self._early[peer].append(early)
 
-    def _taker(self, peer: int, tag: int, size_bytes: int) -> Letter | None:
+    def _match(self, peer: int, tag: int, size_bytes: int) -> P2PWork | None:
         """Return the first letter that wants a message that begins, if there is one."""
         for letter in self._waiting:
             if letter.parcel.tag == tag and letter.peer in (None, peer):
@@ -320,7 +320,7 @@ class Mailbox:
 
     # ---- trouble
 
-    def _wrong_size(self, letter: Letter, peer: int, size_bytes: int) -> CollectiveMismatch:
+    def _wrong_size(self, letter: P2PWork, peer: int, size_bytes: int) -> CollectiveMismatch:
         parcel = letter.parcel
         return CollectiveMismatch(
             f"{self._members[peer]} sent {size_bytes} bytes with tag {parcel.tag}, "
@@ -331,7 +331,7 @@ class Mailbox:
         """Give up, since the connection to `peer` is gone."""
         letters = self._open()
         name = (letters[0].name, letters[0].number, letters[0].parcel.size_bytes) if letters else ("messages", 0, 0)
-        error = self._doubt([peer], None, name, lambda _: False)
+        error = self._diagnose_wait([peer], None, name, lambda _: False)
         self._drop(error or CollectiveError(f"{self._members[peer]}: connection lost"))
         return True
 
@@ -345,7 +345,7 @@ class Mailbox:
                     self._drop(error)
                     return
 
-    def _why_in_vain(self, letter: Letter, waited_s: float) -> CollectiveError | None:
+    def _why_in_vain(self, letter: P2PWork, waited_s: float) -> CollectiveError | None:
         """Return why a letter will never be done, if so; reads what the ranks that have gone left behind."""
 
         def arrived(peer: int) -> bool:
@@ -355,15 +355,15 @@ class Mailbox:
         awaited = self._awaited(letter)
         gone = all(self._lines[peer].ended for peer in awaited)
         call = (letter.name, letter.number, letter.parcel.size_bytes)
-        return self._doubt(awaited, None if gone else waited_s, call, arrived)
+        return self._diagnose_wait(awaited, None if gone else waited_s, call, arrived)
 
-    def _awaited(self, letter: Letter) -> list[int]:
+    def _awaited(self, letter: P2PWork) -> list[int]:
         """Return the ranks that a letter waits for: of any, those from which something may still come, if there are."""
         if letter.peer is not None:
             return [letter.peer]
         return [peer for peer, line in self._lines.items() if not line.ended] or list(self._lines)
 
-    def _open(self) -> list[Letter]:
+    def _open(self) -> list[P2PWork]:
         letters = [*self._waiting, *(letter for letters in self._sending.values() for letter in letters)]
         return letters + [letter for _, letter in self._coming.values() if letter is not None]
 
@@ -382,7 +382,7 @@ class Mailbox:
 
     def _run(self) -> None:
         """Drive while there is something to move and nobody waits for it."""
-        ask_for_short_turns()
+        request_short_time_slice()
         idle_since = next_check = time.monotonic()
         while not self._closed:
             if not self._busy():

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from meshwright.backend.local.helper import load_helper
-from meshwright.backend.local.sched import TURN_NS, ask_for_short_turns
+from meshwright.backend.local.sched import TURN_NS, request_short_time_slice
 from meshwright.native import HELPER_VARIABLE
 
 SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
@@ -42,7 +42,7 @@ def test_the_thread_that_asks_gets_short_turns_and_no_other():
     if load_helper() is None:
         pytest.skip("there is no compiler for the helper")
 
-    took_note, turn = on_a_thread(lambda: (ask_for_short_turns(), turn_ns()))
+    took_note, turn = on_a_thread(lambda: (request_short_time_slice(), turn_ns()))
 
     assert (took_note, turn) == (True, TURN_NS)
     assert turn_ns() == before
@@ -52,4 +52,4 @@ def test_the_thread_that_asks_gets_short_turns_and_no_other():
 def test_nobody_is_asked_without_the_helper(monkeypatch):
     monkeypatch.setenv(HELPER_VARIABLE, "0")
 
-    assert on_a_thread(ask_for_short_turns) is False
+    assert on_a_thread(request_short_time_slice) is False

@@ -1,6 +1,6 @@
 """Slots are filled in the way that costs less, and every rank tries the other at the same calls."""
 
-from meshwright.backend.local.slot_stores import EVERY, EVERY_BYTES, FIRST, Filling, Fillings
+from meshwright.backend.local.slot_stores import EVERY, EVERY_BYTES, FIRST, SlotStores, SlotStoresByCall
 
 THROUGH, PAST = False, True
 
@@ -16,7 +16,7 @@ def calls(filling, count, cost):
 
 def test_the_cheaper_way_is_taken_and_the_other_tried_now_and_then():
     for better in (THROUGH, PAST):
-        filling = Filling()
+        filling = SlotStores()
         ways = calls(filling, 10 * EVERY, lambda way, better=better: 1.0 if way == better else 1.5)
 
         assert ways[:FIRST] == [THROUGH, PAST] * (FIRST // 2)
@@ -26,7 +26,7 @@ def test_the_cheaper_way_is_taken_and_the_other_tried_now_and_then():
 
 
 def test_another_way_is_taken_when_costs_change():
-    filling = Filling()
+    filling = SlotStores()
     calls(filling, 5 * EVERY, lambda way: 1.0 + way)
 
     ways = calls(filling, 5 * EVERY, lambda way: 2.0 - way)
@@ -35,7 +35,7 @@ def test_another_way_is_taken_when_costs_change():
 
 
 def test_a_disturbed_trial_changes_nothing():
-    filling = Filling()
+    filling = SlotStores()
     calls(filling, EVERY, lambda way: 1.0 + way)
 
     disturbed = calls(filling, 3, lambda way: 100.0)
@@ -44,7 +44,7 @@ def test_a_disturbed_trial_changes_nothing():
 
 
 def test_ranks_that_measured_otherwise_try_at_the_same_calls():
-    one, other = Filling(), Filling()
+    one, other = SlotStores(), SlotStores()
     first = calls(one, 3 * EVERY, lambda way: 1.0 + way)
     second = calls(other, 3 * EVERY, lambda way: 2.0 - way)
 
@@ -53,7 +53,7 @@ def test_ranks_that_measured_otherwise_try_at_the_same_calls():
 
 
 def test_calls_between_trials_need_not_be_noted():
-    heard, unheard = Filling(), Filling()
+    heard, unheard = SlotStores(), SlotStores()
     every = calls(heard, 4 * EVERY, lambda way: 2.0 - way)
 
     ways = []
@@ -64,7 +64,7 @@ def test_calls_between_trials_need_not_be_noted():
 
 
 def test_small_calls_are_tried_after_as_many_bytes_as_large_ones():
-    filling = Fillings().of("all_reduce", 2**20)
+    filling = SlotStoresByCall().of("all_reduce", 2**20)
     every = EVERY_BYTES // 2**21  # of the sizes up to twice as large
 
     ways = calls(filling, 3 * every, lambda way: 1.0 + way)
@@ -73,7 +73,7 @@ def test_small_calls_are_tried_after_as_many_bytes_as_large_ones():
 
 
 def test_sizes_within_a_power_of_two_share_what_is_known():
-    fillings = Fillings()
+    fillings = SlotStoresByCall()
 
     assert fillings.of("all_reduce", 2**20) is fillings.of("all_reduce", 2**21 - 1)
     assert fillings.of("all_reduce", 2**20) is not fillings.of("all_reduce", 2**21)
@@ -81,7 +81,7 @@ def test_sizes_within_a_power_of_two_share_what_is_known():
 
 
 def test_a_new_size_begins_with_what_the_nearest_one_found():
-    fillings = Fillings()
+    fillings = SlotStoresByCall()
     calls(fillings.of("all_reduce", 2**20), FIRST, lambda way: 2.0 - way)
     calls(fillings.of("all_reduce", 2**30), 2 * EVERY, lambda way: 1.0 + way)
 

@@ -4,9 +4,9 @@ import time
 import pytest
 import torch.distributed as dist
 
-from meshwright.backend.faults.blame import Hearsay, Requests
-from meshwright.backend.faults.blame_board import Voice
-from meshwright.backend.faults.failures import Culprit
+from meshwright.backend.faults.blame import Requests, StoreBlameBoard
+from meshwright.backend.faults.blame_board import BlamePropagator
+from meshwright.backend.faults.failures import FaultyRank
 from meshwright.backend.hosts.placement import Member
 
 
@@ -37,11 +37,11 @@ class Busy:
 def board(store, rank, voice=None):
     """Return what is left word of in a group, as `rank` reads it; its process is in other groups if it has a voice."""
     member = Member(rank=rank, world_rank=rank, host="a", identity="a", pid=1000 + rank, cores=(0,))
-    return Hearsay(store, member, voice or Voice(), Requests())
+    return StoreBlameBoard(store, member, voice or BlamePropagator(), Requests())
 
 
-def blame(rank, deed="is late"):
-    return Culprit(rank, "a", 1000 + rank, deed)
+def blame(rank, what_happened="is late"):
+    return FaultyRank(rank, "a", 1000 + rank, what_happened)
 
 
 def asked_at_once(waits, later=None):
@@ -79,7 +79,7 @@ def test_a_word_that_somebody_left_counts_more_than_ones_own_view():
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_rank_that_gave_up_in_another_group_is_not_to_blame(lost):
-    mine, other, voice = dist.HashStore(), dist.HashStore(), Voice()
+    mine, other, voice = dist.HashStore(), dist.HashStore(), BlamePropagator()
     boards = [board(store, 0, voice) for store in (mine, other)]
     voice.say(blame(7, "died"), final=True)
     voice.say(blame(0, "aborted the group"), final=True)
