@@ -48,9 +48,8 @@ class UnexpectedMessage:
     data: bytearray
 
 
-Admit = Callable[
-    [int, int], LineMessage | UnexpectedMessage
-]  # from tag and size of a message that begins, where it goes
+Incoming = LineMessage | UnexpectedMessage
+Admit = Callable[[int, int], Incoming]  # from tag and size of a message that begins, where it goes
 
 
 class LineLost(ConnectionError):
