@@ -8,6 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *(
+        "interruptible",
         "gloo",
         "hooks",
         "__init__",
