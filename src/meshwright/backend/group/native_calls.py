@@ -6,6 +6,7 @@ tensors, which torch 2.13 has. `MESHWRIGHT_HELPER=0` goes without it.
 
 import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..local import helper
 from ..local.ranks import LocalGroup
 from .work import DONE, DoneWork, PendingWork, Tensors, Worker
 
-SOURCE = helper.SOURCE.with_name("calls.c")
+SOURCE = Path(__file__).with_name("calls.c")
 EXCHANGE = "__dlpack_c_exchange_api__"
 CALLS = (  # in the order of the enumeration in calls.c
     *("all_reduce", "broadcast", "all_gather", "all_gather_single"),
