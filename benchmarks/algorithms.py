@@ -183,8 +183,8 @@ def joined(buffer_bytes: int | None = None) -> Any:
     import torch
     import torch.distributed as dist
 
-    from meshwright.backend.executor import Executor
-    from meshwright.backend.transport_tcp import TcpTransport
+    from meshwright.backend.wire.executor import Executor
+    from meshwright.backend.wire.transport_tcp import TcpTransport
 
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -344,7 +344,7 @@ class Bench:
         """Send to the next rank and receive from the one before, all ranks at once."""
         import torch
 
-        from meshwright.backend.transport import Incoming, Outgoing
+        from meshwright.backend.wire.transport import Incoming, Outgoing
 
         data = torch.zeros(size // 4)
         there, back = (self._rank + 1) % self._ranks, (self._rank - 1) % self._ranks

@@ -48,7 +48,7 @@ def work(size_bytes: int, rounds: int) -> None:
     import torch.distributed as dist
 
     import meshwright  # noqa: F401  (registers the backend)
-    from meshwright.backend.options import GroupOptions
+    from meshwright.backend.group.options import GroupOptions
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

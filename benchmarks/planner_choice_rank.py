@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 
-from meshwright.backend.hosts import host_identity
-from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
+from meshwright.backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from meshwright.backend.hosts.placement import host_identity
 from meshwright.bench.calibrate import straggling, time_paces
 from meshwright.bench.collectives import (
     Beside,

@@ -76,8 +76,8 @@ def _rank_main() -> None:
     options = _options(sys.argv[1:])
     import torch.distributed as dist
 
-    from meshwright.backend import calls
-    from meshwright.backend.work import DONE
+    from meshwright.backend.group import native_calls as calls
+    from meshwright.backend.group.work import DONE
 
     rank, size, comm = join(options.folder)
     groups = {"torch": dist.new_group(backend="meshwright"), "in_c": dist.new_group(backend="meshwright")}

@@ -119,7 +119,7 @@ def turns(rank: int, world_size: int, store: Any, rounds: int, kind: str) -> dic
     from torch.nn.parallel import DistributedDataParallel
 
     import meshwright  # noqa: F401  (registers the backend)
-    from meshwright.backend.options import GroupOptions
+    from meshwright.backend.group.options import GroupOptions
     from meshwright.bench.process import prepare_process
     from meshwright.parallel.data_parallel import replicate
 

@@ -122,7 +122,7 @@ def samples(folder: Path) -> None:
 
     import msgspec
 
-    from meshwright.backend.flight import Flight, FlightFile, GroupFlights
+    from meshwright.backend.faults.flight import Flight, FlightFile, GroupFlights
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace

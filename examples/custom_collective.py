@@ -17,8 +17,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from meshwright.backend.executor import Executor
-from meshwright.backend.transport_shm import SharedMemoryTransport
+from meshwright.backend.wire.executor import Executor
+from meshwright.backend.wire.transport_shm import SharedMemoryTransport
 from meshwright.collectives.algorithms import build
 from meshwright.collectives.draw import draw_text
 from meshwright.collectives.network import uniform

@@ -48,8 +48,8 @@ def rank_main() -> None:
     import torch
     import torch.distributed as dist
 
-    from meshwright.backend.executor import Executor
-    from meshwright.backend.transport_tcp import TcpTransport
+    from meshwright.backend.wire.executor import Executor
+    from meshwright.backend.wire.transport_tcp import TcpTransport
     from meshwright.collectives.algorithms import build
 
     torch.set_num_threads(1)

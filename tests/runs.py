@@ -88,7 +88,8 @@ def fake_run(
         for step in range(steps):
             row = {
                 "step": step, "loss": 2 + 4 * math.exp(-step / 20) + rng.gauss(0, 0.02), "step_time_s": 0.05,
-                "tokens_per_s": 80e3 + rng.gauss(0, 1e3),
+                "tokens_per_s": 80e3 + rng.gauss(0, 1e3), "grad_norm": 8 * math.exp(-step / 10) + 0.02,
+                "learning_rate": 3e-4 * min(1.0, step / 10),
             }  # fmt: skip
             if step % max(1, steps // 4) == 0:
                 row["validation_loss"] = row["loss"] + 0.1

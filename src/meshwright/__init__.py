@@ -4,11 +4,15 @@ Importing this package makes `torch.distributed.init_process_group("meshwright")
 the backend is registered at once if torch.distributed is loaded, and as soon as it is loaded otherwise.
 """
 
-import importlib
-import os
-from types import ModuleType
+from . import interruptible
 
-from . import gloo, hooks
+interruptible.until_ready()  # before anything that takes time
+
+import importlib  # noqa: E402
+import os  # noqa: E402
+from types import ModuleType  # noqa: E402
+
+from . import gloo, hooks  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "parallelize", "plan", "replace_gloo", "step"]
@@ -53,7 +57,7 @@ def _known_to_torch() -> None:
 
 
 def _create_group(*arguments: object) -> object:
-    module = importlib.import_module("meshwright.backend.create")
+    module = importlib.import_module("meshwright.backend.group.create")
     return module.create_group(*arguments)
 
 

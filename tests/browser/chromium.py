@@ -56,7 +56,8 @@ class Browser:
     def open(self, path: Path) -> None:
         """Open a page and draw every figure of it."""
         self.driver.get(path.resolve().as_uri())
-        self.draw_all()
+        if path.suffix == ".html":
+            self.draw_all()
 
     def draw_all(self) -> None:
         """Draw the figures that are still below the fold, and wait until all are there."""
@@ -98,6 +99,16 @@ class Browser:
         self.mouse("mouseMoved", box["x"], box["y"])
         self.wait(f"{plot}.querySelector('.hovertext')")
         return str(self.run(f"return {plot}.querySelector('.hovertext').textContent"))
+
+    def whole(self, path: Path) -> None:
+        """Write a PNG of the whole page, or of the whole SVG document."""
+        size = self.run(
+            "const root = document.documentElement; const box = root.getBoundingClientRect();"
+            "return root.localName === 'svg' ? [box.width, box.height] : [innerWidth, root.scrollHeight]"
+        )
+        clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        path.write_bytes(base64.b64decode(shot["data"]))
 
     def screen(self, path: Path) -> None:
         """Write a PNG of what the screen shows."""

@@ -1,7 +1,8 @@
-"""Pictures of the report page for the documentation: `python -m tests.browser.screenshots RUN CLUSTER_RUN [FOLDER]`.
+"""Pictures of all pages: `python -m tests.browser.screenshots RUN CLUSTER_RUN [FOLDER [ALL]]`.
 
-RUN is the folder of a run on one host, CLUSTER_RUN that of one with a pipeline on several; the pictures go to
-docs/images. `make screenshots` trains two short runs for them.
+RUN is the folder of a run on one host, CLUSTER_RUN that of one with a pipeline on several; the pictures of the
+documentation go to FOLDER (docs/images). Every page and drawing, whole, at the width of a desk and of a phone, light
+and dark, goes to ALL (build/screenshots/all), to be looked at. `make screenshots` trains two short runs for them.
 """
 
 import sys
@@ -11,6 +12,7 @@ from meshwright.errors import InputError
 from meshwright.report.run import report
 from meshwright.train.run_folder import RunFolder
 from tests.browser.chromium import Browser, missing
+from tests.browser.pictures import VIEWS_OF_ALL, drawings, pages
 
 VIEWS = {  # by the heading of their section
     "report-beside": "Predicted beside measured",
@@ -25,7 +27,7 @@ CLUSTER_VIEWS = {
 }
 
 
-def main(run: Path, cluster_run: Path, folder: Path) -> None:
+def main(run: Path, cluster_run: Path, folder: Path, everything: Path) -> None:
     """Write the pictures, light; a timeline in the dark with the mouse over a bar; the first screen of a phone."""
     if missing():
         raise InputError(missing())
@@ -44,6 +46,22 @@ def main(run: Path, cluster_run: Path, folder: Path) -> None:
         browser.view(width=390)
         browser.open(page)
         browser.screen(folder / "report-phone.png")
+        look_at_all(browser, {"run": page, "cluster-run": cluster_page}, everything)
+
+
+def look_at_all(browser: Browser, real: dict[str, Path], folder: Path) -> None:
+    """Write a picture of each page in every view, and of each drawing."""
+    made = folder / "made"
+    made.mkdir(parents=True, exist_ok=True)
+    for name, path in {**real, **{path.stem: path for path in pages(made)}}.items():
+        for view, (width, dark) in VIEWS_OF_ALL.items():
+            browser.view(width=width, dark=dark)
+            browser.open(path)
+            browser.whole(folder / f"{name}-{view}.png")
+    browser.view(width=1280)
+    for path in drawings(made):
+        browser.open(path)
+        browser.whole(folder / f"{path.stem}.png")
 
 
 def written(run: Path) -> Path:
@@ -66,4 +84,5 @@ def section(browser: Browser, heading: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3] if len(sys.argv) > 3 else "docs/images"))
+    asked = [Path(word) for word in sys.argv[1:]]
+    main(*asked, *(Path("docs/images"), Path("build/screenshots/all"))[len(asked) - 2 :])

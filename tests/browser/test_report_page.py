@@ -139,8 +139,8 @@ def test_every_sentence_on_the_page_is_the_one_in_the_json(shown, page):
 
 def test_a_click_on_a_heading_sorts_and_another_turns_the_order(shown):
     table = "[...document.querySelectorAll('table.sortable')].at(-1)"
-    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.children[2].dataset.value))"
-    button = f"{table}.querySelectorAll('th')[2].querySelector('button')"
+    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.children[1].dataset.value))"
+    button = f"{table}.querySelectorAll('th')[1].querySelector('button')"
 
     shown.run(f"{button}.click()")
     up = shown.run(f"return {column}")

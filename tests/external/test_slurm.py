@@ -102,7 +102,9 @@ def srun(environment, *words):
 
 
 def test_ranks_know_the_switches_above_their_node(slurm):
-    told = "import os; from meshwright.backend.hosts import switches_above; print(*switches_above(os.environ))"
+    told = (
+        "import os; from meshwright.backend.hosts.placement import switches_above; print(*switches_above(os.environ))"
+    )
 
     out, err = srun(slurm, "-c", told).communicate(timeout=120)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from meshwright.backend.links import LINKS_VARIABLE
+from meshwright.backend.hosts.links import LINKS_VARIABLE
 from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import Job
 from meshwright.layout import Layout

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.executor import Executor
-from meshwright.backend.executor_reduce import OPERATORS
-from meshwright.backend.transport import Incoming, Outgoing, TransportError
-from meshwright.backend.transport_device import CudaMemory, DeviceTransport
-from meshwright.backend.transport_shm import SharedMemoryTransport
-from meshwright.backend.transport_tcp import TcpTransport
-from meshwright.backend.transport_torch import TorchTransport
+from meshwright.backend.wire.executor import Executor
+from meshwright.backend.wire.executor_reduce import OPERATORS
+from meshwright.backend.wire.transport import Incoming, Outgoing, TransportError
+from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
+from meshwright.backend.wire.transport_shm import SharedMemoryTransport
+from meshwright.backend.wire.transport_tcp import TcpTransport
+from meshwright.backend.wire.transport_torch import TorchTransport
 from meshwright.collectives.algorithms import build, names
 from meshwright.collectives.msccl_import import load_msccl_xml
 from tests.multiproc.host_memory import HostMemoryTransport

@@ -9,9 +9,9 @@ from datetime import timedelta
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.calls import load_calls
-from meshwright.backend.futures import load_futures
-from meshwright.backend.stream import load_stream
+from meshwright.backend.group.futures import load_futures
+from meshwright.backend.group.native_calls import load_calls
+from meshwright.backend.wire.stream import load_stream
 
 
 def rank_main(function, rank, world_size, path, pipe, environment, arguments):

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
-from meshwright.backend.transport_device import DeviceTransport
+from meshwright.backend.wire.transport_device import DeviceTransport
 
 
 class Mark:

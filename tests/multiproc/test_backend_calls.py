@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.calls import load_calls
-from meshwright.backend.memory import SHORT_BYTES, SHORT_SLOTS
+from meshwright.backend.group.native_calls import load_calls
+from meshwright.backend.local.memory import SHORT_BYTES, SHORT_SLOTS
 from tests.multiproc.test_backend_collectives import group, group_of_all
 
 needs_calls = pytest.mark.skipif(load_calls() is None, reason="needs a C compiler, Python's headers and DLPack's C API")
@@ -180,7 +180,7 @@ def error_of_an_asynchronous_call(rank, world_size, store, helper):
     with processors(1), group(rank, world_size, store, helper=helper):
         group_of_all().set_timeout(timedelta(seconds=0.5))
         if rank > 0:
-            group_of_all()._engine.all_here(0.0)
+            group_of_all()._engine.announce_and_poll(0.0)
             store.wait(["failed"])
             return "", ""
         time.sleep(0.2)

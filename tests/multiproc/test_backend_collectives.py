@@ -10,9 +10,11 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-import meshwright.backend.group as group_module
-from meshwright.backend import calls, local, waiting
-from meshwright.backend import helper as helper_module
+import meshwright.backend.group.base as group_module
+from meshwright.backend.group import native_calls as calls
+from meshwright.backend.local import helper as helper_module
+from meshwright.backend.local import ranks as local
+from meshwright.backend.local import waiting
 
 SLOT, HELPER, HOST = "MESHWRIGHT_SLOT_BYTES", "MESHWRIGHT_HELPER", "MESHWRIGHT_HOST"
 DTYPES = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
+from meshwright.backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from tests.multiproc.fresh_ranks import launch
 
 COUNT = 300

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.failures import ArgumentError
-from meshwright.backend.renamed import all_gather_single, reduce_scatter_single
+from meshwright.backend.faults.failures import ArgumentError
+from meshwright.backend.group.torch_compat import all_gather_single, reduce_scatter_single
 
 LONG = 1000
 

@@ -9,12 +9,12 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend import hosts_network
-from meshwright.backend.choice import Links
-from meshwright.backend.hosts import Member
-from meshwright.backend.links import LinkCache
-from meshwright.backend.mixed import MixedGroup
-from meshwright.backend.options import GroupOptions
+from meshwright.backend.group.mixed import MixedGroup
+from meshwright.backend.group.options import GroupOptions
+from meshwright.backend.hosts import network as hosts_network
+from meshwright.backend.hosts.choice import Links
+from meshwright.backend.hosts.links import LinkCache
+from meshwright.backend.hosts.placement import Member
 from meshwright.errors import InputError, MeshwrightError
 from tests.multiproc.test_backend_collectives import group
 

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.failures import RankFailure
-from meshwright.backend.waiting import CHECK_S
+from meshwright.backend.faults.failures import RankFailure
+from meshwright.backend.local.waiting import CHECK_S
 from tests.multiproc.test_backend_collectives import group, values
 
 SIZES = [0, 1, 1000, 4096 * 3, 100_003]  # elements of 4 bytes; a line holds four slots of 4096 bytes

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -172,3 +173,18 @@ def test_it_runs_under_torchrun(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [(item["bytes"], item["ranks"]) for item in found] == [(1024, 2), (2048, 2), (4096, 2)]
+
+
+@pytest.mark.slow
+def test_a_bench_that_is_ended_by_sigterm_leaves_nothing_behind(tmp_path):
+    words = [sys.executable, "-m", "meshwright", "bench", "--ranks", "2", "--max", "1M", "--time", "20"]
+    with subprocess.Popen(words, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE) as bench:
+        while not list(tmp_path.iterdir()):  # the ranks' listener is there
+            assert bench.poll() is None
+            time.sleep(0.05)
+        time.sleep(3)
+        bench.terminate()
+
+        assert bench.wait(timeout=60) == 143
+        assert bench.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []

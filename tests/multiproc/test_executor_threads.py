@@ -6,9 +6,9 @@ import threading
 import pytest
 import torch
 
-from meshwright.backend.executor import Executor
-from meshwright.backend.executor_reduce import reduction
-from meshwright.backend.transport import ThreadsHub, TransportError
+from meshwright.backend.wire.executor import Executor
+from meshwright.backend.wire.executor_reduce import reduction
+from meshwright.backend.wire.transport import ThreadsHub, TransportError
 from meshwright.collectives.algorithms import build, hierarchical_of, names
 from meshwright.collectives.likeness import ends_alike
 from meshwright.collectives.schedule import Schedule

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch.distributed as dist
 
-from meshwright.backend.transport_tcp import TcpTransport
+from meshwright.backend.wire.transport_tcp import TcpTransport
 from meshwright.doorway import MOST_STRANGERS, Doorway, answer, exactly, guarded, prove
 
 SECRET = b"the secret of this job"

@@ -7,7 +7,21 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
-    *("gloo", "hooks", "__init__", "errors", "quantities", "units", "files", "doorway", "native", "timeline", "layout"),
+    *(
+        "interruptible",
+        "gloo",
+        "hooks",
+        "__init__",
+        "errors",
+        "quantities",
+        "units",
+        "files",
+        "machine_load",
+        "doorway",
+        "native",
+        "timeline",
+        "layout",
+    ),
     *("mesh", "pipelines", "hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate"),
     *("plan", "parallel", "train", "traces", "report", "postmortem", "cli", "__main__"),
 )

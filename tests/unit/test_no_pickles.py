@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meshwright.backend.transport_device import CudaHandle, CudaMemory
+from meshwright.backend.wire.transport_device import CudaHandle, CudaMemory
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 READER = PACKAGE / "postmortem" / "pickles.py"  # builds plain containers and numbers, and refuses every other name

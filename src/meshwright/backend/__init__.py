@@ -1,14 +1,14 @@
-"""What moves bytes: transports, the executor of schedules, and the torch.distributed backend "meshwright".
+"""The torch.distributed backend "meshwright", in five rooms; docs/backend.md shows which way a call takes through them.
 
-Files by what they do (ARCHITECTURE.md shows which way a call takes):
-
-- the group that torch sees: process_group, messages, group, torch_group, overloads, arguments, tensors, work, futures,
-  options, create, monitored, marks, mixed, sparse
-- the short ways of usual calls: usual in Python, calls with calls.c
-- ranks of one host: engine, local and its parts, helper with helper.c, segment, memory, filling, waiting, turns
-- ranks of several hosts: hosts, hosts_engine, hosts_network, choice, link_rates, links, executor and its parts
-- messages and connections: transport and its kinds, stream with stream.c, lines, mailbox, meeting, reach, addresses,
-  doorway
-- who is to blame: signature and agreement (different calls), failures, flight (records), hearsay and words (who waits
-  for whom)
+- group: what torch sees. `process_group` (collectives), `send_receive`, `torch_group` (the rest), `overloads` and
+  `arguments` (what may be passed), `fast_path` and `native_calls` with calls.c (usual blocking calls), `base` and
+  `work` (now or later), `create` (how a group is made), `options`, `monitored`, `mixed`, `sparse`
+- local: ranks of one host. `engine`, `ranks` (shared slots and counters), `move` and `reduce` (collectives in Python),
+  `helper` with helper.c (the same in C), `memory` and `segment` (the shared memory), `slot_stores`, `waiting`, `sched`
+- hosts: ranks of several hosts. `engine`, `network`, `choice` (which algorithm), `links` and `link_rates` (what the
+  links carry), `placement` (who shares a host), `addresses`
+- wire: messages. `executor` and its parts (any schedule over any transport), `transport` and its kinds, `stream` with
+  stream.c, `mailbox` and `lines` (send and receive)
+- faults: who is to blame. `failures` (the errors), `agreement` (debug mode), `flight` (records of the last calls),
+  `blame` and `blame_board` (whom ranks that wait for each other name)
 """

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..backend.renamed import reduce_scatter_single
+from ..backend.group.torch_compat import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
 from .elsewhere import run_elsewhere
 from .sweep import exchange, make_call

@@ -1,4 +1,4 @@
-"""Time over size as an SVG, both axes logarithmic: measured points with their spread, and the fitted curve."""
+"""Time over size as an SVG, both axes logarithmic: medians with bars of p10 to p90, the fit, sizes left out of it."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from html import escape
 
 from ..cluster.graph import CollectiveFit
 from ..units import format_bytes, format_time
+from .fit import clean_sweep
 from .table import Row
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 760, 440, 80, 50, 30, 20
@@ -33,19 +34,24 @@ class _Axes:
 def plot_svg(tables: Sequence[tuple[str, Sequence[Row], CollectiveFit | None]]) -> str:
     """Return one picture with a colour for each table: its name, its rows and its fit."""
     axes = _Axes([row for _, rows, _ in tables for row in rows])
-    body = _grid(axes)
+    body, legend = _grid(axes), list[str]()
     for i, (name, rows, fit) in enumerate(tables):
         colour = COLOURS[i % len(COLOURS)]
-        body += [_point(row, axes, colour) for row in rows]
+        outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
+        body += [_point(row, axes, colour, left_out=row in outliers) for row in rows]
         if fit is not None:
             body.append(_curve(fit, rows, axes, colour))
-        body.append(f'<text x="{LEFT + 12}" y="{TOP + 16 + 16 * i}" fill="{colour}">{escape(name)}</text>')
+        less = f", x: {len(outliers)} left out of the fit" if outliers else ""
+        legend.append(f'<text x="{LEFT + 12}" y="{TOP + 16 + 16 * i}" fill="{colour}">{escape(name + less)}</text>')
+    if any(row.low_s or row.high_s for _, rows, _ in tables for row in rows):
+        legend.append(f'<text x="{WIDTH - RIGHT}" y="{TOP - 10}" text-anchor="end" fill="#666">bars: p10 to p90</text>')
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
             'font-family="sans-serif" font-size="12">',
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
             *body,
+            *legend,
             "</svg>",
         ]
     )
@@ -68,14 +74,14 @@ def _grid(axes: _Axes) -> list[str]:
     return lines
 
 
-def _point(row: Row, axes: _Axes, colour: str) -> str:
+def _point(row: Row, axes: _Axes, colour: str, *, left_out: bool) -> str:
     x, y = axes.x(row.bytes), axes.y(row.time_s)
     low, high = axes.y(row.low_s or row.time_s), axes.y(row.high_s or row.time_s)
-    title = escape(f"{format_bytes(row.bytes)}: {format_time(row.time_s)}")
-    return (
-        f'<g stroke="{colour}"><title>{title}</title><line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}"/>'
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/></g>'
-    )
+    title = escape(f"{format_bytes(row.bytes)}: {format_time(row.time_s)}" + (", left out of the fit" * left_out))
+    cross = f'<path d="M{x - 4:.1f},{y - 4:.1f}l8,8m0,-8l-8,8" stroke-width="1.5"/>'
+    mark = cross if left_out else f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+    spread = f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" opacity="0.5"/>'
+    return f'<g stroke="{colour}"><title>{title}</title>{spread if low != high else ""}{mark}</g>'
 
 
 def _curve(fit: CollectiveFit, rows: Sequence[Row], axes: _Axes, colour: str) -> str:

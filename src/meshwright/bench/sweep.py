@@ -9,7 +9,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..backend.renamed import all_gather_single, reduce_scatter_single
+from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from ..errors import InputError
 from . import table
 from .setup import device_of, synchronize

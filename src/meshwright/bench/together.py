@@ -8,7 +8,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..backend.hosts import host_identity
+from ..backend.hosts.placement import host_identity
 from .sweep import Sample, SweepRequest, sweep_on_rank
 
 COPY_BYTES = 64 * 2**20

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .. import __version__
+from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
 
@@ -56,7 +56,10 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
-    sys.exit(run(args))
+    interruptible.ready()
+    code = run(args)
+    interruptible.until_ready()  # nothing more to say while Python ends
+    sys.exit(code)
 
 
 def run(args: list[str] | None = None, command: click.Command = group) -> int:
@@ -77,6 +80,11 @@ def run(args: list[str] | None = None, command: click.Command = group) -> int:
     except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as leave:
+        pacified = type(sys.stdout).__name__.endswith("PacifyFlushWrapper")  # so click says that the reader left
+        if pacified or isinstance(leave.__context__, BrokenPipeError):  # and so rich
+            return 0
+        raise
     return result if isinstance(result, int) else 0
 
 

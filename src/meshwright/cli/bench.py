@@ -3,7 +3,10 @@
 The work is in `bench_work`, which imports torch; so `--help` does not.
 """
 
-from typing import Any
+import signal
+import threading
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -41,6 +44,14 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a size.")
 def command(**options: Any) -> int:
     """Measure WHAT: collectives (all_reduce, ...), p2p, latency, compute or memory. Default: all_reduce."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
     from .bench_work import bench
 
     return bench(**options)
+
+
+def _end(signum: int, _: FrameType | None) -> NoReturn:
+    """Leave by way of all that cleans up: ranks, their memory, temporary folders."""
+    signal.signal(signum, signal.SIG_IGN)  # once is enough: a second one would cut the cleaning short
+    raise SystemExit(128 + signum)

@@ -64,7 +64,10 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
         if chakra:
             _write_chakra(chakra, ranks)
     path = output or default
-    data_path = write_page(path, page)
+    try:
+        data_path = write_page(path, page)
+    except InputError as error:
+        raise InputError(f"{error}; --output FILE writes the page elsewhere") from None
     if as_json:
         sys.stdout.write(to_json(page) + "\n")
     click.echo(f"{path} (its data: {data_path})", err=as_json)

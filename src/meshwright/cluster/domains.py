@@ -1,5 +1,7 @@
 """Which GPUs their own links join, whether through a switch, and how fast each of them then is."""
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -112,3 +114,24 @@ def _is_switched(gpus: Sequence[Device], links: Sequence[Link], counts: Mapping[
     if meshed and full in totals & BEHIND_SWITCHES:
         return None
     return not meshed
+
+
+def odd_pairs(part: Domain, links: Iterable[Link]) -> list[tuple[str, str, int, int]]:
+    """Return the pairs of a full mesh whose links are missing or thinner: both GPUs, their links, those of the others.
+
+    Empty for a mesh of another shape, such as a cube, and for a switch.
+    """
+    if part.switched is not False or len(part.gpus) < 4:
+        return []
+    inside = set(part.gpus)
+    own = {frozenset((k.a, k.b)): nvlink_count(k.kind) or 1 for k in own_links(links) if {k.a, k.b} <= inside}
+    everyone = [frozenset(pair) for pair in itertools.combinations(part.gpus, 2)]
+    usual, often = Counter(own.values()).most_common(1)[0]
+    if not len(everyone) > often >= 0.8 * len(everyone):
+        return []
+    odd = [pair for pair, count in own.items() if count != usual]
+    found = []
+    for pair in [*odd, *(pair for pair in everyone if pair not in own)]:
+        a, b = (gpu for gpu in part.gpus if gpu in pair)
+        found.append((a, b, own.get(pair, 0), usual))
+    return found

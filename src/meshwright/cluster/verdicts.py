@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from .domains import Domain, domains, links_by_node, own_links
+from .domains import Domain, domains, links_by_node, odd_pairs
 from .graph import Cluster, Device, Link
-from .paths import is_own, nvlink_count, rank
+from .paths import is_own, rank
 
 SLACK = 0.9  # of a rate; below it a device has fewer lanes or a lower speed than its like
 MOST_BEHIND_ONE_BRIDGE = 4  # cards that a CPU's host bridge takes; more of them "behind one" are a virtual machine's
@@ -99,18 +99,8 @@ def _none_at_all(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequenc
 def _lost_pairs(gpus: Sequence[Device], parts: Sequence[Domain], links: Sequence[Link]) -> Iterator[str]:
     """Name the links of a full mesh that are missing or thinner than the rest."""
     for part in parts:
-        if part.switched is not False or len(part.gpus) < 4:
-            continue
-        inside = set(part.gpus)
-        own = {frozenset((k.a, k.b)): nvlink_count(k.kind) or 1 for k in own_links(links) if {k.a, k.b} <= inside}
-        pairs = len(part.gpus) * (len(part.gpus) - 1) // 2
-        usual, often = Counter(own.values()).most_common(1)[0]
-        if pairs > often >= 0.8 * pairs:  # a mesh with a fault, and no mesh of another shape such as a cube
-            odd = [pair for pair, count in own.items() if count != usual]
-            everyone = [frozenset((a, b)) for i, a in enumerate(part.gpus) for b in part.gpus[i + 1 :]]
-            for pair in [*odd, *(pair for pair in everyone if pair not in own)]:
-                a, b = (gpu for gpu in part.gpus if gpu in pair)
-                yield f"{a}-{b} has {own.get(pair, 'no')} own link{'s' * (own.get(pair, 0) != 1)}, other pairs {usual}"
+        for a, b, count, usual in odd_pairs(part, links):
+            yield f"{a}-{b} has {count or 'no'} own link{'s' * (count != 1)}, other pairs {usual}"
 
 
 def _hidden_tree(gpus: Sequence[Device], links: Sequence[Link]) -> Iterator[str]:

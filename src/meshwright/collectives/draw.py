@@ -9,6 +9,7 @@ COLUMN, ROW, LEFT, TOP = 92, 46, 64, 82  # pixels; a row grows with its labels
 LABEL, LABEL_CHARACTERS = 12, 14  # height of a label, and how much of it fits beside its column
 LABELS_OF_A_CELL = 6  # more are counted
 CELL_CHARACTERS = 40
+LABEL_WIDTH, LEGEND_WIDTH = 6 * LABEL_CHARACTERS + 4, 460
 COPY, REDUCE, SIGNAL = "#1f77b4", "#d62728", "#888888"
 
 
@@ -39,7 +40,7 @@ def draw_svg(schedule: Schedule) -> str:
     for pairs in rounds:
         labels = max((len(lines) for lines in _labels(pairs).values()), default=0)
         tops.append(tops[-1] + max(ROW, LABEL * labels + 12))
-    width = max(LEFT + COLUMN * schedule.ranks, 460)
+    width = max(_x(schedule.ranks - 1) + 5 + LABEL_WIDTH, LEGEND_WIDTH, 12 + 8 * len(title(schedule)))
     height = tops[-1] + ROW // 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -57,8 +58,11 @@ def draw_svg(schedule: Schedule) -> str:
         top, bottom = tops[number], tops[number + 1]
         parts.append(f'<text x="12" y="{top + ROW // 2}">{number}</text>')
         parts += [_arrow(pair, top + 4, bottom - 6) for pair in pairs]
+    for pairs, top in zip(
+        rounds, tops, strict=False
+    ):  # after all arrows, on a white seam, so that none strikes a label
         for src, lines in _labels(pairs).items():
-            at = f'<text x="{_x(src) + 5}" font-size="10"'
+            at = f'<text x="{_x(src) + 5}" font-size="10" paint-order="stroke" stroke="white" stroke-width="3"'
             parts += [
                 f'{at} y="{top + LABEL * (i + 1)}" fill="{color}">{escape(text)}</text>'
                 for i, (text, color) in enumerate(lines)

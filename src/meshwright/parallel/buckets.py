@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..backend.renamed import all_gather_single, reduce_scatter_single
+from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from .channel import Channel, bytes_of, when_done
 from .engine import Notes
 

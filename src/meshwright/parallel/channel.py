@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..backend.renamed import all_gather_single, reduce_scatter_single
+from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from ..mesh import Axis
 from .engine import Notes
 from .mesh import Mesh

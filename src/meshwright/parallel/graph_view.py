@@ -5,29 +5,85 @@ order (`step_boxes`). Boxes of backward whose gradients travel together have one
 with its collective behind it.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from .step_boxes import Box, Kind, Lane
 
 COLOURS: dict[Kind, str] = {"forward": "#d6e6f8", "backward": "#f4ead0", "link": "#e0524d", "sum": "#8e5ab5"}
 BUCKETS = ("#2b8a3e", "#1971c2", "#e8590c", "#9c36b5", "#0c8599", "#c2255c")
-BOX_WIDTH, BOX_HEIGHT, GAP, PER_ROW, MARGIN = 132, 26, 6, 10, 20
+BOX_WIDTH, BOX_HEIGHT, GAP, PER_ROW, MARGIN = 132, 26, 6, 8, 20
+LEFT = 100  # before the boxes: the direction, and how often a part is repeated
+MOST_FOLDED, FEWEST_TIMES = 48, 3  # boxes of a part that is repeated, and times
+
+
+class Repeated(NamedTuple):
+    """Boxes that follow each other `times` times, but for the numbers of their layers."""
+
+    boxes: tuple[Box, ...]
+    times: int
+
+
+def folded(boxes: Sequence[Box]) -> list[Repeated]:
+    """Return the boxes with each run of alike layers once: a part begins where a layer does, as many as possible."""
+    signs = [_sign(box) for box in boxes]
+    found: list[Repeated] = []
+    start, layer = 0, None
+    while start < len(boxes):
+        length, times, before = 1, 1, layer
+        layer = _layer(boxes[start]) if _computes(boxes[start]) else layer
+        if _computes(boxes[start]) and layer != before and layer is not None:
+            ways = [(n, _times(signs, start, n)) for n in range(2, min(MOST_FOLDED, len(boxes) - start) + 1)]
+            length, times = max(ways, key=lambda way: (way[0] * (way[1] - 1), -way[0]), default=(1, 1))
+            if times < FEWEST_TIMES:
+                length, times = 1, 1
+        found.append(Repeated(tuple(boxes[start : start + length]), times))
+        start += length * times
+    return found
+
+
+def _computes(box: Box) -> bool:
+    return box.kind in {"forward", "backward"}
+
+
+def _layer(box: Box) -> str | None:
+    """Return the first number in the name of a module, which tells one layer from the next."""
+    number = re.search(r"\d+", box.title.partition(":")[0])
+    return number and number.group()
+
+
+def _times(signs: Sequence[object], start: int, length: int) -> int:
+    """Return how often the `length` signs at `start` follow each other."""
+    block, times = signs[start : start + length], 1
+    while signs[start + times * length : start + (times + 1) * length] == block:
+        times += 1
+    return times
+
+
+def _sign(box: Box) -> tuple[object, ...]:
+    """Return what makes two boxes alike: operators but for their numbers, communication with its size."""
+    title = re.sub(r"\d+", "#", re.sub(r"_\d+\b", "", box.title))  # operators are linear, linear_1, ...
+    return box.kind, title if _computes(box) else box.text, box.bucket is None
 
 
 def graph_svg(lanes: Sequence[Lane], title: str) -> str:
-    """Return the drawing of the lanes of one step."""
+    """Return the drawing of the lanes of one step: alike layers and alike stages once, with their number."""
     body: list[str] = []
-    y = MARGIN + 34
-    for name, forward, backward in lanes:
+    y = MARGIN + 44
+    for alike in _alike(lanes):
+        more = f" to {alike[-1].name} ({len(alike)} alike)" if len(alike) > 1 else ""
+        name = alike[0].name + more
         body.append(f'<text x="{MARGIN}" y="{y}" font-size="13" font-weight="bold">{escape(name)}</text>')
         y += 8
-        for label, boxes in (("forward", forward), ("backward", backward)):
+        for label, boxes in (("forward", alike[0].forward), ("backward", alike[0].backward)):
             body.append(f'<text x="{MARGIN}" y="{y + 17}" fill="#666">{label}</text>')
-            body += [_box(box, index, y) for index, box in enumerate(boxes)]
-            y += -(-len(boxes) // PER_ROW) * (BOX_HEIGHT + 2 * GAP) + GAP
+            drawn, y = _rows(folded(boxes), y)
+            body += drawn
+            y += GAP
         y += 24
-    width = 2 * MARGIN + 70 + PER_ROW * (BOX_WIDTH + GAP)
+    width = 2 * MARGIN + LEFT + PER_ROW * (BOX_WIDTH + GAP)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" '
@@ -35,17 +91,71 @@ def graph_svg(lanes: Sequence[Lane], title: str) -> str:
             f"<title>{escape(title)}</title>",
             f'<rect width="{width}" height="{y}" fill="white"/>',
             f'<text x="{MARGIN}" y="{MARGIN}" font-size="14">{escape(title)}</text>',
-            f'<text x="{MARGIN}" y="{MARGIN + 16}" fill="#666">boxes: operators of one module; red: messages between '
-            "stages; violet: collectives; one colour underneath: gradients fused into one bucket</text>",
+            _legend(),
             *body,
             "</svg>",
         ]
     )
 
 
-def _box(box: Box, index: int, y: int) -> str:
-    left = MARGIN + 70 + index % PER_ROW * (BOX_WIDTH + GAP)
-    top = y + index // PER_ROW * (BOX_HEIGHT + 2 * GAP)
+def _legend() -> str:
+    words: dict[Kind, str] = {
+        "forward": "operators of one module, forward",
+        "backward": "backward",
+        "sum": "collective",
+        "link": "message between stages",
+    }
+    parts, x = [], MARGIN
+    for kind, text in words.items():
+        parts.append(f'<rect x="{x}" y="{MARGIN + 9}" width="14" height="10" fill="{COLOURS[kind]}" stroke="#888"/>')
+        parts.append(f'<text x="{x + 19}" y="{MARGIN + 18}" fill="#444">{text}</text>')
+        x += 40 + 6 * len(text)
+    text = "one colour underneath: gradients that travel as one bucket; x 20: so many layers alike"
+    return "".join([*parts, f'<text x="{x}" y="{MARGIN + 18}" fill="#444">{text}</text>'])
+
+
+def _alike(lanes: Sequence[Lane]) -> list[list[Lane]]:
+    """Return the lanes in runs of those that do the same."""
+    found: list[list[Lane]] = []
+    signs: list[object] = []
+    for lane in lanes:
+        sign = [[(tuple(map(_sign, part.boxes)), part.times) for part in folded(b)] for b in lane[1:]]
+        if found and sign == signs[-1]:
+            found[-1].append(lane)
+        else:
+            found.append([lane])
+            signs.append(sign)
+    return found
+
+
+def _rows(parts: Sequence[Repeated], y: int) -> tuple[list[str], int]:
+    """Draw parts from `y` on, a repeated one in rows of its own with its number beside it; return where they end."""
+    body: list[str] = []
+    column = 0
+    step = BOX_HEIGHT + 2 * GAP
+    for part in parts:
+        alone = part.times > 1
+        if column and (alone or column == PER_ROW):
+            column, y = 0, y + step
+        for place, box in enumerate(part.boxes):
+            if place and column == PER_ROW:
+                column, y = 0, y + step
+            body.append(_box(box, column, y))
+            column += 1
+        if alone:
+            height = (len(part.boxes) - 1) // PER_ROW * step + BOX_HEIGHT
+            x, top = MARGIN + LEFT - 6, y + BOX_HEIGHT - height
+            body.append(f'<path d="M{x + 3},{top}h-5v{height}h5" fill="none" stroke="#444" stroke-width="1.5"/>')
+            body.append(
+                f'<text x="{x - 6}" y="{top + height // 2 + 4}" text-anchor="end" font-size="12" font-weight="bold">'
+                f"x {part.times}</text>"
+            )
+            column, y = 0, y + step
+    return body, y + (step if column else 0)
+
+
+def _box(box: Box, column: int, y: int) -> str:
+    left, top = MARGIN + LEFT + column * (BOX_WIDTH + GAP), y
     light = box.kind in {"forward", "backward"}
     mark = "" if box.bucket is None else BUCKETS[box.bucket % len(BUCKETS)]
     under = (

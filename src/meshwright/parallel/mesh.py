@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..backend.hosts import exchange, hosts_of
+from ..backend.hosts.placement import exchange, hosts_of
 from ..errors import InputError
 from ..layout import Layout
 from ..mesh import Axis, groups, placed, position

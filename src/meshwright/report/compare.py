@@ -41,8 +41,11 @@ def culprit_of(predicted: Performance, measured: Performance) -> str:
     return max(PARTS, key=lambda name: abs(getattr(measured, PARTS[name]) - getattr(predicted, PARTS[name])))
 
 
-def compare(predicted: Performance, measured: Performance, *, where: str = "") -> Comparison:
-    """Return the table of a run; `where` says more of the culprit, such as "all_reduce over node0-node1"."""
+def compare(predicted: Performance, measured: Performance, *, where: str = "", beside: str = "") -> Comparison:
+    """Return the table of a run; `where` says more of the culprit, such as "all_reduce over node0-node1".
+
+    `beside` says what else kept the machine busy; it comes before any part is blamed.
+    """
     rows = [_row("step time", predicted.step_time_s, measured.step_time_s, format_time)]
     rows += [_row(f"  {name}", getattr(predicted, f), getattr(measured, f), format_time) for name, f in PARTS.items()]
     rows.append(_row("hidden communication", predicted.hidden_comm_s, measured.hidden_comm_s, format_time))
@@ -54,11 +57,10 @@ def compare(predicted: Performance, measured: Performance, *, where: str = "") -
     memory = (predicted.peak_memory_bytes_per_gpu, measured.peak_memory_bytes_per_gpu)
     rows.append(_row("peak memory per rank", *memory, format_bytes))
     culprit = culprit_of(predicted, measured)
-    difference_s = getattr(predicted, PARTS[culprit]) - getattr(measured, PARTS[culprit])
     error = predicted.step_time_s / measured.step_time_s - 1
     verdict = (
         f"step {format_time(measured.step_time_s)}, predicted {format_time(predicted.step_time_s)} ({error:+.1%}); "
-        f"most of the difference is in {culprit} ({_signed(difference_s)}{f', {where}' if where else ''})"
+        f"{f'{beside}; ' if beside else ''}{difference_words(predicted, measured, culprit, where)}"
     )
     if predicted.error_band is not None:
         verdict += (
@@ -71,6 +73,14 @@ def _row(name: str, predicted: float, measured: float, form: object) -> Row:
     assert callable(form)
     error = predicted / measured - 1 if measured else None
     return Row(name, float(predicted), float(measured), error, form(predicted), form(measured))
+
+
+def difference_words(predicted: Performance, measured: Performance, culprit: str, where: str = "") -> str:
+    """Return in which part the difference is: "most" only of what is more than half of all."""
+    differences = {name: getattr(predicted, field) - getattr(measured, field) for name, field in PARTS.items()}
+    all_s, its_s = sum(map(abs, differences.values())), differences[culprit]
+    how_much = "most of the difference is" if abs(its_s) > all_s / 2 else "the largest difference is"
+    return f"{how_much} in {culprit} ({_signed(its_s)}{f', {where}' if where else ''})"
 
 
 def _signed(time_s: float) -> str:

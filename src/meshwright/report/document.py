@@ -24,6 +24,7 @@ class Table(msgspec.Struct, frozen=True, tag="table", kw_only=True):
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
     sortable: bool = False
+    prose: bool = False  # cells are words, which wrap, and no figures
     note: str = ""
 
 

@@ -8,49 +8,60 @@ from ..layout import Layout
 from ..mesh import position
 from ..timeline import Performance
 from ..units import format_bytes, format_time
+from .colours import MEASURED, PREDICTED, SERIES
+from .colours import PARTS as PART_COLOURS
 from .compare import PARTS
 from .document import Figure, plain
 from .sampling import thinned, thinning_note
 
-COLOURS = {
-    "forward": "#4c78a8",
-    "backward": "#f58518",
-    "optimizer": "#54a24b",
-    "all_reduce": "#e45756",
-    "data": "#b279a2",
-    "send_activation": "#72b7b2",
-    "send_gradient": "#9d755d",
-    "recv_activation": "#bab0ac",
-    "recv_gradient": "#8d8786",
-    "drain": "#eeca3b",
-    "collectives": "#ff9da6",
-}
-SERIES = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#eeca3b", "#9d755d")
-MAX_MESH_RANKS = 4096
+LABELLED_SHARE = 0.07  # of the longest step: a narrower part has its time in the table and under the mouse
+MAX_MESH_RANKS, CELL_PX = 4096, 30
+MESH_SCALE = [[0, "#7fa7d6"], [0.5, "#8fd0c3"], [1, "#f2d772"]]  # black figures stand out on all of it
+AXIS_WORDS = {"pp": "pipeline stage", "dp": "data-parallel copy", "cp": "context rank", "tp": "tensor rank"}
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
-def colour_of(name: str) -> str:
-    """Return the colour of what a span is called: the same in every figure and every run."""
-    return COLOURS.get(name) or SERIES[sum(name.encode()) % len(SERIES)]
+def time_axis(longest_s: float) -> tuple[str, float]:
+    """Return the unit of an axis of times and its seconds, the one in which the tables print the longest."""
+    return next(((unit, scale) for unit, scale in UNITS if longest_s >= 0.9995 * scale), UNITS[-1])
 
 
 def parts_figure(performances: Mapping[str, Performance]) -> Figure:
-    """Return the parts of a step, a bar of each for every performance."""
+    """Return the parts of a step in its order, a bar for every performance; parts that take no time are left out."""
+    named = list(performances.items())
+    parts = {name: field for name, field in PARTS.items() if any(getattr(p, field) for _, p in named)}
+    longest_s = max((p.step_time_s for _, p in named), default=0.0)
+    unit, scale = time_axis(longest_s)
     traces = [
         {
             "type": "bar",
-            "name": plain(name),
-            "x": list(PARTS),
-            "y": [getattr(performance, field) * 1e3 for field in PARTS.values()],
-            "text": [format_time(getattr(performance, field)) for field in PARTS.values()],
-            "hovertemplate": "%{x}: %{text}<extra>%{fullData.name}</extra>",
-            "textposition": "none",
-            "marker": {"color": SERIES[index % len(SERIES)]},
+            "orientation": "h",
+            "name": part,
+            "y": [plain(name) for name, _ in named],
+            "x": [getattr(p, field) / scale for _, p in named],
+            "text": [
+                format_time(getattr(p, field)) if getattr(p, field) >= LABELLED_SHARE * longest_s else ""
+                for _, p in named
+            ],
+            "hovertext": [f"{plain(name)}, {part}: {format_time(getattr(p, field))}" for name, p in named],
+            "hoverinfo": "text",
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "insidetextfont": {"color": "#14171c"},
+            "marker": {"color": PART_COLOURS[part]},
         }
-        for index, (name, performance) in enumerate(performances.items())
+        for part, field in parts.items()
     ]
-    layout = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}, "barmode": "group"}
-    return Figure(title="Parts of a step", traces=traces, layout=layout)
+    layout = {
+        "xaxis": {"title": {"text": unit}, "rangemode": "tozero"},
+        "yaxis": {"autorange": "reversed", "fixedrange": True},
+        "barmode": "stack",
+        "bargap": 0.35,
+        "legend": {"traceorder": "normal"},
+        "uniformtext": {"minsize": 9, "mode": "hide"},
+    }
+    return Figure(title="Parts of a step", traces=traces, layout=layout, height_px=130 + 46 * len(named))
 
 
 def curve_figure(title: str, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], y: str) -> Figure | None:
@@ -94,7 +105,7 @@ def memory_figure(predicted_bytes: int, by_rank: Mapping[int, int]) -> Figure | 
             "y": [by_rank[rank] / 2**20 for rank in ranks],
             "hovertext": [f"rank {rank}: {format_bytes(by_rank[rank])}" for rank in ranks],
             "hoverinfo": "text",
-            "marker": {"color": SERIES[1]},
+            "marker": {"color": MEASURED},
         },
         {
             "type": "scatter",
@@ -102,7 +113,7 @@ def memory_figure(predicted_bytes: int, by_rank: Mapping[int, int]) -> Figure | 
             "name": f"predicted {format_bytes(predicted_bytes)}",
             "x": [ranks[0] - 0.5, ranks[-1] + 0.5],
             "y": [predicted_bytes / 2**20] * 2,
-            "line": {"color": SERIES[0], "dash": "dash"},
+            "line": {"color": PREDICTED, "dash": "dash", "width": 3},
         },
     ]
     layout = {
@@ -112,54 +123,69 @@ def memory_figure(predicted_bytes: int, by_rank: Mapping[int, int]) -> Figure | 
     return Figure(title="Peak memory of each rank", traces=traces, layout=layout, height_px=280)
 
 
-def mesh_figure(layout: Layout) -> Figure:
-    """Return the ranks as a grid: data-parallel copies across; pipeline stages, context and tensor ranks down."""
+def mesh_figure(layout: Layout) -> Figure | None:
+    """Return the ranks as a grid of equal cells, a row for each data-parallel copy; None for one rank.
+
+    Pipeline stages, then context ranks, then tensor ranks go across.
+    """
+    if layout.world_size == 1:
+        return None
     shown = min(layout.world_size, MAX_MESH_RANKS)
     places = [position(layout, rank) for rank in range(shown)]
-    rows = [(place.pp * layout.cp + place.cp) * layout.tp + place.tp for place in places]
-    columns = [place.dp for place in places]
+    columns = [(place.pp * layout.cp + place.cp) * layout.tp + place.tp for place in places]
+    rows = [place.dp for place in places]
+    across = [name for name in ("pp", "cp", "tp") if getattr(layout, name) > 1]
+    if not across:  # plain data parallelism: one row reads better than one column
+        rows, columns = columns, rows
     height, width = max(rows) + 1, max(columns) + 1
-    stage: list[list[int | None]] = [[None] * width for _ in range(height)]
+    coloured = next((name for name in ("pp", "dp", "cp", "tp") if getattr(layout, name) > 1), "dp")
+    cells: list[list[int | None]] = [[None] * width for _ in range(height)]
     text = [[""] * width for _ in range(height)]
     hover = [[""] * width for _ in range(height)]
     for rank, (row, column, place) in enumerate(zip(rows, columns, places, strict=True)):
-        stage[row][column] = place.pp if layout.pp > 1 else place.dp
+        cells[row][column] = getattr(place, coloured)
         text[row][column] = str(rank)
         hover[row][column] = f"rank {rank}: " + ", ".join(
             f"{axis} {getattr(place, axis) + 1} of {getattr(layout, axis)}" for axis in ("tp", "cp", "dp", "pp")
         )
+    labelled = width <= 32 and shown <= 512
     trace = {
         "type": "heatmap",
-        "z": stage,
-        "text": text if shown <= 512 else None,
-        "texttemplate": "%{text}" if shown <= 512 else None,
+        "z": cells,
+        "text": text if labelled else None,
+        "texttemplate": "%{text}" if labelled else None,
+        "textfont": {"color": "#14171c"},
         "hovertext": hover,
         "hoverinfo": "text",
-        "colorscale": [[0, "#4c78a8"], [0.5, "#72b7b2"], [1, "#eeca3b"]],
+        "colorscale": MESH_SCALE,
         "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
+        "xgap": 1 if width > 64 else 2,
+        "ygap": 1 if height > 64 else 2,
     }
-    layout_ = {
-        "xaxis": {"title": {"text": "dp"}, "dtick": 1, "showgrid": False},
-        "yaxis": {
-            "title": {"text": ", then ".join(n for n in ("tp", "cp", "pp") if getattr(layout, n) > 1) or "one copy"},
-            "autorange": "reversed",
-            "dtick": 1,
-            "showgrid": False,
-        },
-    }
-    if max(width, height) > 32:
-        for axis in layout_.values():
-            axis["showticklabels"] = False
     left_out = layout.world_size - shown
-    note = f"colour: {'pipeline stage' if layout.pp > 1 else 'data-parallel copy'}" + (
+    note = f"colour: {AXIS_WORDS[coloured]}" + (
         f"; the first {shown:,} ranks, {left_out:,} are left out" if left_out else ""
     )
+    cell_px = max(4, min(CELL_PX, 640 // height))
     return Figure(
         title=f"Mesh of {layout.world_size:,} ranks",
         traces=[trace],
-        layout=layout_,
-        height_px=max(150, min(700, 90 + 30 * height)),
+        layout={
+            "xaxis": _mesh_axis(" x ".join(across) or "dp", width) | {"constrain": "domain", "constraintoward": "left"},
+            "yaxis": _mesh_axis("dp" if across else "", height)
+            | {"autorange": "reversed", "scaleanchor": "x", "constrain": "domain"},
+        },
+        height_px=max(150, 100 + cell_px * height),
         note=note,
     )
+
+
+def _mesh_axis(title: str, length: int) -> dict[str, Any]:
+    return {
+        "title": {"text": title},
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "showticklabels": length <= 32 and bool(title),
+        "dtick": max(1, length // 16),
+    }

@@ -10,8 +10,9 @@ from ..layout import Layout
 from ..mesh import position
 from ..timeline import Span, Timeline, by_rank
 from ..units import format_bytes, format_rate, format_time
+from .colours import colours_of, in_order
 from .document import Figure, plain
-from .figures import colour_of
+from .figures import time_axis
 
 MAX_BARS = 4000
 MAX_RANKS = 64
@@ -84,12 +85,13 @@ def lanes_figure(
     if left_out:
         notes.append(f"the {MAX_BARS:,} longest bars are drawn, {left_out:,} shorter ones are not")
     labels = [_label(key, list(spans)) for key in rows]
+    unit, scale = time_axis(max(span.end_s for _, span in kept))
     return Figure(
         title=title,
-        traces=_traces(bars, rows, list(spans), told),
+        traces=_traces(bars, rows, list(spans), told, scale),
         layout={
             "barmode": "overlay",
-            "xaxis": {"title": {"text": "ms"}},
+            "xaxis": {"title": {"text": unit}},
             "yaxis": {
                 "autorange": "reversed",
                 "tickmode": "array",
@@ -166,14 +168,16 @@ def _traces(
     rows: Mapping[tuple[int, int, int], int],
     sources: Sequence[str],
     told: Callable[[Span], str],
+    scale: float,
 ) -> list[dict[str, object]]:
-    """Return a trace for each name and source, so that the legend hides them together."""
+    """Return a trace for each name and source, so that the legend hides them together; a bar is in units of `scale`."""
     grouped: dict[tuple[str, str], list[tuple[Span, int]]] = defaultdict(list)
     for source, span, count in bars:
         grouped[span.name, source].append((span, count))
     shown: set[str] = set()
     traces = []
-    for (name, source), found in sorted(grouped.items()):
+    colours, places = colours_of(name for name, _ in grouped), in_order(name for name, _ in grouped)
+    for (name, source), found in sorted(grouped.items(), key=lambda item: (places.index(item[0][0]), item[0][1])):
         traces.append(
             {
                 "type": "bar",
@@ -182,14 +186,14 @@ def _traces(
                 "legendgroup": plain(name),
                 "showlegend": name not in shown,
                 "y": [rows[_row(source, span, sources)] for span, _ in found],
-                "x": [(span.end_s - span.start_s) * 1e3 for span, _ in found],
-                "base": [span.start_s * 1e3 for span, _ in found],
+                "x": [(span.end_s - span.start_s) / scale for span, _ in found],
+                "base": [span.start_s / scale for span, _ in found],
                 "hovertext": [describe(source, span, count, told(span)) for span, count in found],
                 "hoverinfo": "text",
                 "textposition": "none",
                 "width": 0.85,
                 "marker": {
-                    "color": colour_of(name),
+                    "color": colours[name],
                     "opacity": 0.6 if source == "predicted" and len(sources) > 1 else 1.0,
                     "line": {"width": 0},
                 },

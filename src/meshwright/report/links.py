@@ -15,9 +15,12 @@ from ..timeline import PEER, Interval, Span, Timeline, length_s
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .document import Cell, Drawing, Table, table
 from .paths import Paths
+from .waits import without_waits
 
 MAX_HOSTS, MAX_RANKS_DRAWN = 32, 16
-BOX, GAP, ROW = 110, 14, 34
+BOX, GAP, ROW = 150, 14, 34
+SICK_SHARE, SLOW_SHARE = 0.25, 0.5  # of what a link can
+LONG_MESSAGE_S = 1e-3  # at the rate of the spec: latency is little of it
 
 
 class Specs(msgspec.Struct, frozen=True):
@@ -39,6 +42,7 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     spec_bytes_per_s: float | None
     spec: str
+    message_bytes: float = 0.0  # of one communication in the mean
 
     @property
     def name(self) -> str:
@@ -47,7 +51,7 @@ class LinkUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """Rate while the link was busy; waiting for a slower rank counts as busy."""
+        """Rate while the link was busy, from the moment at which all ranks of a communication had come."""
         return self.bytes / self.busy_s if self.busy_s else 0.0
 
     @property
@@ -115,6 +119,11 @@ class _Carried:
     busy: list[Interval] = field(default_factory=list)
     held: list[Interval] = field(default_factory=list)
 
+    @property
+    def message_bytes(self) -> float:
+        """Bytes of one communication in the mean."""
+        return max(self.left_bytes, self.came_bytes) / max(1, len(self.busy))
+
     def add(self, span: Span, left_bytes: float, came_bytes: float, *, held: bool = False) -> None:
         self.left_bytes += left_bytes
         self.came_bytes += came_bytes
@@ -130,7 +139,7 @@ def link_uses(timeline: Timeline, paths: Paths, specs: Specs) -> list[LinkUse]:
         steps[span.step].append(span)
     found: dict[tuple[str, int | None], list[_Carried]] = defaultdict(list)
     for spans in steps.values():
-        for key, carried in _carried(spans, paths).items():
+        for key, carried in _carried(without_waits(spans, paths), paths).items():
             found[key].append(carried)
     step_s = (
         statistics.median(max(s.end_s for s in spans) - min(s.start_s for s in spans) for spans in steps.values())
@@ -150,6 +159,7 @@ def link_uses(timeline: Timeline, paths: Paths, specs: Specs) -> list[LinkUse]:
                 step_s=step_s,
                 spec_bytes_per_s=spec,
                 spec=("all NICs" if spec else "not known") if rank is None else specs.inside_name,
+                message_bytes=statistics.median(carried.message_bytes for carried in seen),
             )
         )
     return uses
@@ -218,14 +228,14 @@ def links_table(uses: Sequence[LinkUse]) -> Table | None:
     ]
     note = (
         "per direction; bytes as nccl-tests count the bus: 2(n-1)/n of the payload for an all-reduce over the n ranks "
-        "of a host, and over the n hosts on their network, which is the least that it carries; a link that waits for a "
-        "slow rank counts as busy; spec: " + ", ".join(dict.fromkeys(use.spec for use in uses))
+        "of a host, and over the n hosts on their network, which is the least that it carries; waiting for ranks that "
+        "come later is left out; spec: " + ", ".join(dict.fromkeys(use.spec for use in uses))
     )
     return table(columns, rows, title="Links in a step", sortable=True, note=note)
 
 
 def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawing | None:
-    """Draw hosts, ranks and their links: width by use of the step, colour by percent of spec."""
+    """Draw hosts, ranks and their links: width by use of the step, in colour what is slow."""
     names = sorted(set(hosts.values()))[:MAX_HOSTS]
     if not names:
         return None
@@ -263,8 +273,8 @@ def cluster_drawing(uses: Sequence[LinkUse], hosts: Mapping[int, str]) -> Drawin
     )
     left_out = len(set(hosts.values())) - len(names)
     note = (
-        "thicker: busy for more of the step; red below 50 % of the spec, amber below 80 %, else green; blue: held up "
-        "by the network; grey: no spec"
+        f"thicker: busy for more of the step; red and amber: under {SICK_SHARE:.0%} and {SLOW_SHARE:.0%} of what the "
+        f"link can, in messages that would take it {format_time(LONG_MESSAGE_S)} or more; blue: held up by the network"
     )
     return Drawing(title="Cluster", svg=svg, note=note + (f"; {left_out} more hosts are not drawn" if left_out else ""))
 
@@ -290,10 +300,14 @@ def _line(use: LinkUse | None, x1: int, y1: int, x2: int, y2: int) -> list[str]:
 
 
 def _colour(use: LinkUse) -> str:
+    """Return grey for a link that does what it can: low rates of short messages are their latency, no fault."""
     share = use.share_of_spec
     if use.held_s > use.busy_s / 2:
         return "#7f9fbf"
-    return "#888" if share is None else "#d62728" if share < 0.5 else "#e0a100" if share < 0.8 else "#2ca02c"
+    at_spec_s = use.message_bytes / use.spec_bytes_per_s if use.spec_bytes_per_s else 0.0
+    if share is None or share >= SLOW_SHARE or at_spec_s < LONG_MESSAGE_S:
+        return "#8c96a3"
+    return "#d62728" if share < SICK_SHARE else "#e0a100"
 
 
 def _percent(share: float) -> str:

@@ -1,14 +1,20 @@
 """The page of `bench`: time and bus bandwidth over size, the fits, and the verdicts."""
 
+import itertools
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from ..bench.fit import clean_sweep
 from ..bench.table import Row
 from ..cluster.graph import CollectiveFit
 from ..units import format_bytes, format_rate, format_time
+from .colours import SERIES
 from .document import Cell, Figure, Lines, Page, Table, plain, section, table
-from .figures import SERIES
+from .figures import time_axis
 
+MAX_TICKS = 9
 Measured = tuple[str, Sequence[Row], CollectiveFit | None]
 
 
@@ -30,37 +36,47 @@ def bench_page(tables: Sequence[Measured], notes: Sequence[str]) -> Page:
 
 
 def _times(tables: Sequence[Measured]) -> Figure:
+    rows_of_all = [row for _, rows, _ in tables for row in rows]
+    unit, scale = time_axis(statistics.median(row.time_s for row in rows_of_all))
     traces: list[dict[str, Any]] = []
-    for index, (name, rows, fit) in enumerate(tables):
-        colour = SERIES[index % len(SERIES)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": plain(name),
-                "x": [row.bytes for row in rows],
-                "y": [row.time_s for row in rows],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [(row.high_s or row.time_s) - row.time_s for row in rows],
-                    "arrayminus": [row.time_s - (row.low_s or row.time_s) for row in rows],
-                },
-                "hovertext": [f"{format_bytes(row.bytes)}: {format_time(row.time_s)}" for row in rows],
-                "hoverinfo": "text+name",
-                "marker": {"color": colour},
-            }
-        )
+    for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
+        outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
+        kept = [row for row in rows if row not in outliers]
+        traces.append(_points(plain(name), kept, scale, {"color": colour}))
+        if outliers:
+            hollow = {"color": colour, "symbol": "x-thin-open", "size": 9}
+            traces.append(_points(f"{plain(name)}, left out of the fit", outliers, scale, hollow))
         if fit is not None:
             fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
             line = {"color": colour, "dash": "dash", "width": 1.5}
             traces.append(
                 {"type": "scatter", "mode": "lines", "name": f"{plain(name)}, fit", "line": line,
-                 "x": [size for size, _ in fitted], "y": [time_s for _, time_s in fitted]}
+                 "x": [size for size, _ in fitted], "y": [time_s / scale for _, time_s in fitted]}
             )  # fmt: skip
-    return Figure(
-        title="Time over size", traces=traces, layout=_axes("s"), note="bars: lowest and highest; both axes logarithmic"
-    )
+    spread = "bars: 10th to 90th percentile; " if any(row.low_s or row.high_s for row in rows_of_all) else ""
+    layout = _axes(unit, rows_of_all)
+    return Figure(title="Time over size", traces=traces, layout=layout, note=f"{spread}both axes logarithmic")
+
+
+def _points(name: str, rows: Sequence[Row], scale: float, marker: dict[str, Any]) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [row.bytes for row in rows],
+        "y": [row.time_s / scale for row in rows],
+        "hovertext": [f"{format_bytes(row.bytes)}: {format_time(row.time_s)}" for row in rows],
+        "hoverinfo": "text+name",
+        "marker": marker,
+    }
+    if any(row.low_s or row.high_s for row in rows):
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [((row.high_s or row.time_s) - row.time_s) / scale for row in rows],
+            "arrayminus": [(row.time_s - (row.low_s or row.time_s)) / scale for row in rows],
+        }
+    return trace
 
 
 def _rates(tables: Sequence[Measured]) -> Figure:
@@ -69,19 +85,31 @@ def _rates(tables: Sequence[Measured]) -> Figure:
             "type": "scatter",
             "mode": "lines+markers",
             "name": plain(name),
+            "showlegend": True,
             "x": [row.bytes for row in rows],
             "y": [row.busbw_bytes_per_s / 1e9 for row in rows],
-            "line": {"color": SERIES[index % len(SERIES)]},
+            "line": {"color": colour},
         }
-        for index, (name, rows, _) in enumerate(tables)
+        for (name, rows, _), colour in zip(tables, itertools.cycle(SERIES), strict=False)
     ]
-    return Figure(title="Bus bandwidth over size, per direction", traces=traces, layout=_axes("GB/s"))
+    layout = _axes("GB/s", [row for _, rows, _ in tables for row in rows])
+    return Figure(title="Bus bandwidth over size, per direction", traces=traces, layout=layout)
 
 
-def _axes(unit: str) -> dict[str, Any]:
+def _axes(unit: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return logarithmic axes: of sizes with the powers of two that the tables print, of `unit` with powers of ten."""
+    sizes = [row.bytes for row in rows if row.bytes]
+    low, high = math.floor(math.log2(min(sizes, default=1))), math.ceil(math.log2(max(sizes, default=2)))
+    ticks = [2**power for power in range(low, high + 1, max(1, math.ceil((high - low) / MAX_TICKS)))]
     return {
-        "xaxis": {"type": "log", "title": {"text": "bytes"}, "exponentformat": "SI"},
-        "yaxis": {"type": "log", "title": {"text": unit}, "exponentformat": "SI"},
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "size"},
+            "tickmode": "array",
+            "tickvals": ticks,
+            "ticktext": [format_bytes(size) for size in ticks],
+        },
+        "yaxis": {"type": "log", "title": {"text": unit}, "dtick": 1, "exponentformat": "none"},
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..layout import Candidate, Layout, Plan
+from ..layout import Candidate, Fits, Layout, Plan
 from ..timeline import Performance
 from ..units import format_bytes, format_time
 from .compare import Comparison, Row
@@ -10,20 +10,19 @@ from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
 from .grid import pipeline_figure
 
-TIMES = {
-    "step": "step_time_s",
+FITS_WORDS: dict[Fits | None, str] = {"fits": "yes", "may not": "may not", "does not fit": "no", None: ""}
+TIMES = {  # what decides comes first
+    "exposed": "exposed_comm_s",
+    "bubble": "bubble_s",
     "forward": "forward_s",
     "backward": "backward_s",
     "optimizer": "optimizer_s",
-    "exposed": "exposed_comm_s",
-    "hidden": "hidden_comm_s",
-    "bubble": "bubble_s",
 }
 
 
 def comparison_table(comparison: Comparison, columns: Sequence[str] = ("predicted", "measured", "error")) -> Table:
-    """Return the rows of a comparison with their errors."""
-    return table(("", *columns), [_row(row) for row in comparison.rows])
+    """Return the rows of a comparison with their errors; parts that took no time on either side are left out."""
+    return table(("", *columns), [_row(row) for row in comparison.rows if row.predicted or row.measured])
 
 
 def _row(row: Row) -> list[Cell]:
@@ -32,35 +31,58 @@ def _row(row: Row) -> list[Cell]:
 
 
 def candidates_table(candidates: Sequence[Candidate], title: str = "") -> Table:
-    """Return layouts with their times and memory, sortable; the first row is the chosen one."""
-    columns = ("layout", "ranks", *TIMES, "tokens/s per rank", "MFU", "memory per rank")
-    return table(columns, [_candidate(item) for item in candidates], title=title, sortable=True)
+    """Return layouts with their memory and times, sortable; the first row is the chosen one.
 
-
-def _candidate(candidate: Candidate) -> list[Cell]:
-    p = candidate.predicted
-    return [
-        Cell(str(candidate.layout)),
-        Cell(f"{candidate.layout.world_size:,}", candidate.layout.world_size),
-        *(Cell(format_time(getattr(p, field)), getattr(p, field)) for field in TIMES.values()),
-        Cell(f"{p.tokens_per_s_per_gpu:,.0f}", p.tokens_per_s_per_gpu),
-        Cell("") if p.mfu is None else Cell(f"{p.mfu:.1%}", p.mfu),
-        Cell(format_bytes(p.peak_memory_bytes_per_gpu), p.peak_memory_bytes_per_gpu),
-    ]
+    Columns that are the same in every row (ranks, times of 0 s, all of them fitting) are left out.
+    """
+    performances = [item.predicted for item in candidates]
+    times = {name: field for name, field in TIMES.items() if any(getattr(p, field) for p in performances)}
+    ranks = len({item.layout.world_size for item in candidates}) > 1
+    mfu = any(p.mfu is not None for p in performances)
+    fits = any(item.fits not in (None, "fits") for item in candidates)
+    columns = (
+        "layout", *(["ranks"] if ranks else []), "step", "MFU" if mfu else "tokens/s per rank", "memory per rank",
+        *(["fits"] if fits else []), *times,
+    )  # fmt: skip
+    rows = []
+    for item in candidates:
+        p = item.predicted
+        memory = p.peak_memory_bytes_per_gpu
+        speed = Cell(f"{p.tokens_per_s_per_gpu:,.0f}", p.tokens_per_s_per_gpu)
+        if mfu:
+            speed = Cell("") if p.mfu is None else Cell(f"{p.mfu:.1%}", p.mfu)
+        rows.append(
+            [
+                Cell(str(item.layout).replace(",", ", ")),
+                *([Cell(f"{item.layout.world_size:,}", item.layout.world_size)] if ranks else []),
+                Cell(format_time(p.step_time_s), p.step_time_s),
+                speed,
+                Cell(format_bytes(memory), memory),
+                *([Cell(FITS_WORDS[item.fits])] if fits else []),
+                *(Cell(format_time(getattr(p, field)), getattr(p, field)) for field in times.values()),
+            ]
+        )
+    return table(columns, rows, title=title, sortable=True)
 
 
 def layout_section(plan: Plan) -> Section:
-    """Return the chosen layout: its degrees, the mesh of ranks, the pipeline's grid, and why it was chosen."""
+    """Return the chosen layout: its degrees, the mesh of ranks, the grid of the pipeline, and why it was chosen."""
     pipeline = pipeline_figure(plan.layout, plan.micro_batches, plan.predicted)
-    made = section("Layout", _degrees(plan.layout), mesh_figure(plan.layout), pipeline, Lines((plan.reason,)))
+    why = Lines((plan.reason,)) if plan.reason else None
+    made = section("Layout", _degrees(plan.layout), mesh_figure(plan.layout), pipeline, why)
     assert made is not None
     return made
 
 
 def _degrees(layout: Layout) -> Table:
-    names = [name for name in layout.__struct_fields__ if name != "order"]
-    cells = [Cell(str(getattr(layout, name)), getattr(layout, name)) for name in names]
-    return table((*names, "order"), [[*cells, Cell(layout.order)]], title=str(layout))
+    """Return the keys of a layout that differ from their defaults, and dp and mbs."""
+    default = Layout()
+    names = [
+        name
+        for name in layout.__struct_fields__
+        if name in {"dp", "mbs"} or getattr(layout, name) != getattr(default, name)
+    ]
+    return table(names, [[Cell(str(getattr(layout, n)), getattr(layout, n)) for n in names]], title=str(layout))
 
 
 def alternatives_section(plan: Plan) -> Section | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from ..timeline import Span, Timeline, intervals, length_s, overlap_s
 from ..units import format_time
+from .colours import in_order
 from .document import Cell, Table, table
 
 STRAGGLER_SHARE = 0.05  # a rank that computes so much longer than the median rank is named
@@ -77,7 +78,7 @@ def ranks_table(uses: Sequence[RankUse]) -> Table | None:
     """Return the seconds of each rank, sortable."""
     if not uses:
         return None
-    names = sorted({name for use in uses for name in use.parts_s})
+    names = in_order(name for use in uses for name in use.parts_s)
     columns = ("rank", "computing", *names, "communicating", "of it exposed")
     rows = [
         [

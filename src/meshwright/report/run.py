@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..machine_load import busy_words
 from ..timeline import STAGE_WAITS, Performance, Timeline
 from ..traces.culprit import find_culprit
 from ..traces.meetings import meetings_of
@@ -21,6 +22,7 @@ from .links import LinkUse, cluster_drawing, link_uses, links_table, specs_of, t
 from .page import write_page
 from .parts import alternatives_section, caveats_section, comparison_table, layout_section
 from .paths import Paths
+from .ran import what_was_run
 from .ranks import rank_uses, ranks_table, stragglers
 
 MAX_EVENTS = 200
@@ -46,13 +48,14 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
         specs_of(folder.cluster(), hosts.values(), folder.networks()),
     )
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
-    comparison = compare(plan.predicted, measured, where=where)
+    comparison = compare(plan.predicted, measured, where=where, beside=busy_words(folder.loads()))
     events = read_events(folder.events)
     late = _late(events, timelines["measured"], measured.step_time_s)
     if late:
         comparison = msgspec.structs.replace(comparison, verdict=f"{comparison.verdict}; {late}")
     rows = folder.metric_rows()
     sections = (
+        what_was_run(folder, plan, hosts, rows),
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
@@ -91,6 +94,8 @@ def curves(runs: dict[str, Rows]) -> list[Figure | None]:
         curve_figure(
             "Loss", series(runs, "loss", "training") | series(runs, "validation_loss", "held out"), "nats per token"
         ),
+        curve_figure("Gradient norm", series(runs, "grad_norm", "before clipping"), "norm of all gradients"),
+        curve_figure("Learning rate", series(runs, "learning_rate", ""), "learning rate"),
         curve_figure("Throughput", series(runs, "tokens_per_s", "tokens/s"), "tokens/s of all ranks"),
         curve_figure(
             "Staleness of the gradients",

@@ -5,7 +5,7 @@ import msgspec
 from ..errors import InputError
 from ..train.run_folder import RunFolder
 from ..units import format_time
-from .compare import PARTS, Comparison, Row, compare
+from .compare import PARTS, Comparison, Row, compare, difference_words
 from .document import Cell, Page, Section, Table, section, table
 from .figures import parts_figure
 from .lanes import lanes_figure
@@ -23,11 +23,9 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page
     rows = compare(a, b).rows
     ratio = b.step_time_s / a.step_time_s
     largest = max(PARTS, key=lambda name: abs(getattr(b, PARTS[name]) - getattr(a, PARTS[name])))
-    difference_s = getattr(b, PARTS[largest]) - getattr(a, PARTS[largest])
     verdict = (
         f"{names[1]} takes {format_time(b.step_time_s)} a step, {ratio:.2f} times the {format_time(a.step_time_s)} of "
-        f"{names[0]}; most of the difference is in {largest} ({'+' if difference_s >= 0 else '-'}"
-        f"{format_time(abs(difference_s))})"
+        f"{names[0]}; {difference_words(b, a, largest)}"
     )
     comparison = Comparison(tuple(map(_second_over_first, rows)), verdict, largest)
     measured = {names[0]: a, names[1]: b}

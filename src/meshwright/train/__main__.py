@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from ..backend.flight import FLIGHT_VARIABLE
-from ..backend.links import LINKS_VARIABLE
+from ..backend.faults.flight import FLIGHT_VARIABLE
+from ..backend.hosts.links import LINKS_VARIABLE
 from ..cli import run
 from ..errors import MeshwrightError
 from .config import load

@@ -1,25 +1,52 @@
 """What a run says while it goes on: metrics.jsonl, TensorBoard events, and a progress display. Rank 0 only."""
 
 import json
+import math
 import socket
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from ..units import format_bytes, format_time
 from .run_folder import RunFolder
 
 PLAIN_LINE_EVERY = 50  # steps, where the output is not a terminal
+
+
+def progress(row: Mapping[str, Any], left_s: float) -> str:
+    """Return the figures of a step in one line: loss, gradient norm, time, rate, MFU, memory, what is left.
+
+    What a row does not have (the gradient norm of an asynchronous run, say) is left out.
+    """
+    forms: dict[str, Callable[[float], str]] = {
+        "loss": lambda value: f"loss {value:.3f}",
+        "grad_norm": lambda value: f"gradient norm {value:.3g}",
+        "step_time_s": format_time,
+        "tokens_per_s": lambda value: f"{value:,.0f} tokens/s",
+        "mfu": lambda value: f"MFU {value:.1%}",
+        "memory_bytes": format_bytes,
+    }
+    figures = [form(row[name]) for name, form in forms.items() if row.get(name) is not None]
+    return "  ".join([*figures, *([f"{_duration(left_s)} left"] if left_s > 0 else [])])
+
+
+def _duration(time_s: float) -> str:
+    minutes, seconds = divmod(math.ceil(time_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 class RunLog:
     """Writes one JSON object a step and shows the last one."""
 
     def __init__(self, folder: RunFolder, first_step: int, steps: int) -> None:
-        self._steps = steps
+        self._steps, self._first = steps, first_step
+        self._began_s = time.monotonic()
         self._file = folder.metrics.open("a", buffering=1)
         self._events = _Events(folder.tensorboard)
         console = Console(file=sys.stderr)
@@ -28,9 +55,8 @@ class RunLog:
             self._progress = Progress(
                 TextColumn("step"),
                 MofNCompleteColumn(),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=16),
                 TextColumn("{task.description}"),
-                TimeRemainingColumn(),
                 console=console,
             )
             self._progress.start()
@@ -43,13 +69,18 @@ class RunLog:
         self._events.write(
             step, {name: value for name, value in row.items() if name != "step" and isinstance(value, int | float)}
         )
-        text = f"loss {row['loss']:.3f}  {row['tokens_per_s']:,.0f} tokens/s"
+        text = progress(row, self._left_s(step))
         if "validation_loss" in row:
             self.say(f"step {step + 1}: validation loss {row['validation_loss']:.4f} nats per token")
         if self._progress is not None:
             self._progress.update(self._task, completed=step + 1, description=text)
         elif (step + 1) % PLAIN_LINE_EVERY == 0 or step + 1 == self._steps:
             self.say(f"step {step + 1}/{self._steps}  {text}")
+
+    def _left_s(self, step: int) -> float:
+        """Return the seconds until the last step, at the pace so far, validation and saving included."""
+        done = step + 1 - self._first
+        return (time.monotonic() - self._began_s) / done * (self._steps - step - 1)
 
     def say(self, text: str) -> None:
         """Show one line beside the progress display."""

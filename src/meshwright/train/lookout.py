@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..backend.group import GroupBase
-from ..backend.link_rates import LinkRates
+from ..backend.group.base import GroupBase
+from ..backend.hosts.link_rates import LinkRates
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.local import usable_cores
 from ..layout import Layout

@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-from ..backend.hosts import HOST_VARIABLE, SWITCHES_VARIABLE
+from ..backend.hosts.placement import HOST_VARIABLE, SWITCHES_VARIABLE
 from ..cluster.dumps import load_dump
 from ..cluster.graph import Placement
 from ..errors import InputError

@@ -39,6 +39,7 @@ from .run_folder import RunFolder, check_writable
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
+MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
 Say = Callable[[str], None]
 
@@ -254,12 +255,16 @@ def _corpus(config: JobConfig, say: Say) -> Corpus:
 
 
 def _names(files: tuple[tuple[Path, Path], ...]) -> str:
-    """Return the files by name, those of a folder counted together."""
+    """Return the first files by name, those of a folder counted together; corpus.txt of the run folder has all."""
     counts: dict[str, int] = {}
     for root, file in files:
         first, *rest = file.relative_to(root).parts
         counts[first + "/" if rest else first] = counts.get(first + "/" if rest else first, 0) + 1
-    return ", ".join(f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items())
+    names = [f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items()]
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (
+        f" and {more} more (corpus.txt in the run folder lists all)" if more > 0 else ""
+    )
 
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:

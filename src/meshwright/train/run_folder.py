@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import socket
+import sys
+import time
 from pathlib import Path
 from typing import Literal, cast
 
@@ -16,6 +18,7 @@ from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
+from ..machine_load import Load
 from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, to_toml
@@ -30,6 +33,13 @@ class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pid: int
     network_bytes_per_s: float | None = None  # of all NICs of its host, in a job of several hosts
     switches: tuple[str, ...] = ()  # above its host, the highest first, where the mesh is laid out by them
+
+
+class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a run was first started, and by which command line."""
+
+    time_s: float  # since 1970
+    command: list[str]
 
 
 class RunFolder:
@@ -59,6 +69,7 @@ class RunFolder:
             self.events.mkdir(exist_ok=True)
             write_atomic(self.path / "corpus.txt", os.fsencode(corpus_listing))
             self.write_plan(cluster, plan, timeline)
+            write_struct(self.path / "start.json", Start(time.time(), _command()))
             write_atomic(self.path / "config.toml", to_toml(config).encode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run folder: {error.strerror or error}") from None
@@ -115,6 +126,20 @@ class RunFolder:
         """Return the peak memory of every rank in bytes; empty for a run that did not write it."""
         path = self.path / "rank_memory.json"
         return dict(enumerate(read_struct(path, list[int]))) if path.exists() else {}
+
+    def write_loads(self, loads: list[Load]) -> None:
+        """Write who had the processors while the steps ran, as each rank counted it."""
+        write_atomic(self.path / "load.json", msgspec.json.encode(loads))
+
+    def loads(self) -> list[Load]:
+        """Return who had the processors; empty for a run that did not write it."""
+        path = self.path / "load.json"
+        return read_struct(path, list[Load]) if path.exists() else []
+
+    def start(self) -> Start | None:
+        """Return when and how the run was first started, None for a run that did not write it."""
+        path = self.path / "start.json"
+        return read_struct(path, Start) if path.exists() else None
 
     def hosts(self) -> dict[int, str]:
         """Return the host that each rank ran on."""
@@ -205,3 +230,11 @@ def check_writable(path: Path, needed_bytes: int) -> None:
             f"--run-dir {path}: {format_bytes(free_bytes)} are free in {existing}, the run writes about "
             f"{format_bytes(needed_bytes)}; make room, or write fewer checkpoints (train.checkpoint_every)"
         )
+
+
+def _command() -> list[str]:
+    """Return the command line of this process as one would type it: programs by their names."""
+    program, *rest = sys.orig_argv
+    if rest and not rest[0].startswith("-"):  # a script, which a person types without its interpreter
+        program, *rest = rest
+    return [Path(program).name, *rest]

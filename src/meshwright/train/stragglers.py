@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..backend.link_rates import Carried
+from ..backend.hosts.link_rates import Carried
 from ..units import format_bytes, format_time
 
 WINDOW = 12  # steps

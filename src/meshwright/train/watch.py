@@ -15,10 +15,10 @@ from collections.abc import Callable
 import msgspec
 import torch.distributed as dist
 
-from ..backend.failures import RankFailure
-from ..backend.flight import has_given_up, write_flights
-from ..backend.group import GroupBase
-from ..backend.hosts import Member, exchange
+from ..backend.faults.failures import RankFailure
+from ..backend.faults.flight import has_given_up, write_flights
+from ..backend.group.base import GroupBase
+from ..backend.hosts.placement import Member, exchange
 from ..cluster.doctor.stacks import SIGNAL as ASKED
 from .agent import STOPPED_EXIT_CODE
 from .events import Event, EventLog

@@ -20,11 +20,11 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..backend.failures import CollectiveError
-from ..backend.flight import FLIGHT_VARIABLE
-from ..backend.group import GroupBase
-from ..backend.hosts import switches_above
-from ..backend.links import LINKS_VARIABLE
+from ..backend.faults.failures import CollectiveError
+from ..backend.faults.flight import FLIGHT_VARIABLE
+from ..backend.group.base import GroupBase
+from ..backend.hosts.links import LINKS_VARIABLE
+from ..backend.hosts.placement import switches_above
 from ..bench.process import prepare_process
 from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen
@@ -33,6 +33,7 @@ from ..cluster.sysfs import network_bytes_per_s
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
+from ..machine_load import Load, Snapshot
 from ..native import kept_folder
 from ..parallel.mesh import KEEPS_ORDER
 from ..timeline import Span
@@ -63,6 +64,7 @@ class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, float]
     spans: list[Span]
     peak_memory_bytes: int
+    load: Load | None = None
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -181,11 +183,12 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
     with Watch(trainer.events, lambda: trainer.current_step, rank=rank, ranks=ranks) as watch:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, trainer.request_stop)
+        begun = Snapshot()
         try:
             stopped = _logged_run(trainer, folder, first=rank == 0)
             watch.end()  # from here on the others may leave
             if trainer.recorder.parts:
-                _hand_in(trainer, folder, rank=rank, ranks=ranks)
+                _hand_in(trainer, folder, begun.until_now(), rank=rank, ranks=ranks)
         except OSError as error:  # the run folder cannot be written any more
             raise InputError(how_to_go_on(f"{folder.path}: {error.strerror or error}", folder.path)) from None
         except (RuntimeError, CollectiveError) as error:
@@ -215,15 +218,17 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
             log.close()
 
 
-def _hand_in(trainer: Trainer, folder: RunFolder, *, rank: int, ranks: int) -> None:
+def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: int, ranks: int) -> None:
     """Collect the records of all ranks at rank 0, which writes what was measured."""
     record = RankRecord(
         parts=median_parts(measured_steps(trainer.recorder, WARM_UP_STEPS)),
         spans=trainer.recorder.spans(),
         peak_memory_bytes=trainer.peak_memory_bytes,
+        load=load,
     )
     records = _gather(record, rank, ranks)
     if records:
+        folder.write_loads([record.load for record in records if record.load is not None])
         write_measured(folder, trainer.config, trainer.plan, records)
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 def ours_is_used():
     """Say whether a group of ours was made in this process: nothing else imports its maker."""
-    return "meshwright.backend.create" in sys.modules
+    return "meshwright.backend.group.create" in sys.modules
 
 
 def report(rank=None, **values):

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend.choice import choose
+from meshwright.backend.hosts.choice import choose
 
 SIZES = [2**power for power in range(8, 27)]
 marker, elements, calls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

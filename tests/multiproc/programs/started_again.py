@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
-from meshwright.backend import create
+from meshwright.backend.group import create
 
 when, victim = sys.argv[1:]
 dies = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == victim

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.failures import RankFailure
+from meshwright.backend.faults.failures import RankFailure
 from meshwright.layout import Layout
 from meshwright.train.worker import joined
 from tests.multiproc.train.jobs import small_job, write_corpus, write_run

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.failures import RankFailure
+from meshwright.backend.faults.failures import RankFailure
 from meshwright.train.events import EventLog, read_events
 from meshwright.train.watch import Watch
 from tests.multiproc.fresh_ranks import launch

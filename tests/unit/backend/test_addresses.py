@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from meshwright.backend import addresses
-from meshwright.backend.addresses import common_address, from_here, host_of_store, is_loopback, network_address
+from meshwright.backend.hosts import addresses
+from meshwright.backend.hosts.addresses import common_address, from_here, host_of_store, is_loopback, network_address
 from meshwright.errors import InputError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.backend.choice import SIZES_BYTES, WORTH_CHOOSING, Links, choose, price_s, regret, still_serves
+from meshwright.backend.hosts.choice import SIZES_BYTES, WORTH_CHOOSING, Links, choose, price_s, regret, still_serves
 
 LINKS = Links(alpha_s=4e-4, beta_s_per_byte=4e-8)
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from meshwright import native
-from meshwright.backend import calls, helper
+from meshwright.backend.group import native_calls as calls
+from meshwright.backend.local import helper
 from meshwright.errors import InputError
 from meshwright.native import cache_folder
 

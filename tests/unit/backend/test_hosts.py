@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.backend.hosts import Member, hosts_of, switches_above
+from meshwright.backend.hosts.placement import Member, hosts_of, switches_above
 
 
 def members(*hosts):

@@ -1,6 +1,6 @@
 """When a group measures its links again: where reductions have left their price for good, and only then."""
 
-from meshwright.backend.links import ENOUGH, LOOK_EVERY, Watch
+from meshwright.backend.hosts.links import ENOUGH, LOOK_EVERY, Watch
 
 
 def look(watch, ratio):

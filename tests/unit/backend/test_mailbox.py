@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from meshwright.backend import mailbox as mailbox_module
-from meshwright.backend import waiting
-from meshwright.backend.failures import CollectiveError
-from meshwright.backend.helper import load_helper
-from meshwright.backend.hosts import Member
-from meshwright.backend.lines import HEAD, Early, SocketLine
-from meshwright.backend.mailbox import Letter, Mailbox, Parcel
-from meshwright.backend.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
+from meshwright.backend.faults.failures import CollectiveError
+from meshwright.backend.hosts.placement import Member
+from meshwright.backend.local import waiting
+from meshwright.backend.local.helper import load_helper
+from meshwright.backend.local.waiting import CHECK_S, LONGEST_SLEEP_S, SLEEP_S, UNAWAITED, Sign
+from meshwright.backend.wire import mailbox as mailbox_module
+from meshwright.backend.wire.lines import HEAD, SocketLine, UnexpectedMessage
+from meshwright.backend.wire.mailbox import LineMessage, Mailbox, P2PWork
 
 MEMBERS = [Member(rank, rank, "here", "here", 1, (0,)) for rank in range(3)]
 needs_helper = pytest.mark.skipif(load_helper() is None, reason="the C helper cannot be built here")
@@ -48,7 +48,7 @@ class ByHand:
             return arrival, False
         arrival = arrival or admit(*self.head)
         part = self.parts.pop(0)
-        if isinstance(arrival, Early):
+        if isinstance(arrival, UnexpectedMessage):
             arrival.data += part
         else:
             done = arrival.done_bytes or 0
@@ -61,8 +61,8 @@ class ByHand:
 
 
 def letter(mailbox, buffer, tag):
-    parcel = Parcel(tag, ctypes.addressof(buffer), len(buffer))
-    return Letter(mailbox, "recv", 1, None, parcel, [])
+    parcel = LineMessage(tag, ctypes.addressof(buffer), len(buffer))
+    return P2PWork(mailbox, "recv", 1, None, parcel, [])
 
 
 def test_a_letter_posted_while_its_message_comes_early_still_gets_it():
@@ -112,7 +112,7 @@ def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, pe
     mailbox, lines = from_two_ranks_that_may_leave()
     buffers = [ctypes.create_string_buffer(4) for _ in peers]
     letters = [
-        Letter(mailbox, "recv", 1, peer, Parcel(8, ctypes.addressof(buffer), 4), [])
+        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4), [])
         for peer, buffer in zip(peers, buffers, strict=True)
     ]
     mailbox.receive(letters[0])
@@ -134,13 +134,13 @@ def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, pe
 def test_a_message_from_any_rank_may_still_come_when_another_leaves_while_it_is_looked_for(monkeypatch):
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox, lines = from_two_ranks_that_may_leave()
-    doubt = mailbox._doubt
+    doubt = mailbox._diagnose_wait
 
     def leaves_before(*arguments):
         lines[1].left = True
         return doubt(*arguments)
 
-    mailbox._doubt = leaves_before
+    mailbox._diagnose_wait = leaves_before
     buffer = ctypes.create_string_buffer(4)
     mailbox.receive(letter(mailbox, buffer, tag=8))
     mailbox._look()
@@ -185,7 +185,7 @@ class Sips:
 
 
 def test_an_empty_message_is_not_done_before_its_whole_head_has_left():
-    connection, parcel = Sips(), Parcel(5, 0, 0)
+    connection, parcel = Sips(), LineMessage(5, 0, 0)
     line = SocketLine(connection)
     while not line.write(parcel):
         pass
@@ -333,7 +333,7 @@ def test_who_waits_for_a_message_also_moves_one_that_another_thread_sends_meanwh
 
     size = 2**23  # more than a connection holds
     data = ctypes.create_string_buffer(size)
-    sent = Letter(mailbox, "send", 2, 2, Parcel(7, ctypes.addressof(data), size), [])
+    sent = P2PWork(mailbox, "send", 2, 2, LineMessage(7, ctypes.addressof(data), size), [])
     mailbox.send(sent)
     left = HEAD.size + size
     while left:
@@ -377,7 +377,7 @@ def test_who_waits_for_one_message_is_not_woken_for_another(monkeypatch):
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: silent, 2: line}, lambda *_: None)
     buffers = [ctypes.create_string_buffer(4) for _ in range(2)]
     awaited, other = (
-        Letter(mailbox, "recv", 1, peer, Parcel(8, ctypes.addressof(buffer), 4), [])
+        P2PWork(mailbox, "recv", 1, peer, LineMessage(8, ctypes.addressof(buffer), 4), [])
         for peer, buffer in zip((1, 2), buffers, strict=True)
     )
     mailbox.receive(awaited)
@@ -414,7 +414,7 @@ def test_a_message_that_comes_in_many_pieces_wakes_who_waits_for_it_when_it_is_w
     mailbox = Mailbox(MEMBERS[0], MEMBERS, {1: line}, lambda *_: None)
     buffers = [ctypes.create_string_buffer(2000) for _ in range(2)]
     letters = [
-        Letter(mailbox, "recv", 1, 1, Parcel(8, ctypes.addressof(buffer), len(buffer)), []) for buffer in buffers
+        P2PWork(mailbox, "recv", 1, 1, LineMessage(8, ctypes.addressof(buffer), len(buffer)), []) for buffer in buffers
     ]
     for each in letters:
         mailbox.receive(each)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from meshwright.backend.meeting import meet
+from meshwright.backend.group.meeting import meet
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.backend.memory import (
+from meshwright.backend.local.memory import (
     LINE,
     MAIL_SLOTS,
     PAGE,

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend import overloads
-from meshwright.backend.failures import ArgumentError
+from meshwright.backend.faults.failures import ArgumentError
+from meshwright.backend.group import overloads
 
 X = torch.ones(2)
 MAX, LIMIT = dist.ReduceOp.MAX, timedelta(seconds=20)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from meshwright.backend.helper import GroupState, load_helper
-from meshwright.backend.local import PLACE
-from meshwright.backend.memory import CALLS, ENTRY, LINE
+from meshwright.backend.local.helper import GroupState, load_helper
+from meshwright.backend.local.memory import CALLS, ENTRY, LINE
+from meshwright.backend.local.ranks import PLACE
 
 RANKS = 4
 WAITS = 16  # as many as there are between two looks, SPREAD_WAITS of helper.c

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from meshwright.backend import reach
-from meshwright.backend.reach import Door, Place
+from meshwright.backend.local import reach
+from meshwright.backend.local.reach import Door, Place
 
 
 @contextlib.contextmanager

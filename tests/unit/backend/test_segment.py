@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from meshwright.backend import segment
-from meshwright.backend.hosts import Member, hosts_of
-from meshwright.backend.meeting import meet
-from meshwright.backend.memory import PAGE
-from meshwright.backend.reach import Door, Place
-from meshwright.backend.segment import share_memory
+from meshwright.backend.group.meeting import meet
+from meshwright.backend.hosts.placement import Member, hosts_of
+from meshwright.backend.local import segment
+from meshwright.backend.local.memory import PAGE
+from meshwright.backend.local.reach import Door, Place
+from meshwright.backend.local.segment import share_memory
 from meshwright.errors import InputError
 from tests.unit.backend.meetings import new_store, on_ranks
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from meshwright.backend.signature import BARRIER, OPERATORS, Signature, signature
+from meshwright.backend.group.signature import BARRIER, OPERATORS, Signature, signature
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16, torch.float8_e5m2)
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from meshwright.backend.executor_reduce import add, reduction
-from meshwright.backend.stream import MOST, STAGE_BYTES, load_stream, narrowed
-from meshwright.backend.transport import Incoming, Outgoing, TransportError
-from meshwright.backend.transport_stream import CHECK, HEADER
-from meshwright.backend.transport_tcp import TcpTransport
+from meshwright.backend.wire.executor_reduce import add, reduction
+from meshwright.backend.wire.stream import MOST, STAGE_BYTES, load_stream, narrowed
+from meshwright.backend.wire.transport import Incoming, Outgoing, TransportError
+from meshwright.backend.wire.transport_stream import CHECK, HEADER
+from meshwright.backend.wire.transport_tcp import TcpTransport
 
 WAYS = pytest.mark.parametrize("helpers", list(itertools.product((True, False), repeat=2)), ids=str)
 HELPED = pytest.mark.parametrize("helped", [True, False], ids=["helper", "python"])

@@ -3,9 +3,9 @@
 import pytest
 from torch.distributed import ProcessGroup
 
-from meshwright.backend.mixed import MixedGroup
-from meshwright.backend.process_group import MeshwrightGroup
-from meshwright.backend.torch_group import REFUSED, TorchGroup
+from meshwright.backend.group.mixed import MixedGroup
+from meshwright.backend.group.process_group import MeshwrightGroup
+from meshwright.backend.group.torch_group import REFUSED, TorchGroup
 
 # The C++ group under ours answers these by itself: numbers that it was made with, and what belongs to the class.
 OF_THE_CLASS = {"rank", "size", "unbox", "_id", "BackendType", "_pybind11_conduit_v1_", "Options"}

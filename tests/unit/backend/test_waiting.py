@@ -9,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from meshwright.backend import waiting
-from meshwright.backend.helper import load_helper
-from meshwright.backend.waiting import LONGEST_SLEEP_S, Lives, Patience, make_fence, membarrier_fence
+from meshwright.backend.local import waiting
+from meshwright.backend.local.helper import load_helper
+from meshwright.backend.local.waiting import LONGEST_SLEEP_S, Lives, Patience, make_fence, membarrier_fence
 
 HELPERS = [None, load_helper()]
 
@@ -83,7 +83,7 @@ def test_x86_needs_no_fence_and_arm_does():
 
 SIGN = """
 import os, socket, sys
-from meshwright.backend import waiting
+from meshwright.backend.local import waiting
 
 def denied(pid):
     raise PermissionError("denied")

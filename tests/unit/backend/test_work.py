@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from meshwright.backend.work import DoneWork, PendingWork, Worker, flat
+from meshwright.backend.group.work import DoneWork, PendingWork, Worker, flat
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_the_page_of_a_plan_has_its_simulated_step_and_its_machine(capsys, tmp_p
 
     assert document["kind"] == "plan"
     assert list(sections) == [
-        "Predicted", "Timeline", "Layout", "Alternatives", "One node of the cluster", "Not modelled",
+        "What is priced", "Predicted", "Timeline", "Layout", "Alternatives", "One node of the cluster", "Not modelled",
     ]  # fmt: skip
     names = {trace["name"] for trace in sections["Timeline"][0]["traces"]}
     assert {"forward", "backward", "optimizer"} <= names

@@ -343,8 +343,8 @@ def test_every_sample_is_drawn_in_the_terminal_and_as_svg(sample, tmp_path, caps
     text = capsys.readouterr().out
 
     assert all(name in text for name in sample.names)
-    assert picture.read_text().count("<rect") == len(sample.names)
-    assert picture.read_text().count("<line") == len(sample.codes)
+    assert picture.read_text().count("<g><title>") == len(sample.names)
+    assert all(f"<g><title>{name} " in picture.read_text() for name in sample.names)
 
 
 def test_names_in_the_svg_are_escaped(tmp_path):

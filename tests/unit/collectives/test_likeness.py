@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshwright.backend.choice import same_bits
+from meshwright.backend.hosts.choice import same_bits
 from meshwright.collectives.algorithms import build
 from meshwright.collectives.likeness import ends_alike
 from meshwright.collectives.schedule import Schedule

@@ -277,7 +277,10 @@ CASES = {
         answer("host_memory", 2, 9),
     ),
     "what backend meshwright says of a dead rank is taken at its word": (
-        ["meshwright.backend.failures.RankFailure: rank 1 (host node-a, pid 77) died, in all_reduce #5 of 4 KiB"],
+        [
+            "meshwright.backend.faults.failures.RankFailure: rank 1 (host node-a, pid 77) died, "
+            "in all_reduce #5 of 4 KiB"
+        ],
         answer("killed", 1),
     ),
 }

@@ -4,9 +4,15 @@ import pytest
 
 from meshwright import cli
 from meshwright.layout import Layout
-from meshwright.pipelines import picture, schedule
-from meshwright.report.grid import pipeline_lines
+from meshwright.pipelines import StageTimes, picture, schedule, timed
+from meshwright.report.grid import pipeline_figure, pipeline_lines
+from meshwright.timeline import Performance, step_parts, summarize
+from tests.runs import step_spans
 
+UNIT = Performance(  # a step of 256 micro-batches, each 4 s forward and 8 s backward over four stages
+    step_time_s=3072.0, forward_s=256.0, backward_s=512.0, optimizer_s=0.0, exposed_comm_s=0.0, hidden_comm_s=0.0,
+    bubble_s=0.0, data_s=0.0, tokens_per_s_per_gpu=1.0, model_tflops_per_gpu=1.0, mfu=None, peak_memory_bytes_per_gpu=1,
+)  # fmt: skip
 SCHEDULES = ["pp=4,schedule=gpipe", "pp=4,schedule=1f1b", "pp=4,vpp=2,schedule=interleaved", "pp=4,schedule=zb"]
 
 
@@ -45,3 +51,25 @@ def test_plan_prints_the_grid_of_the_layout_that_it_prices(capsys):
     assert cli.run([*words, "--layout", "pp=4,dp=2,zero=1"]) == 0
     out = capsys.readouterr().out
     assert "\n".join(picture(schedule("1f1b", 4, 1, 8)).splitlines()[:-1]) in out
+
+
+def test_of_many_micro_batches_warm_up_one_period_and_drain_are_drawn():
+    predicted = summarize(
+        [step_parts(step_spans(0, 0, 0.0))], ranks=4, tokens_per_step=1, model_flops_per_step=1.0,
+        peak_flops_per_s=None, peak_memory_bytes=1,
+    )  # fmt: skip
+    for text in SCHEDULES:
+        figure = pipeline_figure(Layout.parse(f"{text},mbs=1"), 256, predicted)
+        bars = sum(len(trace["x"]) for trace in figure.traces)
+
+        assert bars < 500
+        assert "of 256 micro-batches: warm-up, steady state, drain" in figure.note
+        assert ("repeats the marked period" in figure.note) == ("gpipe" not in text) == ("shapes" in figure.layout)
+
+
+def test_the_marked_period_is_as_long_as_one_more_micro_batch_makes_the_step():
+    even = StageTimes.even(4)
+    (shape,) = pipeline_figure(Layout.parse("pp=4,mbs=1"), 256, UNIT).layout["shapes"]
+    longer = timed(schedule("1f1b", 4, 1, 41), even).step_s - timed(schedule("1f1b", 4, 1, 40), even).step_s
+
+    assert shape["x1"] - shape["x0"] == pytest.approx(longer)

@@ -138,19 +138,46 @@ def test_the_network_of_a_host_is_what_its_ranks_have_read():
 
 
 @pytest.mark.parametrize(
-    ("share", "held_s", "colour"),
-    [(0.4, 0.0, "#d62728"), (0.6, 0.0, "#e0a100"), (0.9, 0.0, "#2ca02c"), (0.4, 0.6, "#7f9fbf"), (None, 0.0, "#888")],
+    ("share", "message_bytes", "held_s", "colour"),
+    [
+        (0.2, 1e8, 0.0, "#d62728"),
+        (0.4, 1e8, 0.0, "#e0a100"),
+        (0.9, 1e8, 0.0, "#8c96a3"),
+        (0.05, 1e5, 0.0, "#8c96a3"),  # a short message: its latency, no fault of the link
+        (0.4, 1e8, 0.6, "#7f9fbf"),
+        (None, 1e8, 0.0, "#8c96a3"),
+    ],
 )
-def test_links_are_coloured_by_percent_of_spec_and_drawn_as_thick_as_they_are_busy(share, held_s, colour):
+def test_only_slow_links_are_coloured_and_all_are_as_thick_as_they_are_busy(share, message_bytes, held_s, colour):
     use = LinkUse(
         host="node0", rank=0, bytes=1e9, busy_s=1.0, held_s=held_s, step_s=2.0,
-        spec_bytes_per_s=1e9 / share if share else None, spec="wire",
+        spec_bytes_per_s=1e9 / share if share else None, spec="wire", message_bytes=message_bytes,
     )  # fmt: skip
     svg = cluster_drawing([use], {0: "node0"}).svg
 
     assert f'stroke="{colour}" stroke-width="6.0"' in svg
     assert "rank 0: 954 MiB one way, 1 GB/s" in svg
     assert links_table([use]).rows[0][5].text == "1 GB/s"
+
+
+def test_waiting_for_a_rank_that_comes_later_is_no_traffic():
+    calls = [replace(span, start_s=0.09) if span.rank == 3 else span for span in all_reduces()]
+    uses = uses_of(calls, Layout(dp=4))
+
+    assert uses["network of node0"].busy_s == pytest.approx(0.01)
+    assert uses["rank 0"].busy_s == pytest.approx(0.01)
+    assert uses["rank 0"].message_bytes == 4 * MB
+
+
+def test_waiting_for_a_message_is_no_traffic_and_its_send_is_counted_once():
+    spans = [
+        Span(0, "comm", "send_activation", 0.5, 0.51, bytes=MB, detail="0F0 to 1"),
+        Span(1, "comm", "recv_activation", 0.0, 0.52, bytes=MB, detail="0F0 from 0"),
+    ]
+    uses = uses_of(spans, Layout(pp=2), dict.fromkeys(range(2), "node0"))
+
+    assert uses["rank 1"].busy_s == pytest.approx(0.02)
+    assert uses["rank 0"].busy_s == pytest.approx(0.01)
 
 
 def test_the_network_is_told_in_gigabits():

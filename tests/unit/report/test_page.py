@@ -37,8 +37,8 @@ def test_the_page_shows_all_that_a_run_left(run):
 
     assert data["verdict"] == comparison.verdict
     assert [section["heading"] for section in data["sections"]] == [
-        "Predicted beside measured", "Timeline", "Loss and throughput", "Ranks", "Cluster and links", "Layout",
-        "Alternatives", "Not modelled",
+        "What was run", "Predicted beside measured", "Timeline", "Loss and throughput", "Ranks", "Cluster and links",
+        "Layout", "Alternatives", "Not modelled",
     ]  # fmt: skip
     titles = {block["title"] for block in blocks(data)}
     assert {"Parts of a step", "One step on each rank", "Peak memory of each rank", "Cluster", "Stragglers"} <= titles

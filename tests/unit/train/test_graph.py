@@ -93,3 +93,14 @@ def test_what_is_drawn_is_the_program_of_a_micro_batch_with_what_a_step_does_onc
         sent = [box.text for box in (*lane.forward, *lane.backward) if box.text.startswith("send")]
         assert len(sent) == (stage + 1 < len(lanes)) + (stage > 0)
     assert len(cut) == len(lanes) + 1
+
+
+def test_alike_layers_and_alike_stages_are_drawn_once_with_their_number():
+    svg, texts = drawn("dp=1,mbs=1", num_hidden_layers=12)
+    _, staged = drawn("pp=4,dp=1,mbs=1", num_hidden_layers=14)
+
+    assert texts.count("x 12") == 2  # forward and backward
+    assert "layers.1.gate_up" not in texts
+    assert "layers.0.gate_up" in texts
+    assert int(ElementTree.fromstring(svg).attrib["height"]) < 600
+    assert "stage 1 on pipeline rank 1 to stage 2 on pipeline rank 2 (2 alike)" in staged

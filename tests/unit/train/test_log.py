@@ -6,9 +6,13 @@ import struct
 from tensorboardX.crc32c import crc32c
 from tensorboardX.proto.event_pb2 import Event
 
-from meshwright.train.log import RunLog
+from meshwright.train.log import RunLog, progress
 from meshwright.train.run_folder import RunFolder
 
+ROW = {
+    "step": 9, "loss": 2.5421, "learning_rate": 1e-3, "grad_norm": 1.2345, "step_time_s": 0.0651,
+    "tokens_per_s": 15729.6, "memory_bytes": 383537152.0, "mfu": 0.2656,
+}  # fmt: skip
 ROWS = [{"step": step, "loss": 3.0 - step, "tokens_per_s": 100.0, "in": [0, 1]} for step in range(3)]
 
 
@@ -64,3 +68,18 @@ def test_without_a_terminal_the_last_step_is_a_plain_line(tmp_path, capsys):
     logged(tmp_path / "run", ROWS)
 
     assert capsys.readouterr().err == "step 3/3  loss 1.000  100 tokens/s\n"
+
+
+def test_a_line_has_loss_norm_time_rate_mfu_memory_and_what_is_left():
+    assert progress(ROW, 75.2) == (
+        "loss 2.542  gradient norm 1.23  65.1 ms  15,730 tokens/s  MFU 26.6%  366 MiB  1 min 16 s left"
+    )
+
+
+def test_what_a_row_does_not_have_is_left_out():
+    assert progress({"step": 0, "loss": 3.0, "tokens_per_s": 10.0}, 0.0) == "loss 3.000  10 tokens/s"
+
+
+def test_hours_are_told_in_hours():
+    assert progress({"loss": 1.0}, 7261).endswith("2 h 1 min left")
+    assert progress({"loss": 1.0}, 59.2).endswith("1 min 0 s left")

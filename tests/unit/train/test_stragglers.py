@@ -2,7 +2,7 @@
 
 import random
 
-from meshwright.backend.link_rates import Carried
+from meshwright.backend.hosts.link_rates import Carried
 from meshwright.train.stragglers import SlowLinks, SlowRanks
 
 

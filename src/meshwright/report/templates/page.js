@@ -21,15 +21,33 @@ function themed(layout) {
   full.hoverlabel = { bgcolor: card, bordercolor: text, font: { color: text }, align: "left", namelength: -1 };
   for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
     if (axis !== "yaxis2" || layout[axis]) {
-      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...layout[axis] };
+      // unseen ticks keep the labels of both axes apart where they meet
+      const apart = { ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)" };
+      full[axis] = { automargin: true, gridcolor: grid, zerolinecolor: grid, ...apart, ...layout[axis] };
     }
   }
   return full;
 }
 
+// A phone has no room for every tick that a figure names, nor for the numbers in the cells of a wide mesh.
+function narrowed({ traces, layout }) {
+  if (matchMedia("(min-width: 40rem)").matches) return { traces, layout };
+  const ticks = layout.xaxis?.tickvals ?? [];
+  const every = Math.ceil(ticks.length / 4);
+  const kept = (values) => values.filter((_, place) => place % every === 0);
+  const xaxis = every > 1
+    ? { ...layout.xaxis, tickvals: kept(ticks), ticktext: kept(layout.xaxis.ticktext) } : layout.xaxis;
+  const wide = (trace) => trace.type === "heatmap" && trace.z[0].length > 12;
+  const bare = traces.some(wide) ? { showticklabels: false } : {};
+  return {
+    traces: traces.map((trace) => (wide(trace) ? { ...trace, texttemplate: "" } : trace)),
+    layout: { ...layout, xaxis: { ...xaxis, ...bare }, yaxis: { ...layout.yaxis, ...bare } },
+  };
+}
+
 function draw(source) {
   if (drawn.has(source)) return;
-  const figure = JSON.parse(source.textContent);
+  const figure = narrowed(JSON.parse(source.textContent));
   const place = document.getElementById(source.dataset.plot);
   drawn.set(source, { place, figure });
   Plotly.newPlot(place, figure.traces, themed(figure.layout), {

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ...backend.addresses import network_address
+from ...backend.hosts.addresses import network_address
 from ...bench.pool import start_fork_server
 from ...errors import InputError, MeshwrightError
 from ..environment import Place

@@ -1,0 +1,111 @@
+"""Who is to blame where ranks of several hosts wait for each other: what each has left word of in the group's store.
+
+The store may be beyond a cable that is out, and a request to it may never come back, so every request has a thread of
+its own and an end, and none follows one that is overdue, whichever group asks.
+"""
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..hosts.placement import Member
+from .blame_board import LOOK_S, OURS, WORD_S, BlamePropagator, Word, word_in
+from .failures import FaultyRank
+
+BLAME_KEY, WORD_KEY, CALLS_KEY = "blame", "word", "calls"
+CALLS_S = 2 * WORD_S  # for a rank to leave word of its calls, which it does once it knows whom it blames
+ANSWER_S = 3.0  # for a request to the store, whose host may be busy
+
+
+class Requests:
+    """The requests of one process to its store, each on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._overdue: threading.Thread | None = None  # with a request that has not come back in time
+
+    def within(self, request: Callable[[], Any]) -> Any:
+        """Return what a request returns, None where it fails, or where it or one before it is overdue."""
+        if self._overdue is not None and self._overdue.is_alive():
+            return None
+        answers: list[Any] = []
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):  # the store may have gone with the rank that held it
+                answers.append(request())
+
+        asking = threading.Thread(target=ask, name="blame", daemon=True)
+        asking.start()
+        asking.join(ANSWER_S)
+        if asking.is_alive():
+            self._overdue = asking
+        return answers[0] if answers else None
+
+
+_REQUESTS = Requests()
+
+
+class StoreBlameBoard:
+    """What the ranks of one group leave word of, as one of them reads it; a board, on which it leaves its own."""
+
+    def __init__(self, store: Any, me: Member, voice: BlamePropagator = OURS, requests: Requests = _REQUESTS) -> None:
+        self._store = store
+        self._me = me
+        self._voice = voice
+        self._within = requests.within
+        self._is_final = False
+        self._writing = threading.Lock()
+        voice.join(self)
+
+    def culprit(self, rank: int, suspect: FaultyRank, *, lost: bool) -> FaultyRank:
+        """Return who is to blame where `suspect`, `rank` of this group, is late, or its connection is `lost`."""
+        if not lost:
+            return self._voice.follow(suspect, self._me.world_rank, lambda: self._word_of(rank))
+        word = self._word_of(rank)
+        return word.culprit if word is not None else suspect
+
+    def tell(self, culprit: FaultyRank) -> None:
+        """Leave word for the whole group of who is to blame, unless somebody has."""
+        line = Word(culprit, final=True).line()
+        self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
+
+    def leave_word(self, word: Word) -> None:
+        """Leave this rank's word, unless its final one is there, or it is one that soon is old news."""
+        if word.until_s < math.inf:
+            return
+        with self._writing:
+            if not self._is_final:
+                self._is_final = word.final
+                self._within(lambda: self._store.set(f"{WORD_KEY}/{self._me.rank}", word.line()))
+
+    def leave_calls(self, calls: Mapping[int, str]) -> None:
+        """Leave word of this rank's last calls, by their numbers, for one that finds that it calls something else."""
+        text = json.dumps(list(calls.items()))
+        self._within(lambda: self._store.set(f"{CALLS_KEY}/{self._me.rank}", text))
+
+    def calls_of(self, rank: int) -> dict[int, str]:
+        """Return another rank's last calls, by their numbers; none if it does not leave word of them soon."""
+        key, end = f"{CALLS_KEY}/{rank}", time.monotonic() + CALLS_S
+        while time.monotonic() < end:
+            if self._within(lambda: self._store.check([key])):
+                text: bytes | None = self._within(lambda: self._store.get(key))
+                return dict(json.loads(text)) if text else {}
+            time.sleep(LOOK_S)
+        return {}
+
+    def close(self) -> None:
+        """Leave no more words."""
+        self._voice.part(self)
+
+    def _word_of(self, rank: int) -> Word | None:
+        """Return the word of the whole group, or else that of a rank."""
+
+        def read() -> Word | None:
+            key = next((key for key in (BLAME_KEY, f"{WORD_KEY}/{rank}") if self._store.check([key])), None)
+            return word_in(self._store.get(key).decode()) if key is not None else None
+
+        found: Word | None = self._within(read)
+        return found

@@ -1,0 +1,104 @@
+"""The word that a rank leaves of whom it blames, in every group that it is in.
+
+A rank that waits in vain may wait for one that waits in vain itself, in this group or in one that the first knows
+nothing of. So each leaves word, on a board of every group of its process, and goes by the word of the one that it waits
+for: who left none is to blame.
+"""
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from .failures import DISAGREE, FaultyRank
+
+WORD_S = 2.0  # for a rank to leave word itself: its patience began with its own last byte
+LOOK_S = 0.02
+
+
+class Word(NamedTuple):
+    """Whom a rank blames; `final`: it has given up, and does not look any further.
+
+    One that only waits, with patience left, says so for a while: `until_s` of the machine's monotonic clock.
+    """
+
+    culprit: FaultyRank
+    final: bool
+    until_s: float = math.inf
+
+    def line(self) -> str:
+        """Return the word in one line, of which the end may be cut off."""
+        rank, host, pid, what_happened = self.culprit
+        return f"{self.final:d} {self.until_s} {rank} {pid} {host} {what_happened}"
+
+
+def word_in(line: str) -> Word:
+    """Return the word that a line holds."""
+    final, until_s, rank, pid, host, what_happened = line.split(" ", 5)
+    return Word(FaultyRank(int(rank), host, int(pid), what_happened), final == "1", float(until_s))
+
+
+class BlameBoard(Protocol):
+    """Where the ranks of one group leave word for each other."""
+
+    def leave_word(self, word: Word) -> None:
+        """Leave this rank's word, unless its final one is there: the first reason to give up is the reason.
+
+        Several threads of the rank may call at once.
+        """
+
+
+class BlamePropagator:
+    """What one rank says in all its groups."""
+
+    def __init__(self) -> None:
+        self._boards: weakref.WeakSet[BlameBoard] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def join(self, board: BlameBoard) -> None:
+        """Leave word on this board too, as long as it lives."""
+        with self._lock:
+            self._boards.add(board)
+
+    def part(self, board: BlameBoard) -> None:
+        """Leave no more words on a board."""
+        with self._lock:
+            self._boards.discard(board)
+
+    @property
+    def has_several_boards(self) -> bool:
+        """Whether there is a group, or a way to other hosts, beside the one that asks."""
+        return len(self._boards) > 1
+
+    def say(self, culprit: FaultyRank, *, final: bool, until_s: float = math.inf) -> None:
+        """Leave word of whom this rank blames, or only waits for until then."""
+        with self._lock:
+            boards = list(self._boards)
+        for board in boards:
+            board.leave_word(Word(culprit, final, until_s))
+
+    def follow(self, suspect: FaultyRank, me: int, word_of_suspect: Callable[[], Word | None]) -> FaultyRank:
+        """Return who is to blame where `suspect` is late: whom it blames itself, if it leaves word soon.
+
+        Words pass on from rank to rank; where one comes back to rank `me`, they wait in a circle.
+        """
+        blamed = suspect
+        self.say(blamed, final=False)
+        end = time.monotonic() + WORD_S
+        while time.monotonic() < end:
+            word = word_of_suspect()
+            if word is not None:
+                if word.culprit.rank == me and not word.culprit.what_happened.startswith(DISAGREE):
+                    return suspect
+                if word.final:
+                    return word.culprit
+                if word.culprit != blamed:
+                    blamed, end = word.culprit, time.monotonic() + WORD_S
+                    self.say(blamed, final=False)
+            time.sleep(LOOK_S)
+        return blamed
+
+
+OURS = BlamePropagator()

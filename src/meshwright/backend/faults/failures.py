@@ -1,0 +1,65 @@
+"""What a collective raises when a rank dies, stalls, leaves or disagrees: one family, always naming the rank."""
+
+from typing import NamedTuple
+
+from torch.distributed import DistBackendError
+
+from ...errors import InputError, MeshwrightError
+from ...units import format_bytes
+from ..hosts.placement import Member
+
+
+class ArgumentError(InputError, ValueError):
+    """A call that cannot be made, refused before anything moved: the group can be used afterwards."""
+
+
+class FaultyRank(NamedTuple):
+    """The rank that is to blame, as the job counts, and what it did."""
+
+    rank: int
+    host: str
+    pid: int
+    what_happened: str
+
+    @classmethod
+    def of(cls, member: Member, what_happened: str) -> "FaultyRank":
+        """Return a member of a group as the one to blame."""
+        return cls(member.world_rank, member.host, member.pid, what_happened)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (host {self.host}, pid {self.pid}) {self.what_happened}"
+
+
+class CollectiveError(MeshwrightError, DistBackendError):
+    """A collective could not be completed; the group is of no use any more."""
+
+
+class RankFailure(CollectiveError):
+    """A rank died, left or did not arrive in time."""
+
+    def __init__(self, culprit: FaultyRank, *, operation: str, sequence: int, size_bytes: int) -> None:
+        self.culprit = culprit
+        self.rank = culprit.rank
+        self.host = culprit.host
+        self.operation = operation
+        self.sequence = sequence
+        self.size_bytes = size_bytes
+        super().__init__(f"{culprit}, in {operation} #{sequence} of {format_bytes(size_bytes)}")
+
+
+DISAGREE = "the ranks disagree: "  # begins what a rank did that is in another collective than others
+
+
+class CollectiveMismatch(CollectiveError):
+    """Ranks called different things at the same place in the order; the message says who called what."""
+
+    def __init__(self, message: str, culprit: FaultyRank | None = None) -> None:
+        self.culprit = culprit
+        super().__init__(message)
+
+
+def failure_of(culprit: FaultyRank, *, operation: str, sequence: int, size_bytes: int) -> CollectiveError:
+    """Return the error of a collective for which a rank is to blame."""
+    if culprit.what_happened.startswith(DISAGREE):
+        return CollectiveMismatch(culprit.what_happened, culprit)
+    return RankFailure(culprit, operation=operation, sequence=sequence, size_bytes=size_bytes)

@@ -1,0 +1,230 @@
+"""What every call of the process group "meshwright" shares: running it now or later, its name, its end."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
+from torch.autograd import profiler
+from torch.distributed import Work
+
+from ..faults.agreement import agree, describe
+from ..faults.failures import CollectiveError
+from ..hosts.link_rates import LinkRates
+from ..local.engine import Engine, LocalEngine
+from ..local.reductions import Reduction, reduction
+from .fast_path import NoFastPath, PythonFastPath
+from .monitored import MonitoredBarrier
+from .native_calls import native_fast_path
+from .profiler_ranges import mark_issue, marked
+from .signature import COMPARISON, Signature
+from .tensors import operator_of
+from .torch_group import NAME, TorchGroup
+from .work import DONE, PendingWork, Tensors, Worker
+
+PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
+
+
+class GroupBase(TorchGroup):
+    """A group of ranks without its collectives."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: Engine) -> None:
+        super().__init__(store, rank, size)
+        self._timeout_s = timeout_s
+        self._engine = engine
+        self._worker = Worker(f"{NAME}-{rank}")
+        self._lock: Any = threading.Lock()  # held during each call
+        self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
+        self._monitored = MonitoredBarrier(store, engine.members, rank)
+        self._compares = get_debug_level() == DebugLevel.DETAIL
+        self._usual: PythonFastPath | NoFastPath = self._way_of_usual_calls()
+
+    def _way_of_usual_calls(self) -> Any:
+        if self._compares:
+            return NoFastPath()
+        if isinstance(self._engine, LocalEngine):
+            way = native_fast_path(self._engine.group, self._worker, self._stopped, inline=self._engine.inline)
+            if way is not None:
+                self._lock = way
+                return way
+        return PythonFastPath(self._engine, self._worker, self._kinds, self._now, self._rank)
+
+    # ---- running
+
+    def _start(
+        self,
+        name: str,
+        asked: Signature,
+        moved_bytes: int,
+        call: Callable[[], object],
+        result: Tensors,
+        options: Any,
+        compared: Tensors | None = None,
+        land: Callable[[], object] | None = None,
+    ) -> Work:
+        """Run `call` now, or hand it to the group's thread, as the options ask; then `land`, which is local.
+
+        `asked` is what all ranks must call alike. In debug mode they compare `compared` too, the tensors whose types
+        and shapes must be the same on all, if they are not the result.
+        """
+        if self._compares:
+            call = self._comparing(name, asked, call, result if compared is None else compared, options)
+        if not options.asyncOp and self._worker.idle:
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+            return DONE
+
+        def run() -> None:
+            self._now(name, asked, moved_bytes, options, call)
+            if land is not None:
+                land()
+
+        work = PendingWork(run, result)
+        if profiler._is_profiler_enabled:
+            mark_issue(name, work, self._submit)
+        elif moved_bytes and self._engine.inline and self._worker.idle:
+            self._run_or_submit(work)
+        else:
+            self._submit(work)
+        return work
+
+    def _run_or_submit(self, work: PendingWork) -> None:
+        """Run a call on this thread if all ranks are in it: then nothing that this rank does later can hold it up."""
+        if self._engine.announce_and_poll(PATIENCE_S):
+            work.run()
+        else:
+            self._worker.submit(work)
+
+    def _submit(self, work: PendingWork) -> None:
+        self._worker.submit(work)
+        if self._engine.inline:
+            work.patient(PATIENCE_S)
+
+    def _now(
+        self,
+        name: str,
+        asked: Signature,
+        moved_bytes: int,
+        options: Any,
+        call: Callable[..., object],
+        *arguments: Any,
+    ) -> Work:
+        """Run a call of the engine on this thread."""
+        engine = self._engine
+        if profiler._is_profiler_enabled and not self._worker.is_current:  # the worker's was marked when it was issued
+            call = marked(name, call)
+        with self._lock:
+            if engine.broken is not None:
+                raise CollectiveError(f"{name}: this group is broken: {engine.broken}")
+            engine.flight.begin(name, moved_bytes, options)
+            engine.ask(asked)
+            try:
+                call(*arguments)
+            except BaseException as error:
+                self._stopped(name, error)
+                raise
+            engine.flight.end()
+        return DONE
+
+    def _stopped(self, name: str, error: BaseException) -> None:
+        """Tell the other ranks when this one stops in the middle of a collective for a reason of its own."""
+        if isinstance(error, CollectiveError):
+            self._engine.stopped(error)
+        else:
+            self._engine.give_up(f"stopped in the middle of {name}: {type(error).__name__}: {error}")
+
+    def _comparing(
+        self, name: str, asked: Signature, call: Callable[[], object], tensors: Tensors, options: Any
+    ) -> Callable[[], object]:
+        """Return `call`, preceded by the comparison of what the ranks call."""
+
+        def checked() -> None:
+            text = describe(name, self._engine.flight.sequence, tensors, options)
+            self._engine.ask(COMPARISON)
+            agree(self._engine.all_gather, self._engine.members, text)
+            self._engine.ask(asked)
+            call()
+
+        return checked
+
+    def _kind(self, code: Any, dtype: torch.dtype) -> Reduction:
+        key = (hash(code), dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            operator = operator_of(code)
+            if operator == "premul_sum":  # not remembered: it is a sum of something else than the tensor
+                return reduction(dtype, "sum")
+            kind = self._kinds[key] = reduction(dtype, operator)
+        return kind
+
+    @staticmethod
+    def _is_scaled(code: Any) -> bool:
+        return operator_of(code) == "premul_sum"
+
+    # ---- what a watcher asks
+
+    @property
+    def broken(self) -> CollectiveError | None:
+        """What broke the group, if anything has."""
+        return self._engine.broken
+
+    def current_call(self) -> str:
+        """Return the collective that this rank is in, such as "all_reduce #17", or the last one; from any thread."""
+        name, sequence, _ = self._engine.flight.current()
+        return f"{name} #{sequence}"
+
+    def link_rates(self) -> LinkRates:
+        """Return the rates of the links to ranks of other hosts, counted from now on."""
+        return LinkRates(self._engine.connections)
+
+    # ---- what torch asks of a group beside its collectives
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._engine.flight.sequence
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing: numbers start at one on every rank."""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the time that a collective may take before it names the rank that did not arrive."""
+        self._timeout_s = timeout.total_seconds()
+        self._engine.set_timeout(self._timeout_s)
+
+    _set_default_timeout = set_timeout
+
+    def setGroupName(self, name: str) -> None:
+        """Set the name that torch gives the group."""
+        super().setGroupName(name)
+        self._engine.flight.group = name
+
+    def setGroupDesc(self, description: str) -> None:
+        """Set the description of the group."""
+        super().setGroupDesc(description)
+        self._engine.flight.description = description
+
+    def _wait_for_pending_works(self) -> None:
+        last = PendingWork(lambda: None, ())
+        self._worker.submit(last)
+        last.wait()
+
+    def monitored_barrier(self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks, or raise a CollectiveError that names all who do not come in time.
+
+        It always waits for all; torch's `wait_all_ranks` makes the message begin with all of them. A number is seconds.
+        """
+        limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self._monitored.wait(self._timeout_s if limit_s is None else limit_s, name_all=wait_all_ranks)
+
+    def shutdown(self) -> None:
+        """Finish what was issued, and leave."""
+        self._worker.close(timeout_s=self._timeout_s)
+        self._engine.close()
+
+    def abort(self) -> None:
+        """Leave at once; collectives of other ranks that wait for this one fail."""
+        self._engine.give_up("aborted the group")
+        self._worker.close(timeout_s=1.0)
+        self._engine.close()

@@ -1,0 +1,61 @@
+"""Send and receive as methods of the process group; mailbox.py does the work."""
+
+from typing import Any
+
+from torch.autograd import profiler
+from torch.distributed import Work
+
+from ..wire.lines import LineMessage
+from ..wire.mailbox import P2PWork
+from . import overloads
+from .arguments import check_targets, check_tensors, only, peer_of, tag_of
+from .base import GroupBase
+from .profiler_ranges import mark_until_done
+from .tensors import Outputs, dense, size_bytes
+
+
+class MessagesGroup(GroupBase):
+    """A group with messages between two of its ranks."""
+
+    _letters = 0
+
+    def send(self, tensors: Any = None, dst: Any = None, tag: Any = 0, **named: Any) -> Work:
+        """Send a tensor to one rank."""
+        (tensors, dst, tag), _ = overloads.SEND.bind((tensors, dst, tag), named)
+        source, tag = only(tensors, "send"), tag_of(tag, "send")
+        peer = peer_of(dst, self._rank, self._size, "send")
+        check_tensors([source], "send")
+        source = dense(source)
+        mailbox, parcel = self._engine.mailbox, LineMessage(tag, source.data_ptr(), size_bytes(source))
+        letter = P2PWork(mailbox, f"send to rank {peer}", self._next_letter(), peer, parcel, [source])
+        if profiler._is_profiler_enabled:
+            mark_until_done("send", letter)
+        mailbox.send(letter)
+        return letter
+
+    def recv(self, tensors: Any = None, src: Any = None, tag: Any = 0, **named: Any) -> Work:
+        """Receive a tensor from one rank."""
+        (tensors, src, tag), _ = overloads.RECV.bind((tensors, src, tag), named)
+        return self._receive(tensors, peer_of(src, self._rank, self._size, "recv"), tag)
+
+    def recv_anysource(self, tensors: Any = None, tag: Any = 0, **named: Any) -> Work:
+        """Receive a tensor from the first rank that sends one."""
+        (tensors, tag), _ = overloads.RECV_ANY.bind((tensors, tag), named)
+        return self._receive(tensors, None, tag)
+
+    def _receive(self, tensors: Any, src: int | None, tag: Any) -> Work:
+        tensor, tag = only(tensors, "recv"), tag_of(tag, "recv")
+        check_tensors([tensor], "recv")
+        check_targets([tensor], "recv")
+        landing = Outputs([tensor])
+        name = f"recv from rank {src}" if src is not None else "recv from any rank"
+        mailbox, parcel = self._engine.mailbox, LineMessage(tag, landing.addresses[0], size_bytes(tensor))
+        letter = P2PWork(mailbox, name, self._next_letter(), src, parcel, [tensor], landing.land)
+        if profiler._is_profiler_enabled:
+            mark_until_done("recv", letter)
+        mailbox.receive(letter)
+        return letter
+
+    def _next_letter(self) -> int:
+        self._letters += 1
+        return self._letters

@@ -1,0 +1,86 @@
+"""From tensors to memory and back: contiguous stand-ins for those that are not, blocks of one flat tensor."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from ..faults.failures import ArgumentError
+from .arguments import are_apart
+
+_OPERATORS = {
+    int(cast(Any, code)): name
+    for code, name in (
+        (ReduceOp.SUM, "sum"),
+        (ReduceOp.AVG, "avg"),
+        (ReduceOp.PRODUCT, "product"),
+        (ReduceOp.MIN, "min"),
+        (ReduceOp.MAX, "max"),
+        (ReduceOp.BAND, "band"),
+        (ReduceOp.BOR, "bor"),
+        (ReduceOp.BXOR, "bxor"),
+        (ReduceOp.PREMUL_SUM, "premul_sum"),
+    )
+}  # the hash of a ReduceOp is its number, and the cheapest thing to ask of it
+
+
+def operator_of(code: Any) -> str:
+    """Return our name of a ReduceOp."""
+    name = _OPERATORS.get(hash(code)) if isinstance(code, ReduceOp | ReduceOp.RedOpType) else None
+    if name is None:
+        raise ArgumentError(f"reduction {code!r}: expected an operator of torch.distributed.ReduceOp")
+    return name
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return `tensor`, or a contiguous copy if its elements do not lie one after the other."""
+    if tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj()) and not tensor.is_neg():
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+class Outputs:
+    """Contiguous memory for results: the tensors themselves where possible, else copies that `land` writes back.
+
+    Results whose memory overlaps are made apart and written back in their order, so that the last counts on all ranks.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.memory = [dense(tensor) for tensor in tensors]
+        if len(tensors) > 1 and not are_apart(tensors):
+            self.memory = [m.clone() if m is t else m for t, m in zip(tensors, self.memory, strict=True)]
+        self._away = [(t, m) for t, m in zip(tensors, self.memory, strict=True) if m is not t]
+        self.addresses = [memory.data_ptr() for memory in self.memory]
+
+    def land(self) -> None:
+        """Copy the results that were made elsewhere into the caller's tensors."""
+        for tensor, memory in self._away:
+            tensor.detach().copy_(memory)
+
+
+def size_bytes(tensor: Tensor) -> int:
+    """Return the bytes of the elements."""
+    return int(tensor.numel() * tensor.element_size())
+
+
+def block_count(tensor: Tensor, parts: int, what: str) -> int:
+    """Return the elements of each of `parts` equal blocks of a flat tensor."""
+    if tensor.numel() % parts:
+        raise ArgumentError(f"{what}: {tensor.numel()} elements do not divide by {parts} ranks")
+    return tensor.numel() // parts
+
+
+def addresses_of(tensor: Tensor, sizes_bytes: Sequence[int]) -> list[int]:
+    """Return the addresses of consecutive blocks of a contiguous tensor."""
+    address, result = tensor.data_ptr(), []
+    for size in sizes_bytes:
+        result.append(address)
+        address += size
+    return result
+
+
+def scale_(tensor: Tensor, code: Any) -> None:
+    """Multiply `tensor` by the factor of a PREMUL_SUM."""
+    _, factor = code.__getstate__()  # which torch 2.11 has too, unlike `factor`
+    tensor.mul_(factor)

@@ -1,0 +1,235 @@
+"""The network side of a group over several hosts: executors over TCP, links as measured, and who is to blame.
+
+Everything here is called by the engine of such a group (`hosts_engine`), which adds the shared memory inside each host.
+"""
+
+import contextlib
+import ctypes
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...collectives import algorithms
+from ..faults.blame import StoreBlameBoard
+from ..faults.blame_board import OURS
+from ..faults.failures import DISAGREE, CollectiveError, FaultyRank
+from ..group.options import WIRE_TYPES, GroupOptions
+from ..group.signature import Signature, mix
+from ..local.ranks import LocalGroup
+from ..local.reductions import Reduction
+from ..wire.executor import Executor
+from ..wire.transport import Incoming, OtherMessage, Outgoing, Transport, TransportError
+from ..wire.transport_tcp import TcpTransport
+from .choice import Links, choose, price_s, still_serves
+from .links import LinkCache, Watch, measure
+from .placement import Member
+
+RECENT = 32  # calls that a rank can tell others of
+
+
+class Among:
+    """The part of a transport that joins some of its ranks, numbered in their order."""
+
+    def __init__(self, whole: Transport, members: Sequence[int]) -> None:
+        self.rank = members.index(whole.rank)
+        self.ranks = len(members)
+        self._whole = whole
+        self._members = members
+
+    def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
+        """Send and receive all these messages."""
+        for outgoing in sends:
+            outgoing.peer = self._members[outgoing.peer]
+        for incoming in receives:
+            incoming.peer = self._members[incoming.peer]
+        self._whole.exchange(sends, receives)
+
+    def close(self) -> None:
+        """Nothing of its own to let go of."""
+
+
+class HostsNetwork:
+    """The ranks of all hosts as one rank reaches them; `columns` are the ranks with the same place on their hosts."""
+
+    def __init__(
+        self,
+        store: Any,
+        members: Sequence[Member],
+        hosts: Sequence[Sequence[int]],
+        local: LocalGroup,
+        *,
+        timeout_s: float,
+        address: str,
+        options: GroupOptions,
+    ) -> None:
+        self.members = tuple(members)
+        self.columns = min(len(ranks) for ranks in hosts)
+        self._hosts, self._local = hosts, local
+        self._me = local.members[local.rank]
+        self._hearsay = StoreBlameBoard(store, self._me)
+        place = local.rank
+        self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
+        self.transport = TcpTransport(
+            store, self._me.rank, len(members), prefix="collectives", address=address, timeout_s=timeout_s
+        )
+        self._recent: deque[tuple[int, Signature]] = deque(maxlen=RECENT)
+        self._executors: dict[tuple[int, ...], Executor] = {}
+        self._schedules: dict[tuple[str, str, int, int], Any] = {}
+        self._algorithm = options.algorithm
+        self._wire = WIRE_TYPES[options.wire]
+        self._watch = Watch()
+        self._cache = LinkCache(members, self.columns, address)
+        local.before_blame = self.leave_calls
+        self.links = self._known() or self._kept(self._measured())
+
+    def ask(self, call: Signature) -> None:
+        """Say what this rank calls next: its messages carry a number made of all that it has called so far."""
+        self._recent.append((self._local.flight.sequence, call))
+        for number in call:
+            self.transport.call = mix(self.transport.call, number)
+
+    def _known(self) -> Links | None:
+        """Return the links that rank 0 remembers, the same on all ranks, or None."""
+        links = self._cache.get() if self._me.rank == 0 else None
+        alpha_s, beta_s_per_byte = self._largest([links.alpha_s, links.beta_s_per_byte] if links else [0.0, 0.0])
+        return Links(alpha_s, beta_s_per_byte) if alpha_s else None
+
+    def _measured(self) -> Links:
+        """Measure the links with all columns at work at once, and agree on the slowest."""
+        figures = [0.0, 0.0]
+        if self.column_ranks:
+            with self.blaming():
+                column = self.among(self.column_ranks)
+                links = measure(column, self.schedule("all_reduce", "one_shot", len(self._hosts)))
+            figures = [links.alpha_s, links.beta_s_per_byte]
+        return Links(*self._largest(figures))
+
+    def _kept(self, links: Links) -> Links:
+        """Remember links and return them."""
+        if self._me.rank == 0:
+            self._cache.put(links)
+        return links
+
+    def _largest(self, figures: Sequence[float]) -> list[float]:
+        """Return the largest of each figure over all ranks."""
+        tensor = torch.tensor(figures, dtype=torch.float64)
+        with self.blaming():
+            everyone = self.among(range(len(self.members)))
+            everyone.all_reduce(tensor, self.schedule("all_reduce", "recursive_doubling"), "max")
+        return tensor.tolist()
+
+    def look_at_links(self) -> None:
+        """Measure the links again where reductions have left their price for good on any rank; before a reduction."""
+        if self._algorithm or not self._watch.is_due():
+            return
+        taken = self._watch.taken()
+        slow, quick = self._largest([taken, 1 / taken if taken else 0.0])
+        ratio = slow if slow > 1 or not quick else 1 / quick
+        if self._watch.has_left(ratio):
+            found = self._measured()
+            kept = still_serves(self.links, found, len(self._hosts), narrow=self._wire is not None)
+            if not kept:
+                self.links = self._kept(found)
+            self._watch.measured_again(ratio, kept=kept)
+
+    def among(self, ranks: Sequence[int]) -> Executor:
+        """Return the executor of some ranks, always the same one, so that it compiles each program once."""
+        key = tuple(ranks)
+        if key not in self._executors:
+            self._executors[key] = Executor(Among(self.transport, key))
+        return self._executors[key]
+
+    def reduce_column(self, address: int, count: int, kind: Reduction) -> None:
+        """Reduce in place over this rank's column, by the cheapest way on the links as measured."""
+        hosts, size_bytes = len(self._hosts), count * kind.item_bytes
+        wire = self.wire_of(kind)
+        name = self._algorithm or choose(self.links, hosts, size_bytes, narrow=wire is not None)
+        start = time.perf_counter()
+        with self.blaming():
+            self.among(self.column_ranks).all_reduce(
+                as_tensor(address, count, kind.dtype),
+                self.schedule("all_reduce", name, hosts),
+                kind.operator,
+                wire=wire,
+            )
+        if not self._algorithm and wire is None:
+            self._watch.note(time.perf_counter() - start, price_s(name, self.links, hosts, size_bytes))
+
+    def wire_of(self, kind: Reduction) -> torch.dtype | None:
+        """Return the type that a reduction's elements travel in, None: their own."""
+        return self._wire if kind.dtype == torch.float32 and kind.operator == "sum" else None
+
+    def schedule(self, collective: str, name: str, ranks: int | None = None, root: int = 0) -> Any:
+        """Return a schedule, always the same object, so that it is proved and compiled once."""
+        key = (collective, name, ranks or len(self.members), root)
+        if key not in self._schedules:
+            self._schedules[key] = algorithms.build(collective, name, key[2], root=root)
+        return self._schedules[key]
+
+    @contextlib.contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Turn the loss of a connection into an error that names the rank that is to blame."""
+        try:
+            yield
+        except OtherMessage as error:
+            raise self._mismatch(self.members[error.peer], str(error)) from None
+        except TransportError as error:
+            peer = self.members[int(re.findall(r"rank (\d+)", str(error))[-1])]
+            raise self.failure(peer, str(error), self._local.flight.current()) from None
+
+    def _mismatch(self, peer: Member, why: str) -> CollectiveError:
+        """Return the error for a peer that calls something else: what it says that it calls, if it says so soon."""
+        said = self._other_call(peer) or f"{self._me} in {self._recent[-1][1]}; {peer} not: {why}"
+        return self._failed(FaultyRank.of(peer, DISAGREE + said), self._local.flight.current())
+
+    def failure(self, peer: Member, why: str, call: tuple[str, int, int]) -> CollectiveError:
+        """Return the error for a lost peer: what it left word of, or else that it is gone itself."""
+        lost = "waited" not in why
+        self.leave_calls()  # the peer may have closed, or wait, because it calls something else
+        suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
+        if not lost:
+            OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
+            if said := self._other_call(peer):
+                return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
+        return self._failed(self._hearsay.culprit(peer.rank, suspect, lost=lost), call)
+
+    def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
+        error = self._local.failure(culprit, call)
+        self.tell(culprit)
+        return error
+
+    def leave_calls(self) -> None:
+        """Leave word of what this rank has called last."""
+        self._hearsay.leave_calls({number: str(call) for number, call in self._recent})
+
+    def _other_call(self, peer: Member) -> str:
+        """Return the first of the last calls that a peer made otherwise, both sides of it; "" where none is known."""
+        self.leave_calls()
+        theirs = self._hearsay.calls_of(peer.rank)
+        for number, mine in self._recent:
+            if theirs.get(number, str(mine)) != str(mine):
+                return f"{self._me} in {mine}; {peer} in {theirs[number]}"
+        return ""
+
+    def tell(self, culprit: FaultyRank) -> None:
+        """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
+        self._hearsay.tell(culprit)
+        self.transport.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._hearsay.close()
+        self.transport.close()
+
+
+def as_tensor(address: int, count: int, dtype: torch.dtype) -> Tensor:
+    """Return the memory at an address as a tensor."""
+    if not count:
+        return torch.empty(0, dtype=dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype, count=count)

@@ -1,0 +1,48 @@
+"""A layout as a sentence that a reader understands without knowing its keys."""
+
+from ..layout import Layout
+
+SHARDED = {
+    1: "optimiser state sharded",
+    2: "optimiser state and gradients sharded",
+    3: "weights, gradients and optimiser state sharded",
+}
+SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "zb": "zero-bubble"}
+RECOMPUTED = {"selective": "attention is computed again in backward", "full": "layers are computed again in backward"}
+
+
+def layout_in_words(layout: Layout, micro_batches: int) -> str:
+    """Return what each rank holds and does: "8 ranks: 2 copies of the model, ...; 4 micro-batches of 1 sequence"."""
+    ranks = layout.world_size
+    if layout.mode == "async":
+        return f"{layout.dp} asynchronous workers, micro-batches of {_count(layout.mbs, 'sequence')}"
+    parts = []
+    if layout.dp > 1:
+        parts.append(_count(layout.dp, "data-parallel rank") + _sharded(layout))
+    elif layout.zero:
+        parts.append(SHARDED[layout.zero] + f" over {_count(layout.dp * layout.cp, 'rank')}")
+    if layout.tp > 1:
+        also = ", their sequences too" if layout.sp else ""
+        parts.append(f"each layer split over {layout.tp} tensor ranks{also}")
+    if layout.cp > 1:
+        parts.append(f"each sequence split over {layout.cp} context ranks")
+    if layout.ep > 1:
+        parts.append(f"experts spread over {layout.ep} ranks")
+    if layout.pp > 1:
+        chunks = f" with {layout.vpp} stages each" if layout.vpp > 1 else ""
+        parts.append(f"layers in {layout.pp} pipeline ranks{chunks}, {SCHEDULES[layout.schedule]}")
+    if layout.recompute != "none":
+        parts.append(RECOMPUTED[layout.recompute])
+    batch = f"{_count(micro_batches, 'micro-batch', 'es')} of {_count(layout.mbs, 'sequence')} a step"
+    return f"{_count(ranks, 'rank')}: " + "; ".join([*parts, batch])
+
+
+def _sharded(layout: Layout) -> str:
+    if not layout.zero:
+        return ", each with a copy of the model"
+    groups = f" in {layout.replicas} groups, each with a whole model" if layout.replicas > 1 else " over them"
+    return f", {SHARDED[layout.zero]}{groups} (ZeRO {layout.zero})"
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
