@@ -18,7 +18,19 @@ import msgspec
 
 from ..files import to_json
 
-Kind = Literal["failure", "restart", "resume", "replan", "slow_rank", "slow_link", "storage", "stop", "joined", "left"]
+Kind = Literal[
+    "failure",
+    "restart",
+    "resume",
+    "replan",
+    "slow_rank",
+    "slow_link",
+    "storage",
+    "stop",
+    "joined",
+    "left",
+    "corruption",
+]
 HOOK_VARIABLE = "MESHWRIGHT_ON_EVENT"  # a command that gets each event as JSON on its standard input
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]

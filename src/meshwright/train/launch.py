@@ -87,6 +87,6 @@ def _failure(error: ChildFailedError) -> MeshwrightError:
     kind, _, rest = text_of(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
-    if kind == "MeshwrightError":
+    if kind in {"MeshwrightError", "CorruptionError", "CorruptionRestart"}:
         return MeshwrightError(rest)
     return MeshwrightError(first_failure(error.failures))
