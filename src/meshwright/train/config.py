@@ -77,7 +77,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keep_every: int = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
     check_replicas: int = 10  # steps between comparisons of what several ranks hold; also before each save; 0: never
-    replay: int = 0  # steps between those whose gradients are computed twice and compared; 0: none
+    replay: int = 0  # steps between those that are computed twice and compared, before each save too; 0: none
     on_corruption: Literal["end", "restart", "exclude"] = "end"  # values differ: end, restart, or without the rank
     start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs

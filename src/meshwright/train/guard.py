@@ -51,15 +51,15 @@ class Guard:
         self._train, self._events, self._again = train, events, again
         self._rank, self._ranks, self._device = here
         self._replicas: Replicas | None = None
+        self.every = train.check_replicas  # steps between checks; 0: none
         self._checked = -1  # the last step whose state was compared
         if train.check_replicas and here.ranks > 1:
             self._replicas = Replicas(shards, here)
 
     @property
-    def alone_share(self) -> float:
-        """The share of this rank's state that no other rank holds: flips there are not seen."""
-        found = self._replicas
-        return found.alone_bytes / found.held_bytes if found is not None and found.held_bytes else 0.0
+    def alone_bytes(self) -> int:
+        """How much of this rank's state no other rank holds, so that a flip there is not seen; 0 without checks."""
+        return self._replicas.alone_bytes if self._replicas is not None else 0
 
     def share(self, step: int) -> Tensor:
         """Return what this rank adds to the sum at the end of a step: nothing in most steps."""
@@ -84,7 +84,7 @@ class Guard:
     def _due(self, step: int) -> bool:
         train, done = self._train, step + 1
         saves = done == train.steps or (train.checkpoint_every and done % train.checkpoint_every == 0)
-        return done % train.check_replicas == 0 or bool(saves)
+        return self.every > 0 and (done % self.every == 0 or bool(saves))
 
     def _found(self, step: int, differences: list[Difference]) -> None:
         """Find out which tensor and which rank, write it down, and raise."""

@@ -21,6 +21,7 @@ from ..errors import InputError
 from ..layout import Plan
 from ..parallel.build import build_engine
 from ..parallel.engine import Engine, Notes, Settings, Shard
+from ..units import format_bytes
 from .checkpoint.manifest import Facts
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
@@ -84,6 +85,11 @@ class Trainer:
     def run(self, log: RunLog | None) -> str:
         """Train to the last step and return "", or save and return what stopped the run before it."""
         self._log = log
+        if log is not None and self.guard.alone_bytes:
+            self._say(
+                f"note: no other rank holds {format_bytes(self.guard.alone_bytes)} of rank 0's weights and moments "
+                f"under {self.plan.layout}; train.check_replicas does not see bits that flip there"
+            )
         steps, train = self.config.train.steps, self.config.train
         for step in range(self.first_step, steps):
             counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()

@@ -62,8 +62,8 @@ class Replicas:
         for unit, members in zip(units, holders.mine, strict=True):
             if len(members) > 1:
                 self.units[members].append(unit)
-        self.alone_bytes = sum(unit.tensor.nbytes for unit in _alone(units, self.units))
-        self.held_bytes = self.alone_bytes + sum(u.tensor.nbytes for some in self.units.values() for u in some)
+        alone = [len(members) == 1 for members in holders.mine]
+        self.alone_bytes = sum(unit.tensor.nbytes for unit, one in zip(units, alone, strict=True) if one)
         self._rank = here.rank
 
     @property
@@ -126,18 +126,3 @@ def _holders(keys: Sequence[str], here: Here) -> _Holders:
         for number in numbers[: int(sizes[other])].tolist():
             of.setdefault(number, []).append(other)
     return _Holders([tuple(of[number]) for number in mine.tolist()], {tuple(members) for members in of.values()})
-
-
-def _alone(units: Sequence[Unit], shared: dict[tuple[int, ...], list[Unit]]) -> list[Unit]:
-    """Return the units of this rank that no other holds, but for those that lie inside one that others do (ZeRO 1)."""
-    within: dict[str, list[Unit]] = {}
-    for unit in (unit for some in shared.values() for unit in some):
-        within.setdefault(unit.name, []).append(unit)
-    keys = {unit.key for some in within.values() for unit in some}
-    return [u for u in units if u.key not in keys and not any(_inside(u, w) for w in within.get(u.name, []))]
-
-
-def _inside(unit: Unit, other: Unit) -> bool:
-    low = all(a >= b for a, b in zip(unit.offset, other.offset, strict=True))
-    ends = zip(unit.offset, unit.tensor.shape, other.offset, other.tensor.shape, strict=False)
-    return low and all(a + n <= b + m for a, n, b, m in ends)
