@@ -1,9 +1,9 @@
 """Silent data corruption: bits flipped in running jobs, false alarms of healthy ones, and what the check costs.
 
 `--flips N` jobs in each of which one bit flips (weight, moment, gradient, or a sum on its way; any bit; any rank; two
-and three copies), `--healthy N` checks of jobs that nothing happens to, `--rounds N` blocks of steps with and without the
-check, in turns. A flip of a gradient is replayed (`train.replay`) and lasts from its step on, as of a unit that is
-broken: one in a step that is not replayed leaves nothing to compare.
+and three copies), `--healthy N` checks of jobs that nothing happens to, `--rounds N` blocks of steps with and
+without the check, in turns. A flip of a gradient is replayed (`train.replay`) and lasts from its step on, as of a unit
+that is broken: one in a step that is not replayed leaves nothing to compare.
 """
 
 import argparse
