@@ -28,8 +28,10 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
-from ..errors import MeshwrightError
+from ..errors import InputError, MeshwrightError
+from .corruption import CorruptionError, excluded_rank
 from .events import Event, EventLog
+from .finite import NotFinite
 from .meeting import address_towards, is_here, serve
 from .store import SealedStore
 
@@ -191,7 +193,9 @@ class Agent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
-            if worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
+            if not self._keep_excluding(worker_group, result.failures):
+                self._remaining_restarts = 0
+            elif worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
                 self._remaining_restarts += 1  # torch takes one off
             elif not worth_a_restart(result.failures) or self.is_complete():
                 self._remaining_restarts = 0
@@ -201,6 +205,13 @@ class Agent(LocalElasticAgent):
                 text = f"{first_failure(result.failures)}; starting again ({count})"
                 self.events.record(Event(kind="restart", message=text))
         return result
+
+    def _keep_excluding(self, group: WorkerGroup, failures: Mapping[int, ProcessFailure]) -> bool:
+        """Start one rank fewer here where one of ours is to be left out; return whether any is left."""
+        named = {excluded_rank(text_of(failure)) for failure in failures.values()}
+        ours = [worker for worker in group.workers if worker.global_rank in named]
+        group.spec.local_world_size -= len(ours)
+        return group.spec.local_world_size > 0
 
 
 def check_machines(machines: int, least: int) -> None:
@@ -217,9 +228,9 @@ def check_machines(machines: int, least: int) -> None:
 
 def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
+    in_vain = tuple(f"{kind.__name__}: " for kind in (InputError, NotFinite, CorruptionError))
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(("InputError: ", "NotFinite: "))
-        for failure in failures.values()
+        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(in_vain) for failure in failures.values()
     )
 
 

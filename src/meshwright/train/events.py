@@ -29,6 +29,7 @@ Kind = Literal[
     "joined",
     "left",
     "not_finite",
+    "corruption",
 ]
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]
