@@ -30,6 +30,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from ..errors import InputError, MeshwrightError
 from .corruption import CorruptionError, excluded_rank
+from .ending import RanksHere, ranks_that_end
 from .events import Event, EventLog
 from .finite import NotFinite
 from .meeting import address_towards, is_here, serve
@@ -170,6 +171,14 @@ class Agent(LocalElasticAgent):
         check_machines(worker_group.group_world_size or 0, self.min_nodes)
         self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
         self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, self.rejoin_s))
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        with ranks_that_end():
+            pids: dict[int, Any] = super()._start_workers(worker_group)
+        assert isinstance(self._pcontext, RanksHere)
+        self._pcontext.timeout_s = self._exit_barrier_timeout
+        self._pcontext.said = lambda text: self.events.record(Event(kind="failure", message=text))
+        return pids
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
