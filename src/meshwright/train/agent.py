@@ -3,14 +3,15 @@
 Underscored names of torch's agent are used here and nowhere else.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from torch.distributed import DistError, Store
@@ -29,9 +30,10 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
 from ..errors import InputError, MeshwrightError
+from .clock import JobClock, heartbeats_by, skew
 from .corruption import CorruptionError, excluded_rank
 from .ending import RanksHere, ranks_that_end
-from .events import Event, EventLog
+from .events import Event, EventLog, this_host
 from .finite import NotFinite
 from .meeting import address_towards, is_here, serve
 from .store import SealedStore
@@ -67,9 +69,11 @@ class SealedBackend(C10dRendezvousBackend):
     def __init__(self, store: Store, name: str, secret: bytes) -> None:
         super().__init__(store, name)
         self._secret = secret
+        self.clock = JobClock(lambda: cast(bytes, self._call_store("clock")))
 
     def get_state(self) -> tuple[bytes, Any] | None:
         """Return the state and its token, None where there is none; RendezvousStateError if a stranger wrote it."""
+        self.clock.keep()
         found = super().get_state()
         return (self._opened(found[0]), found[1]) if found else None
 
@@ -96,17 +100,22 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     """
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
     here = is_here(start.host)
+    local_addr = start.host if here else address_towards(start.host)
     store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
     patience = RendezvousTimeout(
         join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
     )
+    backend = SealedBackend(store, start.name, start.secret)
+    said = skew(backend.clock.wall_ahead_s, this_host(), f"{start.host}, where all meet")
+    if said:
+        events.record(Event(kind="clock", message=said, host=this_host()))
     handler = DynamicRendezvousHandler.from_backend(
         start.name,
         store,
-        SealedBackend(store, start.name, start.secret),
+        backend,
         start.min_nodes,
         start.nodes,
-        local_addr=start.host if here else address_towards(start.host),
+        local_addr=local_addr,
         timeout=patience,
         keep_alive_interval=HEARTBEAT_S,
         keep_alive_max_attempt=HEARTBEATS,
@@ -119,8 +128,38 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         rdzv_handler=handler,
         max_restarts=start.max_restarts,
         monitor_interval=0.1,
-        local_addr=start.host if here else address_towards(start.host),
+        local_addr=local_addr,
     )
+    with heartbeats_by(backend.clock), _until_the_end(start, handler, store):
+        result = _agent(start, spec, patience, events).run()
+        if result.is_failed():
+            raise ChildFailedError(name="meshwright.train", failures=result.failures)
+
+
+@contextlib.contextmanager
+def _until_the_end(start: Start, handler: DynamicRendezvousHandler, store: SealedStore) -> Iterator[None]:
+    """Say in our words what a rendezvous raises, and leave it at the end."""
+    where, told_to_stop = f"{start.host}:{start.port}", False
+    few = f"fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
+    try:
+        yield
+    except SignalException:
+        told_to_stop = True
+        raise
+    except RendezvousTimeoutError:
+        raise MeshwrightError(f"{where}: {few}") from None
+    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
+        raise MeshwrightError(f"{where}: the others wait no longer: {few}, or the job has ended") from None
+    except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise MeshwrightError(f"{where}: lost the machine where all meet ({why})") from None
+    finally:
+        if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
+            handler.shutdown()
+        store.close()
+
+
+def _agent(start: Start, spec: WorkerSpec, patience: RendezvousTimeout, events: EventLog) -> "Agent":
     agent = Agent(
         spec,
         DefaultLogsSpecs(log_dir=start.logs),
@@ -130,30 +169,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     agent.events, agent.patience = events, patience
     agent.grace_s, agent.rejoin_s = start.grace_s, start.rejoin_s
     agent.min_nodes, agent.is_complete = start.min_nodes, start.is_complete
-    told_to_stop = False
-    try:
-        result = agent.run()
-        if result.is_failed():
-            raise ChildFailedError(name="meshwright.train", failures=result.failures)
-    except SignalException:
-        told_to_stop = True
-        raise
-    except RendezvousTimeoutError:
-        raise MeshwrightError(
-            f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
-        ) from None
-    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
-        raise MeshwrightError(
-            f"{start.host}:{start.port}: the others wait no longer: fewer than {start.min_nodes} machines came in time "
-            "(launch.min_nodes), or the job has ended"
-        ) from None
-    except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
-        why = str(error.__cause__ or error).splitlines()[0]
-        raise MeshwrightError(f"{start.host}:{start.port}: lost the machine where all meet ({why})") from None
-    finally:
-        if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
-            handler.shutdown()
-        store.close()
+    return agent
 
 
 class Agent(LocalElasticAgent):
@@ -226,12 +242,12 @@ class Agent(LocalElasticAgent):
 def check_machines(machines: int, least: int) -> None:
     """Raise MeshwrightError where fewer machines came out of a meeting than the job needs.
 
-    torch drops a machine whose heartbeat is old by the wall clock, also out of a meeting that is complete.
+    torch drops a machine that has been silent also out of a meeting that is complete.
     """
     if machines < least:
         raise MeshwrightError(
-            f"{machines} machines have met, {least} are needed (launch.min_nodes); one was lost on the way: a machine "
-            f"whose clock is {HEARTBEAT_S * HEARTBEATS} s behind is taken for dead; compare `date` on all of them"
+            f"{machines} machines have met, {least} are needed (launch.min_nodes); one was lost on the way: it was "
+            f"silent for {HEARTBEAT_S * HEARTBEATS} s; look whether it is up, or so busy that its launcher cannot run"
         )
 
 

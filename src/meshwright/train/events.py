@@ -30,6 +30,7 @@ Kind = Literal[
     "left",
     "not_finite",
     "corruption",
+    "clock",
 ]
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]
