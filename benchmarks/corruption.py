@@ -3,7 +3,8 @@
 `--flips N` jobs in each of which one bit flips (weight, moment, gradient, or a sum on its way; any bit; any rank; two
 and three copies), `--healthy N` checks of jobs that nothing happens to, `--rounds N` blocks of steps with and
 without the check, in turns. A flip of a gradient is replayed (`train.replay`) and lasts from its step on, as of a unit
-that is broken: one in a step that is not replayed leaves nothing to compare.
+that is broken: one in a step that is not replayed leaves nothing to compare. Every checkpoint is held against that of a
+run in which nothing flips: a low bit may be lost in the rounding of the next update, and then there is nothing to find.
 """
 
 import argparse
@@ -17,12 +18,16 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 import torch.distributed as dist
+import xxhash
 
 from benchmarks.result import Result, alternating_medians
 from meshwright.bench.pool import RankPool
 from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
+from meshwright.train.checkpoint.manifest import read_manifest
+from meshwright.train.checkpoint.pieces import read_whole
+from meshwright.train.config import JobConfig
 from meshwright.train.corpus import load_corpus
 from meshwright.train.events import read_events
 from meshwright.train.flips import FLIP_VARIABLE
@@ -46,7 +51,8 @@ class Flipped(NamedTuple):
     found: bool
     steps_late: int
     right: bool  # the rank that was named is the one
-    clean: bool  # no checkpoint holds what followed from the flip
+    clean: bool  # every checkpoint has the bits of a run in which nothing flipped
+    gone: bool  # so has the run's end: the bit was lost in rounding
 
 
 def run(arguments: list[str]) -> Result:
@@ -63,7 +69,8 @@ def run(arguments: list[str]) -> Result:
         corpus = write_corpus(place)
         pools = {layout: RankPool(Layout.parse(layout).world_size) for layout in LAYOUTS}
         try:
-            done = [_flipped(pools, place, corpus, rng, number) for number in range(options.flips)]
+            right = {layout: _undisturbed(pools[layout], place, corpus, layout) for layout in LAYOUTS}
+            done = [_flipped(pools, place, corpus, rng, number, right) for number in range(options.flips)]
             rows = [_row(where, [one for one in done if one.where == where]) for where in PLACES]
             rows += [_healthy(pools[LAYOUTS[0]], place, corpus, options.healthy)] if options.healthy else []
             rows += [_cost(pools[LAYOUTS[0]], place, corpus, options.rounds)] if options.rounds else []
@@ -86,22 +93,54 @@ def rank_of_flipped(rank: int, world_size: int, store: dist.Store, path: str, fl
             dist.destroy_process_group()
 
 
-def _flipped(pools: dict[str, RankPool], place: Path, corpus: str, rng: random.Random, number: int) -> Flipped:
+def _job(corpus: str, layout: str, **train: Any) -> JobConfig:
+    settings: dict[str, Any] = {"steps": STEPS, "checkpoint_every": EVERY, "check_replicas": CHECKED, "record": False}
+    return small_job(corpus, **settings, global_batch=BATCHES[layout], **train)
+
+
+def _undisturbed(pool: RankPool, place: Path, corpus: str, layout: str) -> dict[int, str]:
+    """Return the state of each checkpoint of a run in which nothing flips."""
+    folder = write_run(place / f"undisturbed-{layout}", _job(corpus, layout), Layout.parse(layout))
+    pool.run(run_rank, str(folder.path), timeout_s=PATIENCE_S)
+    return _states(folder)
+
+
+def _states(folder: RunFolder) -> dict[int, str]:
+    """Return a checksum over all tensors of each checkpoint, by step."""
+    found = {}
+    for path in checkpoints(folder.checkpoints):
+        manifest, hashed = read_manifest(path), xxhash.xxh3_128()
+        names = sorted(name for name in manifest.tensors if not name.startswith("rng/"))
+        for name, tensor in read_whole(path, manifest, names):
+            hashed.update(name.encode() + tensor.numpy().tobytes())
+        found[manifest.facts.step] = hashed.hexdigest()
+    return found
+
+
+def _flipped(
+    pools: dict[str, RankPool],
+    place: Path,
+    corpus: str,
+    rng: random.Random,
+    number: int,
+    right: dict[str, dict[int, str]],
+) -> Flipped:
     layout, where = LAYOUTS[number % len(LAYOUTS)], PLACES[number % len(PLACES)]
     rank, at, bit = rng.randrange(Layout.parse(layout).world_size), rng.randrange(2, STEPS - 1), rng.randrange(32)
     on = "+" if where == "gradient" else ""
-    settings: dict[str, Any] = {"steps": STEPS, "checkpoint_every": EVERY, "check_replicas": CHECKED, "record": False}
-    job = small_job(corpus, **settings, global_batch=BATCHES[layout], replay=CHECKED if on else 0)
+    job = _job(corpus, layout, replay=CHECKED if on else 0)
     folder = write_run(place / f"flip-{number}", job, Layout.parse(layout))
     pools[layout].run(rank_of_flipped, str(folder.path), f"{rank}:{at}{on}:{where}:{bit}", timeout_s=PATIENCE_S)
     found = [event for event in read_events(folder.events) if event.kind == "corruption"]
     step = found[0].step if found else None
+    states = _states(folder)
     return Flipped(
         where,
-        step is not None,
-        step - at if step is not None else STEPS,
-        bool(found) and found[0].culprit == rank,
-        all(int(path.name.removeprefix("step-")) <= at for path in checkpoints(folder.checkpoints)),
+        found=step is not None,
+        steps_late=step - at if step is not None else STEPS,
+        right=bool(found) and found[0].culprit == rank,
+        clean=all(state == right[layout][saved] for saved, state in states.items()),
+        gone=not found and states.get(STEPS) == right[layout][STEPS],
     )
 
 
@@ -109,6 +148,7 @@ def _row(where: str, done: list[Flipped]) -> dict[str, Any]:
     return {
         "what": f"a bit flips: {where}",
         "times": len(done),
+        "lost in rounding": sum(one.gone for one in done),
         "found": sum(one.found for one in done),
         f"within {CHECKED} steps": sum(one.steps_late < CHECKED for one in done),
         "rank right": sum(one.right for one in done),
