@@ -69,11 +69,12 @@ class SealedBackend(C10dRendezvousBackend):
     def __init__(self, store: Store, name: str, secret: bytes) -> None:
         super().__init__(store, name)
         self._secret = secret
-        self.clock = JobClock(lambda: cast(bytes, self._call_store("clock")))
+        self._clock: JobClock | None = None
 
     def get_state(self) -> tuple[bytes, Any] | None:
         """Return the state and its token, None where there is none; RendezvousStateError if a stranger wrote it."""
-        self.clock.keep()
+        if self._clock is not None:
+            self._clock.keep()
         found = super().get_state()
         return (self._opened(found[0]), found[1]) if found else None
 
@@ -81,6 +82,11 @@ class SealedBackend(C10dRendezvousBackend):
         """Write the state unless another has been written since `token`; return what is there now."""
         found = super().set_state(self._seal(state) + state, token)
         return (self._opened(found[0]), *found[1:]) if found else None
+
+    def clock(self) -> JobClock:
+        """Return the clock of the store's host; from now on it is kept right."""
+        self._clock = JobClock(lambda: cast(bytes, self._call_store("clock")))
+        return self._clock
 
     def _seal(self, state: bytes) -> bytes:
         return hmac.digest(self._secret, state, hashlib.sha256)
@@ -106,7 +112,8 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
     )
     backend = SealedBackend(store, start.name, start.secret)
-    said = skew(backend.clock.wall_ahead_s, this_host(), f"{start.host}, where all meet")
+    clock = backend.clock()
+    said = skew(clock.wall_ahead_s, this_host(), f"{start.host}, where all meet")
     if said:
         events.record(Event(kind="clock", message=said, host=this_host()))
     handler = DynamicRendezvousHandler.from_backend(
@@ -130,7 +137,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         monitor_interval=0.1,
         local_addr=local_addr,
     )
-    with heartbeats_by(backend.clock), _until_the_end(start, handler, store):
+    with heartbeats_by(clock), _until_the_end(start, handler, store):
         result = _agent(start, spec, patience, events).run()
         if result.is_failed():
             raise ChildFailedError(name="meshwright.train", failures=result.failures)

@@ -71,7 +71,7 @@ def test_a_heartbeat_does_not_hang_on_the_wall_clock_of_whoever_looks():
     backend = SealedBackend(store, "job", b"secret")
     handler = DynamicRendezvousHandler.from_backend("job", store, backend, 1, 1, local_addr="127.0.0.1")
     behind = datetime.now(UTC) - timedelta(hours=1)
-    with heartbeats_by(backend.clock):
+    with heartbeats_by(backend.clock()):
         handler.next_rendezvous()
         state = handler._state_holder.state
         (heartbeat,) = state.last_heartbeats.values()
