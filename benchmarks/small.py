@@ -2,8 +2,8 @@
 
 In turns, in one run, medians over launches: `torch` is what torch.distributed itself takes to come to a group (one that
 answers at once), `in_c` all of a call, `ctypes` the same without the extension module, `python` without the C helper;
-the MPIs, through mpi4py, take turns from launch to launch; `limit` is
-1.2 times the best of them and what torch takes. Options: --ranks 2 4, --launches N (with each MPI), --rounds N,
+the MPIs, through mpi4py, take turns from launch to launch; `limit` is 1.2 times the best of them and what torch takes.
+Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --bytes SIZE (of all, in place of 1 and 4 KiB),
 --mpi mpich openmpi intel.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.contestants import finish, join, mpi_call, race, torch_call
 from benchmarks.mpis import PACKAGES, launch, this_mpi, turns
 from benchmarks.result import Result
-from meshwright.units import format_bytes
+from meshwright.units import format_bytes, parse_bytes
 
 SIZES = {"all_reduce": 1024, "all_gather": 4096, "reduce_scatter": 4096, "broadcast": 4096, "all_to_all": 4096}
 
@@ -53,6 +53,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--launches", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--bytes", type=parse_bytes, help="of all collectives, in place of 1 and 4 KiB")
     parser.add_argument("--mpi", nargs="+", choices=list(PACKAGES))
     parser.add_argument("--output", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -86,7 +87,8 @@ def _rank_main() -> None:
     os.environ["MESHWRIGHT_HELPER"] = "0"
     groups["python"] = dist.new_group(backend="meshwright")
     rows = []
-    for name, size_bytes in SIZES.items():
+    for name, usual_bytes in SIZES.items():
+        size_bytes = options.bytes or usual_bytes
         contestants = {kind: torch_call(name, size_bytes, size, group) for kind, group in groups.items()}
         if comm is not None:
             contestants[this_mpi()] = mpi_call(name, size_bytes, size, comm)
