@@ -8,7 +8,6 @@ run in which nothing flips: a low bit may be lost in the rounding of the next up
 """
 
 import argparse
-import os
 import random
 import statistics
 import tempfile
@@ -22,7 +21,6 @@ import xxhash
 
 from benchmarks.result import Result, alternating_medians
 from meshwright.bench.pool import RankPool
-from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest
@@ -30,11 +28,10 @@ from meshwright.train.checkpoint.pieces import read_whole
 from meshwright.train.config import JobConfig
 from meshwright.train.corpus import load_corpus
 from meshwright.train.events import read_events
-from meshwright.train.flips import FLIP_VARIABLE
 from meshwright.train.loop import Trainer
 from meshwright.train.recorder import clock
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import run_rank, small_job, write_corpus, write_run
+from tests.multiproc.train.jobs import run_flipped, run_rank, small_job, write_corpus, write_run
 
 STEPS, EVERY, CHECKED = 24, 8, 5
 PLACES = ("weight", "exp_avg", "exp_avg_sq", "gradient", "received")
@@ -80,19 +77,6 @@ def run(arguments: list[str]) -> Result:
     return Result("Silent data corruption", rows, [f"checks every {CHECKED} steps, a checkpoint every {EVERY}"])
 
 
-def rank_of_flipped(rank: int, world_size: int, store: dist.Store, path: str, flip: str) -> str:
-    """Run one rank of a job in which a bit flips; return what it raised, or ""."""
-    os.environ[FLIP_VARIABLE] = flip
-    try:
-        return run_rank(rank, world_size, store, path)
-    except MeshwrightError as error:
-        return str(error)
-    finally:
-        del os.environ[FLIP_VARIABLE]
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
 def _job(corpus: str, layout: str, **train: Any) -> JobConfig:
     settings: dict[str, Any] = {"steps": STEPS, "checkpoint_every": EVERY, "check_replicas": CHECKED, "record": False}
     return small_job(corpus, **settings, global_batch=BATCHES[layout], **train)
@@ -130,7 +114,7 @@ def _flipped(
     on = "+" if where == "gradient" else ""
     job = _job(corpus, layout, replay=CHECKED if on else 0)
     folder = write_run(place / f"flip-{number}", job, Layout.parse(layout))
-    pools[layout].run(rank_of_flipped, str(folder.path), f"{rank}:{at}{on}:{where}:{bit}", timeout_s=PATIENCE_S)
+    pools[layout].run(run_flipped, str(folder.path), f"{rank}:{at}{on}:{where}:{bit}", timeout_s=PATIENCE_S)
     found = [event for event in read_events(folder.events) if event.kind == "corruption"]
     step = found[0].step if found else None
     states = _states(folder)

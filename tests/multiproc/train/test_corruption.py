@@ -1,33 +1,15 @@
 """A bit that flips on one rank ends the job with that rank named, before a checkpoint holds it."""
 
-import os
-
 import pytest
-import torch.distributed as dist
 
-from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.events import read_events
-from meshwright.train.flips import FLIP_VARIABLE
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
+from tests.multiproc.train.jobs import losses, run_flipped, run_rank, small_job, write_corpus, write_run
 
 SETTINGS = {"steps": 12, "checkpoint_every": 6, "check_replicas": 4, "record": False}
 AT = 7  # the step before which, or in which, a bit flips; the next check is that of step 7, the last one of step 11
-
-
-def run_flipped(rank: int, world_size: int, store: dist.Store, path: str, flip: str) -> str:
-    """Run one rank of a job in which a bit flips; return what it raised."""
-    os.environ[FLIP_VARIABLE] = flip
-    try:
-        return run_rank(rank, world_size, store, path)
-    except MeshwrightError as error:
-        return str(error)
-    finally:
-        del os.environ[FLIP_VARIABLE]
-        if dist.is_initialized():
-            dist.destroy_process_group()
 
 
 def outcome(rank_pool, tmp_path, layout: str, flip: str, **train: object) -> tuple[RunFolder, set[str]]:
