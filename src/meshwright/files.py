@@ -93,12 +93,14 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
 def sound(data: T, *, where: str) -> T:
     """Return plain data unchanged; InputError names the first number, text or depth that no noun can hold."""
     pending: list[tuple[Any, Any, int]] = [(data, None, 0)]  # a value, the way to it and its depth
+    seen: set[int] = set()  # what a pickle holds in several places, or in itself, is looked at once
     while pending:
         value, way, depth = pending.pop()
         fault = _unsound(value) or (_unsound(way[1]) if way else "")
         if fault:
             raise InputError(f"{where}: {_way(way)}{fault}")
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list) and id(value) not in seen:
+            seen.add(id(value))
             if depth >= DEEPEST:
                 raise InputError(f"{where}: nested deeper than {DEEPEST} levels")
             named = value.items() if isinstance(value, dict) else enumerate(value)

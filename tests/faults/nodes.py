@@ -1,5 +1,6 @@
 """A `meshwright train` on every node of an emulated cluster."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from meshwright.cluster.emulation.session import Job
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
 from tests.multiproc.train.jobs import small_job, write_run
+from tests.skew import set_clock
 
 BATCH = 12  # divides over two, three and four nodes
 PORT = 29400
@@ -24,11 +26,13 @@ def start_on_nodes(
     launch: dict[str, object],
     model: dict[str, object] | None = None,
     links: Path | None = None,
+    clocks: dict[int, int] | None = None,
     **train: object,
 ) -> tuple[RunFolder, Job]:
     """Start a small job with a rank on each node, which meet on node 0; return its run folder and the processes.
 
-    `links` is the folder with the links that another run has kept; None: this one measures its own.
+    `links` is the folder with the links that another run has kept; None: this one measures its own. `clocks` says how
+    many seconds the wall clocks of some nodes are ahead.
     """
     nodes = cluster.spec.nodes
     job = small_job(corpus, global_batch=BATCH, **train)
@@ -40,6 +44,9 @@ def start_on_nodes(
     )
     folder = write_run(path, job, Layout(dp=nodes, mbs=BATCH // nodes))
     command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
+    if clocks:
+        cases = "".join(f"{node}) {set_clock(ahead_s)};;\n" for node, ahead_s in clocks.items())
+        command = ["sh", "-ec", f'case "$NODE_RANK" in\n{cases}esac\nexec {shlex.join(command)}']
     environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
     environment |= {LINKS_VARIABLE: str(links)} if links else {}
     return folder, cluster.start_nodes(command, env=environment)

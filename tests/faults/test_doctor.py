@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from meshwright.cluster.doctor import CHECKS
+from tests.skew import set_clock
 
 pytestmark = pytest.mark.netns
 DOCTOR = [sys.executable, "-m", "meshwright", "doctor", "--json", "--wait", "4s"]
@@ -80,6 +81,8 @@ PLANTED = {
         T=$(mktemp -d); mkdir $T/torch-0.4.dist-info; echo Version: 0.4 > $T/torch-0.4.dist-info/METADATA
         export PYTHONPATH=$T:$PYTHONPATH""",
     "same-nccl": "export NCCL_ALGO=Ring",
+    "clock": set_clock(-10),
+    "clock, ahead": set_clock(3600),
 }
 ALSO = {"nccl-switches": {"same-nccl"}}  # a variable on one node only is two faults
 

@@ -111,3 +111,20 @@ def test_a_cable_that_is_out_for_less_than_the_timeout_changes_nothing(begin):
     assert events(folder, "failure") == []
     assert events(folder, "restart") == []
     assert steps_done(folder) == STEPS
+
+
+@pytest.mark.parametrize("ahead_s", [-10, 3600])
+def test_a_node_whose_clock_is_wrong_stays_in_the_job_and_is_told_of_it(emulated, tmp_path, ahead_s):
+    cluster = emulated(nodes=2, nic_bytes_per_s=125e6)
+    launch = {"timeout_s": 30.0, "rejoin_s": REJOIN_S}
+    folder, started = start_on_nodes(
+        cluster, tmp_path / "run", write_corpus(tmp_path), launch=launch, clocks={1: ahead_s}, steps=10, record=False
+    )
+
+    assert until(lambda: None not in started.codes()), [started.stderr(node) for node in range(2)]
+    assert started.codes() == (0, 0), [started.stderr(node) for node in range(2)]
+    assert steps_done(folder) == 10
+    assert events(folder, "restart") == []
+    (told,) = events(folder, "clock")
+    assert "the clock of node1 is" in told.message
+    assert ("behind" if ahead_s < 0 else "ahead of") in told.message

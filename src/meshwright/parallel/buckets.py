@@ -12,7 +12,7 @@ With ZeRO 1 weights live in flat buffers too. The optimiser then updates `pieces
 
 import functools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from .channel import Channel, bytes_of, when_done
-from .engine import Notes
+from .engine import Notes, Probe
 
 
 class Piece(NamedTuple):
@@ -88,6 +88,12 @@ class Buckets:
         self._armed: set[nn.Parameter] = set()
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)  # type: ignore[no-untyped-call]
+        self._probe: Probe | None = None
+        self._names: Mapping[nn.Parameter, str] = {}
+
+    def watch(self, probe: Probe, names: Mapping[nn.Parameter, str]) -> None:
+        """Show the gradients of each bucket to a probe before they travel."""
+        self._probe, self._names = probe, names
 
     def arm(self, parameters: Iterable[nn.Parameter] | None = None) -> None:
         """Let gradients (of some parameters) travel in the backward pass that follows, their last of the step."""
@@ -144,6 +150,8 @@ class Buckets:
             if parameter.grad is None:
                 bucket.views[parameter].zero_()
                 parameter.grad = bucket.views[parameter]
+        if self._probe is not None:
+            self._probe.sent((self._names[parameter], view) for parameter, view in bucket.views.items())
         self._next += 1
         start, group = time.monotonic(), self._channel.group
         if self._scatter:

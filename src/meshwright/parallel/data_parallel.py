@@ -30,8 +30,15 @@ class Reducer:
     waits for communication. `buffers` are the buckets of the last backward pass, which DDP keeps.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, note: BucketNote, compressor: Compressor | None = None) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        note: BucketNote,
+        compressor: Compressor | None = None,
+        sent: Callable[[dist.GradBucket], None] | None = None,
+    ) -> None:
         self._group = group
+        self._sent = sent
         self._note = note
         self._compressor = compressor
         self._thread = ThreadPoolExecutor(1) if compressor is not None else None  # its collectives block
@@ -47,6 +54,8 @@ class Reducer:
         if bucket.index() == 0:
             self.buffers.clear()
         self.buffers.append(buffer)
+        if self._sent is not None:
+            self._sent(bucket)
         if self._thread is not None:
             return self._compressed(bucket, start)
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
@@ -85,10 +94,12 @@ def replicate(
     note: BucketNote,
     group: dist.ProcessGroup | None = None,
     compressor: Compressor | None = None,
+    sent: Callable[[dist.GradBucket], None] | None = None,
 ) -> tuple[DistributedDataParallel, Reducer]:
     """Wrap `model` for synchronous data parallelism over `group`, called on all its ranks; gradients are summed.
 
-    The loss of each rank must therefore be divided by the tokens of the global batch.
+    The loss of each rank must therefore be divided by the tokens of the global batch. `sent` sees each bucket before
+    it travels.
     """
     device = next(model.parameters()).device
     # buffers are the same everywhere by construction; the setting has another name since torch 2.13
@@ -103,7 +114,7 @@ def replicate(
         gradient_as_bucket_view=True,
         **settings,
     )
-    reducer = Reducer(group, note, compressor)
+    reducer = Reducer(group, note, compressor, sent)
     wrapped.register_comm_hook(None, reducer.reduce)
     return wrapped, reducer
 
@@ -121,16 +132,23 @@ class DataParallel:
         self.data_ranks = plan.layout.dp
         self.data_rank = dist.get_rank() if self.data_ranks > 1 else 0
         self._model = module
+        self._names = {parameter: name for name, parameter in module.named_parameters()}
+        self._keeps_gradients = False
         if self.data_ranks > 1:
             self._model, self._reducer = replicate(
                 module,
                 bucket_bytes=plan.bucket_bytes,
                 note=self._note_bucket,
                 compressor=make_compressor(settings.compression, None, powersgd_rank=settings.powersgd_rank),
+                sent=self._sent if settings.probe is not None else None,
             )
 
     def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Forward and backward over the micro-batches, gradients travelling during the last; then the update."""
+        return self.accumulate(batches, tokens, number=number), self.update()
+
+    def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
+        """Forward and backward over the micro-batches, gradients travelling during the last."""
         notes = self.settings.notes
         total = torch.zeros((), dtype=torch.float64)
         moments = dropout.Moments(self.settings.seed, number, self.data_rank, self.data_ranks)
@@ -142,15 +160,27 @@ class DataParallel:
                     loss = self._model(inputs, targets)
                 self._backward(loss / tokens, travels=travels)
             total += loss.detach().double().cpu()
-        with notes.span("compute", "optimizer"):
+        # gradients that several micro-batches add up to stay in DDP's buckets: elsewhere they would lie twice
+        self._keeps_gradients = bool(index and travels)
+        if self.settings.probe is not None:
+            self.settings.probe.received((n, p.grad) for p, n in self._names.items() if p.grad is not None)
+        return total
+
+    def update(self) -> float:
+        """Clip, update and clear."""
+        with self.settings.notes.span("compute", "optimizer"):
             limit = self.settings.max_grad_norm or math.inf
             norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit))
-            self.optimizer.step()
-            # gradients that several micro-batches add up to stay in DDP's buckets: elsewhere they would lie twice
-            self.optimizer.zero_grad(set_to_none=not (index and travels))
+            if math.isfinite(norm):
+                self.optimizer.step()
+            self.discard()
             if self.settings.device.type == "cuda":
                 torch.cuda.synchronize(self.settings.device)
-        return total, norm
+        return norm
+
+    def discard(self) -> None:
+        """Clear the gradients."""
+        self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this rank's batch."""
@@ -175,6 +205,11 @@ class DataParallel:
         loss.backward()  # type: ignore[no-untyped-call]
         end = self._reducer.last_ready_s if travels else time.monotonic()
         self.settings.notes.note("compute", "backward", start, end)
+
+    def _sent(self, bucket: dist.GradBucket) -> None:
+        assert self.settings.probe is not None
+        names = (self._names[parameter] for parameter in bucket.parameters())  # type: ignore[index]
+        self.settings.probe.sent(zip(names, bucket.gradients(), strict=True))
 
     def _note_bucket(self, size_bytes: int, start_s: float, end_s: float) -> None:
         self.settings.notes.note("comm", "all_reduce", start_s, end_s, size_bytes)

@@ -14,6 +14,8 @@ What every engine holds to:
   summed over ranks. The norm that is returned and clipped is that of the whole unsplit model, each parameter once.
 - `step` and `evaluate` contain collectives: all ranks call them equally often, with micro-batches of the same shape.
 - A module returns the *sum* of the loss over its targets, `module(inputs, targets)`, so that pieces add up.
+- A step is `accumulate` and then `update`. What was accumulated may be dropped by `discard` and computed again.
+- A gradient whose norm is not finite is dropped: weights and moments stay as they are.
 """
 
 import contextlib
@@ -55,6 +57,16 @@ class Notes(Protocol):
         """Record a span whose ends were read elsewhere on `time.monotonic`, from any thread."""
 
 
+class Probe(Protocol):
+    """Sees the gradients of a step on their way; may change them, to try faults out."""
+
+    def sent(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Look at what this rank has computed, by the name of the parameter, before it is summed; from any thread."""
+
+    def received(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Look at the sums over all ranks that the optimiser will see."""
+
+
 class Settings(NamedTuple):
     """What an engine needs to know besides the plan."""
 
@@ -68,6 +80,7 @@ class Settings(NamedTuple):
     async_tensor_parallel: bool = False  # on GPUs: what tp sends travels during products
     compression: Compression = "none"  # plain data parallelism: of gradients on their way
     powersgd_rank: int = 4
+    probe: Probe | None = None
 
     def precision(self) -> AbstractContextManager[Any]:
         """Return the context that forward passes run in."""
@@ -90,6 +103,15 @@ class Engine(Protocol):
         others: masks of dropout follow from it. Returns the summed loss (a
         float64 CPU scalar; 0 where another rank reports it) and the gradient's global norm before clipping.
         """
+
+    def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
+        """Compute and sum the gradients of a step, and return its summed loss, as `step` does; weights stay."""
+
+    def update(self) -> float:
+        """Clip and update with the gradients that were accumulated, clear them, and return their norm."""
+
+    def discard(self) -> None:
+        """Drop the gradients that were accumulated, so that they may be accumulated again."""
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of one micro-batch without training on it: a float64 CPU scalar, as `step` does."""

@@ -29,6 +29,10 @@ class Sharded:
 
     def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Forward and backward over the micro-batches, then the update."""
+        return self.accumulate(batches, tokens, number=number), self.update()
+
+    def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
+        """Forward and backward over the micro-batches, and the sums of their gradients."""
         stopwatch = self.part.stopwatch
         total = torch.zeros((), dtype=torch.float64)
         moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
@@ -43,12 +47,20 @@ class Sharded:
             stopwatch.compute("backward", middle, time.monotonic())
             total += loss.detach().double().cpu()
         self.part.reduce()
+        return total * self._reports
+
+    def update(self) -> float:
+        """Clip, update and clear."""
         start = time.monotonic()
         norm = self.part.update()
         if self._settings.device.type == "cuda":
             torch.cuda.synchronize(self._settings.device)
-        stopwatch.compute("optimizer", start, time.monotonic())
-        return total * self._reports, norm
+        self.part.stopwatch.compute("optimizer", start, time.monotonic())
+        return norm
+
+    def discard(self) -> None:
+        """Clear the gradients."""
+        self.part.discard()
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this rank's part of a micro-batch."""

@@ -194,6 +194,8 @@ class SplitPart:
             total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
             for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
+        if self._settings.probe is not None:
+            self._settings.probe.received((held.name, gradient) for held, gradient in self._gradients())
 
     def _expect(self, piece: nn.Module, *, last: bool) -> None:
         """Say what the backward pass that follows does under ZeRO 2 and 3 besides scattering a piece's gradients.
@@ -210,18 +212,25 @@ class SplitPart:
     def update(self) -> float:
         """Clip, update and clear; return the gradient's norm over the whole model. All ranks of the world."""
         norm = self._norm()
+        if not math.isfinite(norm):
+            self.discard()
+            return norm
         limit = self._settings.max_grad_norm
         if limit:  # the formula of torch's clip_grad_norm_, 1e-6 and all
             scale = min(1.0, limit / (norm + 1e-6))
             torch._foreach_mul_([gradient for _, gradient in self._gradients()], scale)
         self.optimizer.step()
-        self.module.zero_grad(set_to_none=True)
+        self.discard()
         if self._layout.zero == 1:
             for buckets in self._buckets:
                 buckets.spread()
-        elif self._layout.zero >= 2:
-            self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    def discard(self) -> None:
+        """Clear the gradients; under ZeRO 1 the optimiser's lie in the buckets, which the next step fills anew."""
+        self.module.zero_grad(set_to_none=True)
+        if self._layout.zero >= 2:
+            self.optimizer.zero_grad(set_to_none=True)
 
     def rest(self) -> None:
         """Drop weights that a forward pass without a backward has gathered (ZeRO 2 and 3)."""
@@ -247,7 +256,10 @@ class SplitPart:
             channel = Channel(self.mesh, axis, self.stopwatch)
             if parameters and channel.size > 1:
                 notes, scatter = self._settings.notes, self._layout.zero == 1
-                self._buckets.append(Buckets(parameters, channel, notes, bucket_bytes=bucket_bytes, scatter=scatter))
+                made = Buckets(parameters, channel, notes, bucket_bytes=bucket_bytes, scatter=scatter)
+                self._buckets.append(made)
+                if self._settings.probe is not None:
+                    made.watch(self._settings.probe, {p: name for name, p in self.module.named_parameters()})
 
     def _pieces(self) -> list[Held]:
         """Return what this rank updates, as plain tensors."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..files import sound
 from ..report.stuck import Record
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import GroupName, Where
@@ -56,6 +57,7 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not whole JSON: {error}") from None
+    value = sound(value, where=str(path))
     if isinstance(value, dict) and "groups" in value and "rank" in value:
         try:
             return msgspec.convert(value, Record, strict=False)  # JSON's keys are texts, also those that are ranks

@@ -159,7 +159,10 @@ def _unpacked(line: str) -> str:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return line
-    return str(value.get("log", "")).rstrip("\n") if isinstance(value, dict) else line
+    if not isinstance(value, dict):
+        return line
+    text = str(value.get("log", "")).rstrip("\n")
+    return text.encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
 
 
 def _is_labelled(rows: list[tuple[int, str]]) -> bool:

@@ -3,14 +3,15 @@
 Underscored names of torch's agent are used here and nowhere else.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from torch.distributed import DistError, Store
@@ -28,8 +29,12 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
 
-from ..errors import MeshwrightError
-from .events import Event, EventLog
+from ..errors import InputError, MeshwrightError
+from .clock import JobClock, heartbeats_by, skew
+from .corruption import CorruptionError, excluded_rank
+from .ending import RanksHere, ranks_that_end
+from .events import Event, EventLog, this_host
+from .finite import NotFinite
 from .meeting import address_towards, is_here, serve
 from .store import SealedStore
 
@@ -64,9 +69,12 @@ class SealedBackend(C10dRendezvousBackend):
     def __init__(self, store: Store, name: str, secret: bytes) -> None:
         super().__init__(store, name)
         self._secret = secret
+        self._clock: JobClock | None = None
 
     def get_state(self) -> tuple[bytes, Any] | None:
         """Return the state and its token, None where there is none; RendezvousStateError if a stranger wrote it."""
+        if self._clock is not None:
+            self._clock.keep()
         found = super().get_state()
         return (self._opened(found[0]), found[1]) if found else None
 
@@ -74,6 +82,11 @@ class SealedBackend(C10dRendezvousBackend):
         """Write the state unless another has been written since `token`; return what is there now."""
         found = super().set_state(self._seal(state) + state, token)
         return (self._opened(found[0]), *found[1:]) if found else None
+
+    def clock(self) -> JobClock:
+        """Return the clock of the store's host; from now on it is kept right."""
+        self._clock = JobClock(lambda: cast(bytes, self._call_store("clock")))
+        return self._clock
 
     def _seal(self, state: bytes) -> bytes:
         return hmac.digest(self._secret, state, hashlib.sha256)
@@ -93,17 +106,23 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     """
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS
     here = is_here(start.host)
+    local_addr = start.host if here else address_towards(start.host)
     store = (serve if here else SealedStore)(start.host, start.port, start.timeout_s, start.secret)
     patience = RendezvousTimeout(
         join=timedelta(seconds=max(start.timeout_s, MEETING_S)), last_call=timedelta(seconds=FIRST_CALL_S)
     )
+    backend = SealedBackend(store, start.name, start.secret)
+    clock = backend.clock()
+    said = skew(clock.wall_ahead_s, this_host(), f"{start.host}, where all meet")
+    if said:
+        events.record(Event(kind="clock", message=said, host=this_host()))
     handler = DynamicRendezvousHandler.from_backend(
         start.name,
         store,
-        SealedBackend(store, start.name, start.secret),
+        backend,
         start.min_nodes,
         start.nodes,
-        local_addr=start.host if here else address_towards(start.host),
+        local_addr=local_addr,
         timeout=patience,
         keep_alive_interval=HEARTBEAT_S,
         keep_alive_max_attempt=HEARTBEATS,
@@ -116,8 +135,38 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
         rdzv_handler=handler,
         max_restarts=start.max_restarts,
         monitor_interval=0.1,
-        local_addr=start.host if here else address_towards(start.host),
+        local_addr=local_addr,
     )
+    with heartbeats_by(clock), _until_the_end(start, handler, store):
+        result = _agent(start, spec, patience, events).run()
+        if result.is_failed():
+            raise ChildFailedError(name="meshwright.train", failures=result.failures)
+
+
+@contextlib.contextmanager
+def _until_the_end(start: Start, handler: DynamicRendezvousHandler, store: SealedStore) -> Iterator[None]:
+    """Say in our words what a rendezvous raises, and leave it at the end."""
+    where, told_to_stop = f"{start.host}:{start.port}", False
+    few = f"fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
+    try:
+        yield
+    except SignalException:
+        told_to_stop = True
+        raise
+    except RendezvousTimeoutError:
+        raise MeshwrightError(f"{where}: {few}") from None
+    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
+        raise MeshwrightError(f"{where}: the others wait no longer: {few}, or the job has ended") from None
+    except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise MeshwrightError(f"{where}: lost the machine where all meet ({why})") from None
+    finally:
+        if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
+            handler.shutdown()
+        store.close()
+
+
+def _agent(start: Start, spec: WorkerSpec, patience: RendezvousTimeout, events: EventLog) -> "Agent":
     agent = Agent(
         spec,
         DefaultLogsSpecs(log_dir=start.logs),
@@ -127,30 +176,7 @@ def run_agent(start: Start, main: Callable[..., None], arguments: tuple[Any, ...
     agent.events, agent.patience = events, patience
     agent.grace_s, agent.rejoin_s = start.grace_s, start.rejoin_s
     agent.min_nodes, agent.is_complete = start.min_nodes, start.is_complete
-    told_to_stop = False
-    try:
-        result = agent.run()
-        if result.is_failed():
-            raise ChildFailedError(name="meshwright.train", failures=result.failures)
-    except SignalException:
-        told_to_stop = True
-        raise
-    except RendezvousTimeoutError:
-        raise MeshwrightError(
-            f"{start.host}:{start.port}: fewer than {start.min_nodes} machines came in time (launch.min_nodes)"
-        ) from None
-    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
-        raise MeshwrightError(
-            f"{start.host}:{start.port}: the others wait no longer: fewer than {start.min_nodes} machines came in time "
-            "(launch.min_nodes), or the job has ended"
-        ) from None
-    except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
-        why = str(error.__cause__ or error).splitlines()[0]
-        raise MeshwrightError(f"{start.host}:{start.port}: lost the machine where all meet ({why})") from None
-    finally:
-        if not told_to_stop:  # a rendezvous that is shut down takes in nobody any more
-            handler.shutdown()
-        store.close()
+    return agent
 
 
 class Agent(LocalElasticAgent):
@@ -168,6 +194,14 @@ class Agent(LocalElasticAgent):
         check_machines(worker_group.group_world_size or 0, self.min_nodes)
         self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
         self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, self.rejoin_s))
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        with ranks_that_end():
+            pids: dict[int, Any] = super()._start_workers(worker_group)
+        assert isinstance(self._pcontext, RanksHere)
+        self._pcontext.timeout_s = self._exit_barrier_timeout
+        self._pcontext.said = lambda text: self.events.record(Event(kind="failure", message=text))
+        return pids
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
@@ -191,7 +225,9 @@ class Agent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
         if result.state in {WorkerState.FAILED, WorkerState.UNHEALTHY}:
-            if worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
+            if not self._keep_excluding(worker_group, result.failures):
+                self._remaining_restarts = 0
+            elif worker_group.spec.rdzv_handler.num_nodes_waiting() > 0:  # another machine has begun the restart
                 self._remaining_restarts += 1  # torch takes one off
             elif not worth_a_restart(result.failures) or self.is_complete():
                 self._remaining_restarts = 0
@@ -202,24 +238,31 @@ class Agent(LocalElasticAgent):
                 self.events.record(Event(kind="restart", message=text))
         return result
 
+    def _keep_excluding(self, group: WorkerGroup, failures: Mapping[int, ProcessFailure]) -> bool:
+        """Start one rank fewer here where one of ours is to be left out; return whether any is left."""
+        named = {excluded_rank(text_of(failure)) for failure in failures.values()}
+        ours = [worker for worker in group.workers if worker.global_rank in named]
+        group.spec.local_world_size -= len(ours)
+        return group.spec.local_world_size > 0
+
 
 def check_machines(machines: int, least: int) -> None:
     """Raise MeshwrightError where fewer machines came out of a meeting than the job needs.
 
-    torch drops a machine whose heartbeat is old by the wall clock, also out of a meeting that is complete.
+    torch drops a machine that has been silent also out of a meeting that is complete.
     """
     if machines < least:
         raise MeshwrightError(
-            f"{machines} machines have met, {least} are needed (launch.min_nodes); one was lost on the way: a machine "
-            f"whose clock is {HEARTBEAT_S * HEARTBEATS} s behind is taken for dead; compare `date` on all of them"
+            f"{machines} machines have met, {least} are needed (launch.min_nodes); one was lost on the way: it was "
+            f"silent for {HEARTBEAT_S * HEARTBEATS} s; look whether it is up, or so busy that its launcher cannot run"
         )
 
 
 def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether ranks that are started again may do better: not after bad input, nor where they were stopped."""
+    in_vain = tuple(f"{kind.__name__}: " for kind in (InputError, NotFinite, CorruptionError))
     return not any(
-        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(("InputError: ", "NotFinite: "))
-        for failure in failures.values()
+        failure.exitcode == STOPPED_EXIT_CODE or text_of(failure).startswith(in_vain) for failure in failures.values()
     )
 
 

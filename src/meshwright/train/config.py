@@ -80,6 +80,9 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     keep_every: Number = 0  # checkpoints at a multiple of so many steps are kept for good; 0: none
     on_storage_error: Literal["end", "warn"] = "end"  # a checkpoint or metrics cannot be written: end, or go on
     on_not_finite: Literal["end", "rewind"] = "end"  # a loss is NaN or infinite: end, or once from the last checkpoint
+    check_replicas: Number = 10  # steps between comparisons of what several ranks hold; also before each save; 0: never
+    replay: Number = 0  # steps between those that are computed twice and compared, before each save too; 0: none
+    on_corruption: Literal["end", "restart", "exclude"] = "end"  # values differ: end, restart, or without the rank
     start_from: str = ""  # a checkpoint whose weights a new run starts from
     precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast on GPUs, float32 on CPUs
     compile: bool = False  # torch.compile each layer; CPUs need a C++ compiler, first steps take long
@@ -89,7 +92,7 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def __post_init__(self) -> None:
         _positive(self, "steps", "global_batch", "validate_every", "timeline_steps")
-        for name in ("checkpoint_every", "keep_last", "keep_every"):
+        for name in ("checkpoint_every", "keep_last", "keep_every", "check_replicas", "replay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
@@ -187,6 +190,12 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError(
                 f"data.seq_len: {self.data.seq_len} is more than model.max_position_embeddings = "
                 f"{self.model.max_position_embeddings}"
+            )
+        parallel = self.data_parallel
+        if self.train.replay and (parallel.mode != "sync" or parallel.compression != "none"):
+            raise ValueError(
+                'train.replay: expected 0 unless data_parallel.mode is "sync" and compression is "none": what is left '
+                "over of one sum goes into the next"
             )
 
 

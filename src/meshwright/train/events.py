@@ -29,6 +29,8 @@ Kind = Literal[
     "joined",
     "left",
     "not_finite",
+    "corruption",
+    "clock",
 ]
 MAX_LINE_BYTES = 64 * 2**10
 Hook = Callable[["Event"], None]

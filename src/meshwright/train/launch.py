@@ -113,6 +113,6 @@ def _failure(error: ChildFailedError) -> MeshwrightError:
     kind, _, rest = text_of(first).partition(": ")
     if kind == "InputError":
         return InputError(rest)
-    if kind in ("MeshwrightError", "NotFinite"):
+    if kind in {"MeshwrightError", "NotFinite", "CorruptionError", "CorruptionRestart"}:
         return MeshwrightError(rest)
     return MeshwrightError(first_failure(error.failures))

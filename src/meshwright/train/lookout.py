@@ -40,12 +40,17 @@ class Lookout:
         group = dist.distributed_c10d._get_default_group() if dist.is_initialized() else None
         self._links: LinkRates | None = group.link_rates() if isinstance(group, GroupBase) else None
 
+    @property
+    def places(self) -> int:
+        """How many figures a rank adds to the sum."""
+        return 2 * self._ranks
+
     def share(self) -> Tensor:
         """Return what this rank adds to the sum over all ranks: seconds of the step before, each at its place.
 
         The first `ranks` are how long it worked, the others how long it waited for a core.
         """
-        figures = torch.zeros(2 * self._ranks, dtype=torch.float64)
+        figures = torch.zeros(self.places, dtype=torch.float64)
         if self._recorder.parts:
             parts = self._recorder.parts[-1]
             figures[self._rank] = sum(parts.get(name, 0.0) for name in WORK)
@@ -57,7 +62,7 @@ class Lookout:
     def look(self, step: int, shared: Sequence[float]) -> list[str]:
         """Judge a step by what all ranks shared; write down and return what is new."""
         said = []
-        busy_s, waited_s = shared[: self._ranks], shared[self._ranks :]
+        busy_s, waited_s = shared[: self._ranks], shared[self._ranks : self.places]
         if self._rank == 0 and self._ranks > 1 and all(busy_s) and self._recorder.steps > WARM_UP_STEPS:
             said += [self._record("slow_rank", step, found) for found in self._slow_ranks.observe(busy_s, waited_s)]
         if self._links is not None:
@@ -65,7 +70,7 @@ class Lookout:
         return said
 
     def _record(self, kind: Kind, step: int, found: Finding) -> str:
-        host = self._host_of(found.culprit)
+        host = self.host_of(found.culprit)
         where = f"{this_host()} to {host}" if kind == "slow_link" else host
         text = f"{found.message}, {where}"
         self._events.record(
@@ -73,7 +78,8 @@ class Lookout:
         )
         return text
 
-    def _host_of(self, rank: int) -> str:
+    def host_of(self, rank: int) -> str:
+        """Return the host of a rank, as it has written it down."""
         try:
             return str(json.loads((self._folder.ranks / f"{rank}.json").read_bytes())["host"])
         except (OSError, ValueError, KeyError):

@@ -1,10 +1,13 @@
 """The training loop of one rank: draw, one step of the engine, log, validate, checkpoint."""
 
 import contextlib
+import functools
+import math
 import resource
 import signal
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,22 +19,27 @@ from torch import Tensor
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
-from ..parallel.engine import Notes, Settings
+from ..parallel.engine import Engine, Notes, Settings, Shard
+from ..units import format_bytes
 from .checkpoint.folder import latest_checkpoint
 from .checkpoint.saver import Saver
 from .checkpoint.state import generators, load_weights, pieces_of, restore
 from .config import JobConfig
 from .corpus import Corpus
+from .corruption import Here
 from .decoder import Decoder
 from .environment import in_half_precision
 from .events import Event, EventLog, read_events
 from .feed import Feed
 from .finite import NotFinite, all_finite, not_finite
+from .flips import flips
+from .guard import Again, Guard
 from .log import RunLog
 from .lookout import Lookout
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
+from .replay import Replay
 from .resume import GoesOn, facts_of
 from .run_folder import RunFolder, how_to_go_on
 
@@ -48,15 +56,21 @@ class Trainer:
         self.rank, self.device = rank, device
         self.ranks = plan.layout.world_size
         self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
-        torch.manual_seed(config.train.seed)  # the same weights on every rank
-        module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
-        self.engine = build_engine(module, plan, engine_settings(config, device, self.recorder))
+        self.events = EventLog(folder.events, rank)
+        self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
+        self._flips = flips(rank)
+        self.here = Here(rank, self.ranks, device)
+        inside = plan.layout.zero >= 2
+        self._replay = Replay(
+            config.train, self.events, self._flips, self.lookout.host_of, self.here, summed_inside=inside
+        )
+        self.engine = self._built()
         self._log: RunLog | None = None
         self._rows_lost = False
-        self.events = EventLog(folder.events, rank)
         self._past = read_events(folder.events) if rank == 0 else []  # of earlier starts
         self.current_step = self.first_step = self._resume()
-        self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
+        again = Again(self._rerun, self.lookout.host_of)
+        self.guard = Guard(config.train, self.engine.shards(), self.events, again, self.here)
         self.saver = Saver(
             folder.checkpoints,
             rank=rank,
@@ -74,6 +88,11 @@ class Trainer:
     def run(self, log: RunLog | None) -> str:
         """Train to the last step and return "", or save and return what stopped the run before it."""
         self._log = log
+        if log is not None and self.guard.alone_bytes:
+            self._say(
+                f"note: no other rank holds {format_bytes(self.guard.alone_bytes)} of rank 0's weights and moments "
+                f"under {self.plan.layout}; train.check_replicas does not see bits that flip there"
+            )
         steps, train = self.config.train.steps, self.config.train
         for step in range(self.first_step, steps):
             counting = self._count_memory() if step == self.first_step + COUNTING_STEP else contextlib.nullcontext()
@@ -109,19 +128,27 @@ class Trainer:
         for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
         tokens = self.config.train.global_batch * self.config.data.seq_len
-        batches = self.feed.batches(step, self.engine.data_rank, self.engine.data_ranks)
-        loss, norm = self.engine.step(batches, tokens, number=step)
+        if self._flips is not None:
+            self._flips.begin(step, self.engine.shards())
+        draw = functools.partial(self.feed.batches, step, self.engine.data_rank, self.engine.data_ranks)
+        loss = self._replay.accumulate(self.engine, draw, tokens, number=step, paused=self.recorder.paused)
+        norm = self.engine.update()
         problem = self.saver.take_problem()
-        flags = torch.tensor([self._stop_requested, bool(problem)], dtype=torch.float64)
-        total = torch.cat((loss.reshape(1), flags, self.lookout.share()))
+        flags = torch.tensor([self._stop_requested, bool(problem), not math.isfinite(norm)], dtype=torch.float64)
+        total = torch.cat((loss.reshape(1), flags, self.lookout.share(), self.guard.share(step)))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self._sum(total)
         self.recorder.end_step(step)
         if total[2].item():
             self._not_saved(problem)
-        for text in self.lookout.look(step, total[3:].tolist()):
+        shared = total[4:].tolist()
+        for text in self.lookout.look(step, shared):
             self._say(f"warning: {text}")
+        self.guard.look(step, shared[self.lookout.places :])
+        if total[3].item():  # the gradient of some rank is not finite, and it has made no update of it
+            self.guard.confirm(step)
+            norm = math.nan if math.isfinite(norm) else norm  # all ranks have to see it: they end together
         return total[0].item() / tokens, norm, total[1].item() > 0
 
     def validate(self) -> float:
@@ -190,7 +217,35 @@ class Trainer:
             self.events.record(Event(kind="resume", message=text, step=facts.step))
         return facts.step
 
+    def _built(self) -> Engine:
+        """Return the engine with the weights that the seed gives, the same on every rank."""
+        torch.manual_seed(self.config.train.seed)
+        module = Decoder(self.config.model, recompute=self.plan.layout.recompute).to(self.device)
+        settings = engine_settings(self.config, self.device, self.recorder)
+        probe = self._replay if self._replay.is_needed else None
+        return build_engine(module, self.plan, settings._replace(probe=probe))
+
+    def _rerun(self, step: int) -> Sequence[Shard]:
+        """Run the steps from the last good checkpoint to the end of `step` again; return what they come to."""
+        self.saver.finish()
+        self._flips = None
+        self.engine = self._built()
+        shards = self.engine.shards()
+        facts = restore(self.folder.checkpoints, shards, self.rank, total=self._total, warn=self._warn)
+        if facts is None and self.config.train.start_from:
+            load_weights(Path(self.config.train.start_from), shards)
+        tokens = self.config.train.global_batch * self.config.data.seq_len
+        with self.recorder.paused():
+            for number in range(facts.step if facts else 0, step + 1):
+                rate = learning_rate(self.config.optimizer, number, self.config.train.steps)
+                for group in self.engine.optimizer.param_groups:
+                    group["lr"] = rate
+                batches = self.feed.batches(number, self.engine.data_rank, self.engine.data_ranks)
+                self.engine.step(batches, tokens, number=number)
+        return self.engine.shards()
+
     def _save(self, step: int) -> None:
+        self.guard.confirm(step - 1)  # copies that differ are never saved
         pieces = pieces_of(self.engine.shards())
         if self._total(not all_finite(piece.tensor for piece in pieces)):
             self._not_finite("weights or moments")

@@ -78,6 +78,10 @@ class SealedStore(_Store):  # type: ignore[misc]
         """Return how many keys there are."""
         return self._ask(Request("count")).number
 
+    def clock(self) -> bytes:
+        """Return what the clocks of the host say, as `CLOCKS`."""
+        return self._ask(Request("clock")).value
+
     def clone(self) -> "SealedStore":
         """Return the same store over a connection of its own: a wait on it holds up nobody else."""
         other = SealedStore(self._host, self.port, self._timeout_s, self._secret)

@@ -19,12 +19,13 @@ from ..doorway import answer, guarded
 
 MOST_BYTES = 2**28  # of one request
 HEAD = struct.Struct(">I")
+CLOCKS = struct.Struct(">dd")  # answers "clock": seconds of the host's wall clock, and of its monotonic one
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
     """What a client asks for; "get" and "wait" are answered once all keys are there."""
 
-    operation: Literal["set", "get", "add", "compare_set", "delete", "check", "wait", "count"]
+    operation: Literal["set", "get", "add", "compare_set", "delete", "check", "wait", "count", "clock"]
     keys: list[str] = []
     value: bytes = b""
     expected: bytes = b""
@@ -54,6 +55,8 @@ class Values:
                 return Reply(number=int(all(key in values for key in keys)))
             case "count":
                 return Reply(number=len(values))
+            case "clock":
+                return Reply(CLOCKS.pack(time.time(), time.monotonic()))
             case "wait":
                 return Reply() if all(key in values for key in keys) else None
         (key,) = keys

@@ -40,6 +40,7 @@ from ..timeline import Span
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
+from .corruption import CorruptionError
 from .environment import Place, choose_backend, place
 from .log import RunLog
 from .loop import Trainer, measured_steps, median_parts
@@ -191,6 +192,12 @@ def _train(config: JobConfig, plan: Plan, folder: RunFolder, here: Place, device
                 _hand_in(trainer, folder, begun.until_now(), rank=rank, ranks=ranks)
         except OSError as error:  # the run folder cannot be written any more
             raise InputError(how_to_go_on(f"{folder.path}: {error.strerror or error}", folder.path)) from None
+        except CorruptionError:  # on all ranks at once: that they leave now is no failure of theirs
+            watch.end()
+            if ranks > 1:
+                dist.barrier()
+            trainer.saver.finish(SAVE_PATIENCE_S)
+            raise
         except (RuntimeError, CollectiveError) as error:
             watch.failed(error)
             trainer.saver.finish(SAVE_PATIENCE_S)  # a checkpoint that all ranks have written still counts

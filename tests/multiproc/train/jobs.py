@@ -1,16 +1,19 @@
 """Small jobs for tests: a run folder with a plan that was not measured, and one rank of it."""
 
 import json
+import os
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from meshwright.cluster.graph import Cluster
+from meshwright.errors import MeshwrightError
 from meshwright.layout import Layout, Plan
 from meshwright.timeline import Performance, Span, Timeline
 from meshwright.train.config import DataConfig, JobConfig, LaunchConfig, OptimizerConfig, TrainConfig
 from meshwright.train.environment import Place
+from meshwright.train.flips import FLIP_VARIABLE
 from meshwright.train.run_folder import RunFolder
 from meshwright.train.worker import Member, work
 from meshwright.workload.transformer import ModelConfig
@@ -79,3 +82,16 @@ def run_rank(rank: int, world_size: int, store: dist.Store, path: str, backend: 
 def losses(folder: RunFolder) -> list[float]:
     """Return the loss of each step, as metrics.jsonl has it."""
     return [json.loads(line)["loss"] for line in folder.metrics.read_text().splitlines()]
+
+
+def run_flipped(rank: int, world_size: int, store: dist.Store, path: str, flip: str) -> str:
+    """Run one rank of a job in which a bit flips; return what it raised."""
+    os.environ[FLIP_VARIABLE] = flip
+    try:
+        return run_rank(rank, world_size, store, path)
+    except MeshwrightError as error:
+        return str(error)
+    finally:
+        del os.environ[FLIP_VARIABLE]
+        if dist.is_initialized():
+            dist.destroy_process_group()

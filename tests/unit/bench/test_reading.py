@@ -1,6 +1,7 @@
 """Tables as people paste them: every version, launchers' prefixes, other tools. The answers lie beside them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ def test_a_slow_process_of_the_json_is_named():
 
     assert table.slow == ("process 7 on host-01 takes 1.9 times as long as most",)
     assert judge(load(), [table])[0].ok is False
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("alg_bw", float("inf"), "results[0].out_of_place.alg_bw: inf is no finite number"),
+        ("time", 10**30, "results[0].out_of_place.time: a number of 100 bits"),
+    ],
+)
+def test_json_with_a_figure_that_is_none_is_refused_where_it_stands(key, value, said):
+    text = json.loads((TABLES / "nccl_tests_json.txt").read_text())
+    text["results"][0]["out_of_place"][key] = value
+
+    with pytest.raises(InputError, match=re.escape(said)):
+        parse_tables(json.dumps(text), "t")
 
 
 def test_json_has_an_object_a_row_and_one_a_table(capsys):

@@ -67,3 +67,27 @@ def test_neither_junk_nor_a_node_that_is_not_of_the_job_nor_one_that_leaves_dist
 
     assert set(found) == {0, 1}
     assert found[0] == found[1]
+
+
+def test_a_node_whose_clock_is_wrong_is_named_by_all(monkeypatch):
+    port, found = free_port(), {}
+    guest = threading.local()
+    right = time.time
+
+    def node(number, wrong_s):
+        guest.wrong_s = wrong_s
+        findings = meet(Facts(node=number, nodes=3, host=f"node{number}"), "127.0.0.1", port, WAIT_S)
+        found[number] = [(finding.host, finding.found) for finding in findings if finding.check == "clock"]
+
+    monkeypatch.setattr("meshwright.cluster.doctor.exchange.time.time", lambda: right() + getattr(guest, "wrong_s", 0))
+    threads = [threading.Thread(target=node, args=(number, wrong_s)) for number, wrong_s in enumerate((0, -3600, 0.5))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    [(host, said)] = found[0]
+    assert host == "node1"
+    assert said.startswith(("its clock is 3600.", "its clock is 3599.", "its clock is 3601."))
+    assert said.endswith(" s behind that of node0")
+    assert found[1] == found[2] == found[0]

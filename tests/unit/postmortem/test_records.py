@@ -9,6 +9,7 @@ import random
 import pytest
 
 from meshwright.errors import InputError
+from meshwright.files import to_json
 from meshwright.postmortem.inputs import examine
 from meshwright.postmortem.pickles import load_plain
 
@@ -349,3 +350,31 @@ def test_a_value_that_holds_itself_many_times_over_is_not_spelt_out(tmp_path):
 
     with pytest.raises(InputError, match="unknown form"):
         examine([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("profiling_name", "nccl:all_reduce\ud800", "entries[0].profiling_name: character 16 is half of a pair"),
+        ("process_group", ["\udc00", "default"], "entries[0].process_group[0]: character 1 is half of a pair"),
+        ("collective_seq_id", 10**30, "entries[0].collective_seq_id: a number of 100 bits"),
+        ("time_created_ns", float("inf"), "entries[0].time_created_ns: inf is no finite number"),
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "pickle"])
+def test_a_record_that_holds_what_nobody_can_write_is_named_as_not_read(form, key, value, said, tmp_path):
+    damaged = {"entries": [OPEN | {key: value}], "pg_status": {}, "pg_config": {}}
+    data = json.dumps(damaged).encode() if form == "json" else pickle.dumps(damaged)
+    (tmp_path / "nccl_trace_rank_0").write_bytes(data)
+    (tmp_path / "nccl_trace_rank_1.json").write_text(json.dumps({"entries": [OPEN], "pg_status": {}, "pg_config": {}}))
+
+    verdict = to_json(examine([tmp_path]))
+
+    assert said in verdict
+
+
+def test_a_log_of_docker_with_half_a_character_is_read(tmp_path):
+    line = "RuntimeError: CUDA out of memory \ud800"
+    (tmp_path / "rank_0.log").write_text(json.dumps({"log": f"[rank0]: {line}\n", "stream": "stderr"}) + "\n")
+
+    assert "out of memory ?" in to_json(examine([tmp_path]))

@@ -31,5 +31,7 @@ def test_fewer_machines_than_are_needed_do_not_train_alone():
     check_machines(2, 2)
     check_machines(3, 2)
 
-    with pytest.raises(MeshwrightError, match=r"1 machines have met, 2 are needed \(launch.min_nodes\).*clock"):
+    with pytest.raises(
+        MeshwrightError, match=r"1 machines have met, 2 are needed \(launch.min_nodes\).*silent for 5 s"
+    ):
         check_machines(1, 2)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError
+from ...files import sound
 from .columns import Parsed
 from .identify import Identity, Named, identify, named_in
 from .nccl_text import table_row
@@ -24,6 +25,7 @@ def read_nccl_json(text: str, where: str) -> list[Table] | None:
         return None
     if not isinstance(data, dict) or "results" not in data or "config" not in data:
         return None
+    sound(data, where=where)
     try:
         return _tables(data, where)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

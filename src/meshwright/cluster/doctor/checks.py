@@ -12,6 +12,7 @@ from .interfaces import gloo_takes, nccl_takes
 
 SHM_BYTES = 2**30  # NVIDIA's advice for containers (--shm-size=1g); Docker's default is 64 MiB
 MEMLOCK_BYTES = 2**30  # registered buffers of an InfiniBand job; the usual default is 64 KiB or 8 MiB
+CLOCK_S = 2.0  # between two clocks: what is told travels for less
 
 Found = Iterator[tuple[Facts, str]]  # the node, and what is wrong there
 
@@ -234,6 +235,15 @@ def _is_loopback(address: str) -> bool:
     return address == "::1" or address.startswith("127.")
 
 
+def clock(nodes: Sequence[Facts]) -> Found:
+    """Hold that the wall clocks of all nodes say the same as node 0's."""
+    for facts in nodes:
+        ahead_s = facts.clock_ahead_s
+        if ahead_s is not None and not abs(ahead_s) <= CLOCK_S:
+            way = "ahead of" if ahead_s > 0 else "behind"
+            yield facts, f"its clock is {abs(ahead_s):.1f} s {way} that of {nodes[0].host}"
+
+
 CHECKS = (
     Check(
         "gloo-interface",
@@ -330,5 +340,11 @@ CHECKS = (
         "nodes with different NCCL variables choose different algorithms or transports, and hang",
         "export the same NCCL variables on all nodes",
         same_nccl,
+    ),
+    Check(
+        "clock",
+        "torchrun takes a machine whose clock is some seconds behind for dead; logs and traces of nodes do not compare",
+        "synchronise them (chronyc tracking, timedatectl; systemctl enable --now chronyd)",
+        clock,
     ),
 )

@@ -74,6 +74,8 @@ def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tu
             if facts.node in found:  # it has tried again
                 found[facts.node][1].close()
             guest.connection.settimeout(wait_s)
+            if facts.clock_s is not None:
+                facts = msgspec.structs.replace(facts, clock_ahead_s=facts.clock_s - time.time())
             found[facts.node] = facts, guest.connection
     return found
 
@@ -90,7 +92,8 @@ def _guest(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]
     while True:
         try:
             with socket.create_connection((address, port), timeout=max(0.1, end - time.monotonic())) as connection:
-                connection.sendall(msgspec.json.encode(mine) + b"\n")
+                told = msgspec.structs.replace(mine, clock_s=time.time())
+                connection.sendall(msgspec.json.encode(told) + b"\n")
                 answer = _read_line(connection, max(time.monotonic(), end) + _ANSWER_S)
                 return msgspec.json.decode(answer, type=list[Finding])
         except (OSError, msgspec.MsgspecError, RecursionError) as error:

@@ -62,6 +62,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     numa: dict[int, tuple[int, ...]] = {}  # cores of each NUMA node, all of them
     governors: dict[str, int] = {}  # CPU frequency governors, and how many cores have each
     versions: dict[str, str] = {}
+    clock_s: float | None = None  # of its wall clock when it told its facts; None: not told
+    clock_ahead_s: float | None = None  # of node 0's, as far as node 0 can tell; None: not compared
 
     @property
     def ranks(self) -> int:

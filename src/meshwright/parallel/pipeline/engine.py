@@ -59,17 +59,29 @@ class PipelineEngine:
 
     def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:
         """Run the rank's row of the grid, sum the gradients, clip, update."""
+        return self.accumulate(batches, tokens, number=number), self.update()
+
+    def accumulate(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> Tensor:
+        """Run the rank's row of the grid and sum the gradients."""
         moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
         total = self._runtime.step([held_part(batch, self._context) for batch in batches], tokens, moments)
         self._drain()
         self._sum_shared()
         self.part.reduce()
+        return total * self._reports
+
+    def update(self) -> float:
+        """Clip, update and clear."""
         start = time.monotonic()
         norm = self.part.update()
         if self._settings.device.type == "cuda":
             torch.cuda.synchronize(self._settings.device)
         self.part.stopwatch.compute("optimizer", start, time.monotonic())
-        return total * self._reports, norm
+        return norm
+
+    def discard(self) -> None:
+        """Clear the gradients."""
+        self.part.discard()
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Return the summed loss of this pipeline's batch on the rank of the last stage, 0 elsewhere."""

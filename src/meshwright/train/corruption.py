@@ -1,0 +1,41 @@
+"""What is raised where a rank's numbers are wrong, and how the launcher reads it."""
+
+import re
+from typing import NamedTuple
+
+import torch
+
+from ..errors import MeshwrightError
+
+_WITHOUT = re.compile(r"going on without rank (\d+)$")
+
+
+class Here(NamedTuple):
+    """Which of how many ranks this is, and where its collectives take their tensors."""
+
+    rank: int
+    ranks: int
+    device: torch.device
+
+
+class CorruptionError(MeshwrightError):
+    """Ranks hold or compute different numbers where they must be the same; the job ends."""
+
+
+class CorruptionRestart(CorruptionError):
+    """The same, where the ranks are to be started again from the last good checkpoint."""
+
+
+def corruption(text: str, on_corruption: str, culprit: int | None) -> CorruptionError:
+    """Return the error for `train.on_corruption`; a rank that is not known cannot be left out."""
+    if on_corruption == "end":
+        return CorruptionError(text)
+    if on_corruption == "exclude" and culprit is not None:
+        return CorruptionRestart(f"{text}; going on without rank {culprit}")
+    return CorruptionRestart(f"{text}; going on from the last good checkpoint")
+
+
+def excluded_rank(text: str) -> int | None:
+    """Return the rank that an error of a rank, "TypeName: text", says to leave out."""
+    found = _WITHOUT.search(text) if text.startswith(f"{CorruptionRestart.__name__}: ") else None
+    return int(found[1]) if found else None

@@ -1,0 +1,195 @@
+"""Gradients computed twice in some steps, before the optimiser sees them: a rank whose results are not its last ones.
+
+In a checked step all micro-batches run again from the same state of the random generators. Loss, token count, the
+random generators, each gradient as this rank computed it, and each as its sum came back must have the same bits. What
+a rank computed tells computation from communication; ZeRO 2 and 3 sum inside of PyTorch, where only sums are seen.
+A unit that is wrong in the same way both times is not found by this.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..parallel.engine import Batch, Engine
+from .checksums import checksum
+from .config import TrainConfig
+from .corruption import Here, corruption
+from .events import Event, EventLog
+from .feed import NOT_COUNTED
+from .flips import Flips
+
+COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or only the sums that it received
+NAMED = 3  # tensors that a message names
+
+
+class Seen(NamedTuple):
+    """What one computation of a step's gradients came to on one rank, as bits and checksums."""
+
+    facts: dict[str, int]  # loss, tokens, random generators
+    sent: dict[str, int]  # by parameter
+    received: dict[str, int]
+
+
+class Replay:
+    """The probe of one rank's engine, and the comparison."""
+
+    def __init__(
+        self,
+        train: TrainConfig,
+        events: EventLog,
+        flips: Flips | None,
+        host_of: Callable[[int], str],
+        here: Here,
+        *,
+        summed_inside: bool = False,
+    ) -> None:
+        self._train, self._events, self._flips, self._host_of = train, events, flips, host_of
+        self._rank, self._ranks, self._device = here
+        self._inside = summed_inside  # gradients are summed where they are not seen before
+        self._listening = False
+        self._sent: dict[str, int] = {}
+        self._received: dict[str, int] = {}
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the engine has to show its gradients."""
+        return bool(self._train.replay) or self._flips is not None
+
+    def sent(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Take the checksums of gradients before they travel."""
+        gradients = list(gradients)
+        if self._flips is not None:
+            self._flips.sent(gradients)
+        if self._listening:
+            self._sent |= _checksums(gradients)
+
+    def received(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Take the checksums of the sums."""
+        gradients = list(gradients)
+        if self._flips is not None:
+            self._flips.received(gradients)
+        if self._listening:
+            self._received = _checksums(gradients)
+
+    def accumulate(
+        self,
+        engine: Engine,
+        draw: Callable[[], Iterable[Batch]],
+        tokens: int,
+        *,
+        number: int,
+        paused: Callable[[], AbstractContextManager[None]],
+    ) -> Tensor:
+        """Compute the gradients of a step, twice where it is checked; return its loss as the engine does.
+
+        Raises CorruptionError on all ranks where the two differ on any.
+        """
+        if not self._due(number):
+            return engine.accumulate(draw(), tokens, number=number)
+        before = _generators(self._device)
+        loss, first = self._seen(engine, draw, tokens, number)
+        engine.discard()
+        _set_generators(before, self._device)
+        with paused():
+            loss, second = self._seen(engine, draw, tokens, number)
+        self._compare(number, first, second)
+        return loss
+
+    def _due(self, step: int) -> bool:
+        train, done = self._train, step + 1
+        if not train.replay:
+            return False
+        saves = done == train.steps or (train.checkpoint_every and done % train.checkpoint_every == 0)
+        return done % train.replay == 0 or bool(saves)
+
+    def _seen(
+        self, engine: Engine, draw: Callable[[], Iterable[Batch]], tokens: int, number: int
+    ) -> tuple[Tensor, Seen]:
+        self._listening, self._sent, self._received = True, {}, {}
+        counted: list[int] = []
+        loss = engine.accumulate(_counted(draw(), counted), tokens, number=number)
+        if self._flips is not None:
+            self._flips.end()
+        self._listening = False
+        facts = {
+            "loss": checksum([loss.double() + 0.0]),
+            "token count": sum(counted),
+            "random generators": checksum(_generators(self._device)),
+        }
+        if self._inside:
+            return loss, Seen(facts, {}, self._received)
+        alone = {name: value for name, value in self._received.items() if name not in self._sent}  # nothing travels
+        return loss, Seen(facts, self._sent | alone, self._received)
+
+    def _compare(self, step: int, first: Seen, second: Seen) -> None:
+        facts, sent = _differing(first.facts, second.facts), _differing(first.sent, second.sent)
+        received = _differing(first.received, second.received)
+        codes = torch.zeros(self._ranks, dtype=torch.float64)
+        codes[self._rank] = COMPUTED if facts or sent else RECEIVED if received else 0.0
+        if self._ranks > 1:
+            codes = codes.to(self._device)
+            dist.all_reduce(codes)
+        computed = [rank for rank, code in enumerate(codes.tolist()) if code == COMPUTED]
+        got = [rank for rank, code in enumerate(codes.tolist()) if code == RECEIVED]
+        if computed or got:
+            self._found(step, computed, got, [*facts, *(f"gradient of {name}" for name in sent or received)])
+
+    def _found(self, step: int, computed: list[int], got: list[int], mine: list[str]) -> None:
+        blamed = computed or (got if 2 * len(got) < self._ranks or len(got) == 1 else [])
+        names = self._names_of((computed or got)[0], step, mine)
+        what = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        if computed:
+            cause = f"by the computation of rank {', '.join(map(str, computed))}"
+        elif self._inside:
+            cause = "by computation or communication, which ZeRO 2 and 3 do not tell apart"
+            blamed = []
+        else:
+            whom = f"rank {', '.join(map(str, blamed))} received them so" if blamed else "of which rank is not known"
+            cause = f"by communication: {whom}"
+        culprit = blamed[0] if len(blamed) == 1 else None
+        text = f"step {step}: run twice, {what} differ, brought in {cause}"
+        if self._rank == 0:
+            host = self._host_of(culprit) if culprit is not None else ""
+            self._events.record(Event(kind="corruption", message=text, culprit=culprit, host=host, step=step))
+        raise corruption(text, self._train.on_corruption, culprit)
+
+    def _names_of(self, rank: int, step: int, mine: list[str]) -> list[str]:
+        """Return what differs on a rank, by what it says through the store."""
+        if self._ranks == 1:
+            return mine
+        store = dist.PrefixStore(f"meshwright/replay/{step}", dist.distributed_c10d._get_default_store())
+        if rank == self._rank:
+            store.set("names", json.dumps(mine))
+        found: list[str] = json.loads(store.get("names"))
+        return found
+
+
+def _checksums(gradients: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
+    """Return checksums by name; zeros of either sign are one: a gradient may have been added to zeros or not."""
+    return {name: checksum([gradient.detach() + 0.0]) for name, gradient in gradients}
+
+
+def _differing(first: dict[str, int], second: dict[str, int]) -> list[str]:
+    return [name for name in first | second if first.get(name) != second.get(name)]
+
+
+def _counted(batches: Iterable[Batch], counts: list[int]) -> Iterator[Batch]:
+    for inputs, targets in batches:
+        counts.append(int((targets != NOT_COUNTED).sum()))
+        yield inputs, targets
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _set_generators(states: list[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

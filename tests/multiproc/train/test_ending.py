@@ -1,0 +1,94 @@
+"""A launcher ends whatever becomes of ranks that have done their work."""
+
+import functools
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from meshwright.bench.pool import start_fork_server
+from meshwright.train import ending
+from meshwright.train.agent import Start, first_failure, run_agent
+from meshwright.train.ending import Finished
+from meshwright.train.events import EventLog, read_events
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def does(what):
+    """Be a rank: rank 1 does as it is told, the others nothing."""
+    if os.environ["RANK"] != "1":
+        return
+    if what == "does not leave":
+        threading.Thread(target=time.sleep, args=(600,)).start()  # an interpreter waits for its threads
+    elif what == "is late":
+        time.sleep(1)
+    elif what == "never returns":
+        time.sleep(600)
+
+
+def run(tmp_path, monkeypatch, what, *, timeout_s):
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")
+    start_fork_server("meshwright.train.worker")
+    start = Start(
+        name="job", ranks=2, secret=b"secret", timeout_s=timeout_s, logs=str(tmp_path), is_complete=lambda: True
+    )
+    run_agent(start, does, (what,), EventLog(tmp_path / "events", None))
+
+
+def wait_for(event):
+    event.wait()
+
+
+def said(tmp_path):
+    return [event.message for event in read_events(tmp_path / "events")]
+
+
+def test_a_rank_that_does_not_leave_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(ending, "LEAVE_S", 2.0)
+
+    with pytest.raises(ChildFailedError) as raised:
+        run(tmp_path, monkeypatch, "does not leave", timeout_s=3.0)
+
+    assert "rank 1 " in first_failure(raised.value.failures)
+    assert "SIGKILL" in first_failure(raised.value.failures)
+    (text,) = said(tmp_path)
+    assert text.startswith("rank 1 has not left 2 s after all had ended")
+
+
+def test_a_rank_that_never_returns_is_ended_once_the_others_have_waited(tmp_path, monkeypatch):
+    with pytest.raises(ChildFailedError) as raised:
+        run(tmp_path, monkeypatch, "never returns", timeout_s=3.0)
+
+    assert "rank 1 " in first_failure(raised.value.failures)
+    assert said(tmp_path) == ["rank 1 has not ended 3 s after the first that did; it is ended"]
+
+
+def test_a_rank_that_is_late_is_waited_for(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, "is late", timeout_s=60.0)
+
+    assert not said(tmp_path)
+
+
+def test_whoever_waits_is_let_go_though_another_that_waited_was_killed():
+    start_fork_server("meshwright.train.worker")
+    context, done = multiprocessing.get_context("forkserver"), threading.Event()
+    finished = Finished(done.set)
+    first, second = (context.Process(target=functools.partial(wait_for, finished)) for _ in range(2))
+    first.start(), second.start()
+    time.sleep(0.5)
+    assert first.is_alive()
+    assert second.is_alive()
+
+    first.kill()
+    first.join()
+    setter = threading.Thread(target=finished.set, daemon=True)
+    setter.start()
+
+    setter.join(10)
+    assert done.is_set()
+    second.join(30)
+    assert second.exitcode == 0

@@ -1,0 +1,119 @@
+"""Copies that differ are found whatever bit it is, and who is outvoted."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from meshwright.errors import InputError
+from meshwright.train.agent import worth_a_restart
+from meshwright.train.checksums import BITS, checksum
+from meshwright.train.config import JobConfig, TrainConfig, overridden
+from meshwright.train.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
+from meshwright.train.flips import Flip, Flips, parse_flip
+from meshwright.train.replicas import Difference, units_of
+
+
+class Ended(NamedTuple):
+    """What the launcher reads of a rank that ended."""
+
+    message: str
+    exitcode: int = 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_checksum_sees_every_single_bit(dtype):
+    tensor = torch.linspace(-1, 1, 7, dtype=dtype)
+    right = checksum([tensor])
+    words = tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+
+    for place in range(len(words)):
+        for bit in range(8 * words.element_size()):
+            words[place] ^= torch.tensor(1, dtype=words.dtype) << bit
+            assert checksum([tensor]) != right
+            words[place] ^= torch.tensor(1, dtype=words.dtype) << bit
+    assert checksum([tensor]) == right
+
+
+def test_a_checksum_survives_a_sum_in_float64():
+    found = [checksum([torch.full((3,), float(i))]) for i in range(100)]
+
+    assert max(found) < 2**BITS
+    assert [int(float(value) + 0.0) for value in found] == found
+
+
+def test_a_view_that_does_not_lie_in_one_piece_has_the_checksum_of_its_values():
+    tensor = torch.arange(12.0).view(3, 4)
+
+    assert checksum([tensor.t()]) == checksum([tensor.t().contiguous()])
+
+
+@pytest.mark.parametrize(
+    ("said", "outvoted"),
+    [
+        ((5, 5, 6), (3,)),
+        ((6, 5, 5), (1,)),
+        ((5, 6), ()),
+        ((5, 5, 6, 6), ()),
+        ((5, 6, 7), ()),
+        ((5, 5, 5, 6, 7), (3, 4)),
+    ],
+)
+def test_more_than_half_outvote_the_others(said, outvoted):
+    members = (1, 2, 3) if len(said) == 3 else tuple(range(len(said)))
+
+    assert Difference(members, said).outvoted == outvoted
+
+
+def test_the_launcher_starts_again_only_where_it_was_told_to_and_knows_who_is_left_out():
+    end, again, without = (corruption("x", how, 3) for how in ("end", "restart", "exclude"))
+
+    assert not worth_a_restart({0: Ended(f"{type(end).__name__}: {end}")})
+    assert worth_a_restart({0: Ended(f"{type(again).__name__}: {again}")})
+    assert excluded_rank(f"{CorruptionRestart.__name__}: {without}") == 3
+    assert excluded_rank(f"{CorruptionRestart.__name__}: {again}") is None
+    assert type(end) is CorruptionError
+
+
+def test_a_rank_that_is_not_known_is_not_left_out():
+    assert excluded_rank(f"{CorruptionRestart.__name__}: {corruption('x', 'exclude', None)}") is None
+
+
+def test_a_flip_changes_one_bit_once():
+    flips = Flips([parse_flip("1:4:gradient:30")])
+    gradient = torch.tensor([0.5, 2.0, 1.0])
+
+    flips.begin(3, [])
+    flips.sent([("w", gradient)])
+    assert gradient.tolist() == [0.5, 2.0, 1.0]
+    flips.begin(4, [])
+    flips.sent([("w", gradient)])
+    flips.sent([("w", gradient)])
+
+    assert gradient.tolist() == [0.5, 0.0, 1.0]  # 2.0 has no bit set but the highest of the exponent
+
+
+@pytest.mark.parametrize("text", ["1:2", "a:1:weight:3", "1:2:nothing:3", "1:2:weight:32", "1:2:weight:x"])
+def test_a_flip_of_another_form_is_refused(text):
+    with pytest.raises(InputError, match="MESHWRIGHT_FLIP="):
+        parse_flip(text)
+
+
+def test_a_flip_may_be_there_from_a_step_on():
+    assert [parse_flip("0:5+:received:0").is_due(step) for step in (4, 5, 9)] == [False, True, True]
+    assert [Flip(0, 5, "weight", 1).is_due(step) for step in (4, 5, 9)] == [False, True, False]
+
+
+def test_replay_is_refused_where_one_sum_leaves_something_for_the_next():
+    with pytest.raises(InputError, match="train.replay"):
+        overridden(JobConfig(), {}, {"train.replay": 5, "data_parallel.compression": "int8"}, where="config")
+
+
+def test_both_checks_count_steps():
+    assert TrainConfig().check_replicas == 10
+    with pytest.raises(ValueError, match="check_replicas"):
+        TrainConfig(check_replicas=-1)
+
+
+def test_no_shards_are_no_units():
+    assert units_of([]) == []
