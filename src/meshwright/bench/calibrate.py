@@ -18,6 +18,7 @@ from torch.distributed import Store
 
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
+from ..device import of_rank
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..workload.graph import Operator
@@ -154,7 +155,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
     """Measure a request on one rank, in lockstep with the others."""
     prepare_process(threads)
-    device = torch.device("cuda", rank) if request.backend == "nccl" else torch.device("cpu")
+    device = of_rank(rank, request.backend)
     dist.init_process_group(request.backend, rank=rank, world_size=world_size, store=store)
     operators = time_operators(
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device

@@ -12,6 +12,7 @@ import msgspec
 import psutil
 import torch
 
+from .. import device
 from ..bench.calibrate import PEAK, Request, cache_folder, calibrate
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
@@ -68,7 +69,7 @@ def prepare(
     host, cluster = discover_host(), _surroundings(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     if config.train.async_tensor_parallel:
-        check_overlappable(wanted or Layout(), "cuda" if backend == "nccl" else "cpu")
+        check_overlappable(wanted or Layout(), device.of_rank(0, backend))
     corpus = _corpus(config, say)
     problem = _problem(config, backend, corpus)
     plain = candidates(counts, config.train.global_batch, wanted)
@@ -93,7 +94,7 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if in_half_precision(config.train.precision, "cuda" if backend == "nccl" else "cpu"):
+    if in_half_precision(config.train.precision, device.of_rank(0, backend)):
         plan = _also_not_modelled(plan, "bf16: operators, collectives and memory are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
@@ -192,14 +193,14 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
 def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) -> list[int]:
     """Return the rank counts to consider; InputError where the machine cannot carry them."""
     fixed = ranks or (wanted.world_size if wanted else 0) or config.launch.ranks
-    devices = torch.cuda.device_count() or usable_cores()
+    devices = device.count() or usable_cores()
     if not fixed:
         counts = [1]
         while counts[-1] * 2 <= devices:
             counts.append(counts[-1] * 2)
         return [count for count in counts if config.train.global_batch % count == 0] or [1]
     here = ranks_on_this_host(os.environ, fixed)
-    if config.launch.backend != "nccl" and not torch.cuda.device_count() and here > devices * RANKS_PER_CORE:
+    if config.launch.backend != "nccl" and not device.count() and here > devices * RANKS_PER_CORE:
         raise InputError(
             f"--ranks {here}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
         )
@@ -220,11 +221,11 @@ def _gpus() -> tuple[Device, ...]:
         Device(
             id=f"GPU{index}",
             kind="gpu",
-            model=torch.cuda.get_device_name(index),
+            model=device.name(index),
             node=socket.gethostname(),
-            memory_bytes=torch.cuda.get_device_properties(index).total_memory,
+            memory_bytes=device.memory_bytes(index),
         )
-        for index in range(torch.cuda.device_count())
+        for index in range(device.count())
     )
 
 
@@ -272,8 +273,8 @@ def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
 
 
 def _memory_bytes() -> int:
-    if torch.cuda.is_available():
-        return int(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
+    if device.count():
+        return sum(device.memory_bytes(index) for index in range(device.count()))
     return available_memory_bytes()
 
 

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from meshwright.errors import InputError
 from meshwright.train.environment import (
@@ -74,7 +75,7 @@ def test_tasks_per_node_are_expanded_or_refused():
 
 
 def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
-    assert in_half_precision("bf16", "cpu")
-    assert in_half_precision("auto", "cuda")
-    assert not in_half_precision("auto", "cpu")
-    assert not in_half_precision("float32", "cuda")
+    assert in_half_precision("bf16", torch.device("cpu"))
+    assert in_half_precision("auto", torch.device("cuda"))
+    assert not in_half_precision("auto", torch.device("cpu"))
+    assert not in_half_precision("float32", torch.device("cuda"))
