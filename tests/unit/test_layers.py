@@ -8,7 +8,19 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
     *("gloo", "hooks", "__init__", "errors", "units", "files", "native", "timeline", "layout", "mesh", "pipelines"),
-    *("hardware", "cluster", "device", "workload", "jobs", "collectives", "backend", "bench", "simulate", "plan", "parallel"),
+    *(
+        "hardware",
+        "cluster",
+        "device",
+        "workload",
+        "jobs",
+        "collectives",
+        "backend",
+        "bench",
+        "simulate",
+        "plan",
+        "parallel",
+    ),
     *("train", "traces", "report", "postmortem", "cli", "__main__"),
 )
 MAY_IMPORT_TORCH = {"device", "backend", "bench", "parallel", "train", "workload"}

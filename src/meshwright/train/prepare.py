@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from .. import device
-from ..bench.calibrate import PEAK, Request, cache_folder, calibrate
+from ..bench.calibrate import Request, cache_folder, calibrate, peak_product
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements
@@ -27,7 +27,7 @@ from ..plan.needs import needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
-from ..workload.graph import Operator
+from ..workload.graph import Operator, under_autocast
 from ..workload.transformer import describe
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check
@@ -71,7 +71,7 @@ def prepare(
     if config.train.async_tensor_parallel:
         check_overlappable(wanted or Layout(), device.of_rank(0, backend))
     corpus = _corpus(config, say)
-    problem = _problem(config, backend, corpus)
+    problem, autocast = _problem(config, backend, corpus), _autocast(config, backend)
     plain = candidates(counts, config.train.global_batch, wanted)
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
@@ -80,8 +80,10 @@ def prepare(
         raise too_large(plain, problem, instead)
 
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
-        measured = calibrate(host, _requests(layouts, problem), again=again, say=say)
-        peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
+        measured = calibrate(host, _requests(layouts, problem, autocast), again=again, say=say)
+        peaks = {
+            n: _peak_flops_per_s(measured, n, autocast, backend, say) for n in {layout.world_size for layout in layouts}
+        }
         least = min(config.launch.min_ranks, max(counts))
         return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
 
@@ -94,8 +96,8 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if in_half_precision(config.train.precision, device.of_rank(0, backend)):
-        plan = _also_not_modelled(plan, "bf16: operators, collectives and memory are those of float32")
+    if autocast:
+        plan = _also_not_modelled(plan, "bf16: what travels and what is kept for backward are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -258,10 +260,15 @@ def _names(files: tuple[tuple[Path, Path], ...]) -> str:
     return ", ".join(f"{name} ({count} files)" if name.endswith("/") else name for name, count in counts.items())
 
 
+def _autocast(config: JobConfig, backend: str) -> str:
+    return "bf16" if in_half_precision(config.train.precision, device.of_rank(0, backend)) else ""
+
+
 def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
+    autocast = _autocast(config, backend)
     return Problem(
-        describe=lambda layout: describe(
-            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout
+        describe=lambda layout: under_autocast(
+            describe(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout), autocast
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,
@@ -289,7 +296,7 @@ def _data_s(config: JobConfig, corpus: Corpus) -> float:
     return statistics.median(times) / 8
 
 
-def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
+def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
@@ -309,6 +316,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
             ranks=ranks,
             backend=problem.backend,
             operators=tuple(operators.get(ranks, {}).values()),
+            autocast=autocast,
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
             beside=tuple(sorted(besides.get(ranks, {"all_reduce"}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
@@ -317,7 +325,17 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     ]
 
 
-def _peak_flops_per_s(measured: Measurements, ranks: int) -> float:
-    """Return the rate of a large matrix product on one rank, all ranks busy: the yardstick of MFU on CPUs."""
-    times = [t.forward_s for t in measured.operators if t.operator == PEAK.key and t.ranks == ranks]
-    return PEAK.forward_flops / times[0]
+def _peak_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str, say: Say) -> float:
+    """Return the yardstick of MFU in the precision of the run.
+
+    It is the dense peak of an accelerator that the catalogue knows; else the rate of a large matrix product on one
+    rank with all ranks busy, and that is said.
+    """
+    if device.uses_accelerators(backend):
+        try:
+            return device.peak_flops_per_s(load(), device.name(), torch.bfloat16 if autocast else torch.float32)
+        except InputError as error:
+            say(f"MFU is held against the rate of a matrix product: {error}")
+    peak = peak_product(autocast)
+    times = [t.forward_s for t in measured.operators if t.operator == peak.key and t.ranks == ranks]
+    return peak.forward_flops / times[0]
