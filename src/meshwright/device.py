@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .cluster.nvml import GpuState, gpu_state
 from .errors import InputError
 from .hardware import Catalogue
 from .hardware.kinds import Accelerator
@@ -155,6 +156,22 @@ def bus_id(index: int = 0) -> str | None:
     found = _module(_known_type()).get_device_properties(index)
     parts = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     return None if None in parts else f"{parts[0]:04x}:{parts[1]:02x}:{parts[2]:02x}.0"
+
+
+def facts() -> list[dict[str, Any]]:
+    """Return what is known of each accelerator, without names of anything else: name, memory, clocks, heat, power.
+
+    Clocks and power are NVML's; where it does not know the device (ROCm, XPU) they are None.
+    """
+    found = []
+    for index in range(count()):
+        where = bus_id(index)
+        state = gpu_state(where) if where else None
+        found.append(
+            {"name": name(index), "memory_bytes": memory_bytes(index)}
+            | {each: getattr(state, each, None) for each in GpuState.__slots__}
+        )
+    return found
 
 
 def generator_state() -> tuple[str, torch.Tensor] | None:
