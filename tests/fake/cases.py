@@ -80,3 +80,52 @@ def recorded(
     step_s = time.monotonic() - start
     extension.set_kernel_s(0.0)
     return recorder.spans(), step_s, dict(extension.waits())
+
+
+def mixed(rank: int, world_size: int, store: dist.Store) -> str:
+    """Return how a call on tensors of the device and of the host ends."""
+    load()
+    try:
+        torch.mm(torch.ones(2, 2, device="fakegpu"), torch.ones(2, 2))
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def two_streams(rank: int, world_size: int, store: dist.Store) -> tuple[str, str]:
+    """Return how the use of what another stream wrote ends, without and with an event between them."""
+    load()
+    device = torch.device("fakegpu", 0)
+    other = torch.Stream(device)
+
+    def used(ordered: bool) -> str:
+        written = torch.ones(4, device=device) * 2
+        mark = devices.event(device)
+        if ordered:
+            other.wait_event(mark)
+        before = torch.accelerator.current_stream()
+        torch.accelerator.set_stream(other)
+        try:
+            written * 2
+        except RuntimeError as error:
+            return str(error)
+        finally:
+            torch.accelerator.set_stream(before)
+        return ""
+
+    return used(False), used(True)
+
+
+def timed(rank: int, world_size: int, store: dist.Store, kernel_s: float) -> tuple[float, float]:
+    """Return the seconds of asking for a call, and of the call as `devices.timed_s` has it."""
+    extension = load()
+    device = torch.device("fakegpu", 0)
+    x = torch.ones(4, device=device)
+    x.mul_(1.0)
+    extension.set_kernel_s(kernel_s)
+    start = time.perf_counter()
+    x.mul_(1.0)
+    asked_s = time.perf_counter() - start
+    timed_s = devices.timed_s(lambda: x.mul_(1.0), 10, device)
+    extension.set_kernel_s(0.0)
+    return asked_s, timed_s
