@@ -34,7 +34,8 @@ def test_missing_or_senseless_variables_are_named(variables, message):
 
 
 def test_a_gpu_for_each_rank_of_a_machine_means_nccl_however_many_machines_there_are(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    monkeypatch.setattr("meshwright.train.environment.count", lambda: 8)
+    monkeypatch.setattr("meshwright.train.environment.native_backend", lambda: "nccl")
     one_of_two_machines = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
 
     assert choose_backend("auto", ranks_on_this_host(one_of_two_machines, 16)) == "nccl"
