@@ -1,6 +1,5 @@
 """What ranks do on the fake device; the same on the CPU, for comparison. Run in processes of their own."""
 
-import time
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from meshwright import device as devices
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.timeline import Span
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
@@ -61,27 +59,6 @@ def train(
     return found
 
 
-def recorded(
-    rank: int, world_size: int, store: dist.Store, kernel_s: float
-) -> tuple[list[Span], float, dict[str, int]]:
-    """Return the spans of a step on a device that takes `kernel_s` for each call, the step's seconds, and its waits."""
-    extension = load()
-    device = devices.of_rank(rank, "fakeccl")
-    recorder = Recorder(rank, keep_steps=1, device=device)
-    engine = engine_on(device, "dp=1", recorder)
-    drawn = [(x.to(device), y.to(device)) for x, y in batches(0, Layout.parse("dp=1"), 0, 1)]
-    engine.step(drawn, GLOBAL_BATCH * SEQ_LEN)
-    recorder.end_step(0)
-    extension.set_kernel_s(kernel_s)
-    extension.forget_waits()
-    start = time.monotonic()
-    engine.step(drawn, GLOBAL_BATCH * SEQ_LEN)
-    recorder.end_step(1)
-    step_s = time.monotonic() - start
-    extension.set_kernel_s(0.0)
-    return recorder.spans(), step_s, dict(extension.waits())
-
-
 def mixed(rank: int, world_size: int, store: dist.Store) -> str:
     """Return how a call on tensors of the device and of the host ends."""
     load()
@@ -90,42 +67,3 @@ def mixed(rank: int, world_size: int, store: dist.Store) -> str:
     except RuntimeError as error:
         return str(error)
     return ""
-
-
-def two_streams(rank: int, world_size: int, store: dist.Store) -> tuple[str, str]:
-    """Return how the use of what another stream wrote ends, without and with an event between them."""
-    load()
-    device = torch.device("fakegpu", 0)
-    other = torch.Stream(device)
-
-    def used(ordered: bool) -> str:
-        written = torch.ones(4, device=device) * 2
-        mark = devices.event(device)
-        if ordered:
-            other.wait_event(mark)
-        before = torch.accelerator.current_stream()
-        torch.accelerator.set_stream(other)
-        try:
-            written * 2
-        except RuntimeError as error:
-            return str(error)
-        finally:
-            torch.accelerator.set_stream(before)
-        return ""
-
-    return used(False), used(True)
-
-
-def timed(rank: int, world_size: int, store: dist.Store, kernel_s: float) -> tuple[float, float]:
-    """Return the seconds of asking for a call, and of the call as `devices.timed_s` has it."""
-    extension = load()
-    device = torch.device("fakegpu", 0)
-    x = torch.ones(4, device=device)
-    x.mul_(1.0)
-    extension.set_kernel_s(kernel_s)
-    start = time.perf_counter()
-    x.mul_(1.0)
-    asked_s = time.perf_counter() - start
-    timed_s = devices.timed_s(lambda: x.mul_(1.0), 10, device)
-    extension.set_kernel_s(0.0)
-    return asked_s, timed_s
