@@ -10,19 +10,21 @@ from collections.abc import Iterator
 
 import torch
 
+from ..device import is_accelerator, synchronize
+
 
 class Crowd:
     """Counts what this thread did on one device, and how long that took."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device if device.type == "cuda" else None
+        self._device = device
         self._busy_s = self._wall_s = 0.0
 
     def clock(self) -> float:
         """Return seconds: of this thread on a processor, or by the clock when all work for a GPU is done."""
-        if self._cuda is None:
+        if not is_accelerator(self._device):
             return time.thread_time()
-        torch.cuda.synchronize(self._cuda)
+        synchronize(self._device)
         return time.perf_counter()
 
     @contextlib.contextmanager

@@ -11,7 +11,6 @@ With ZeRO 1 weights live in flat buffers too. The optimiser then updates `pieces
 """
 
 import functools
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -145,7 +144,7 @@ class Buckets:
                 bucket.views[parameter].zero_()
                 parameter.grad = bucket.views[parameter]
         self._next += 1
-        start, group = time.monotonic(), self._channel.group
+        start, group = self._notes.now(), self._channel.group
         if self._scatter:
             bucket.work = reduce_scatter_single(bucket.part, bucket.flat, group=group, async_op=True)
             name = "reduce_scatter"
@@ -156,7 +155,7 @@ class Buckets:
             bucket.not_noted = (name, start)  # it is noted when it is waited for
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
-        self._notes.note("comm", name, start_s, time.monotonic(), bytes_of(buffer), self._channel.members)
+        self._notes.note("comm", name, start_s, self._notes.now(), bytes_of(buffer), self._channel.members)
 
 
 def _filled(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

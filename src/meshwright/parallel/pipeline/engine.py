@@ -1,6 +1,5 @@
 """The engine of pipeline parallelism: stages over ranks, each stage split further as the layout says."""
 
-import time
 from collections.abc import Iterable
 
 import torch
@@ -64,11 +63,9 @@ class PipelineEngine:
         self._drain()
         self._sum_shared()
         self.part.reduce()
-        start = time.monotonic()
+        start = self._notes.now()
         norm = self.part.update()
-        if self._settings.device.type == "cuda":
-            torch.cuda.synchronize(self._settings.device)
-        self.part.stopwatch.compute("optimizer", start, time.monotonic())
+        self.part.stopwatch.compute("optimizer", start, self._notes.now())
         return total * self._reports, norm
 
     def evaluate(self, batch: Batch) -> Tensor:
@@ -92,20 +89,20 @@ class PipelineEngine:
 
     def _drain(self) -> None:
         """Wait until all stages are done, so that this is known as the pipeline's and not as communication."""
-        start = time.monotonic()
+        start = self._notes.now()
         dist.all_reduce(torch.zeros(1, device=self._settings.device), group=self._pipeline)
-        self._notes.note("comm", "drain", start, time.monotonic())
+        self._notes.note("comm", "drain", start, self._notes.now())
 
     def _sum_shared(self) -> None:
         """Sum the gradients of parameters that several stages use over the ranks of these stages."""
         for group, members in self._shared:
             for parameter in members:
-                start = time.monotonic()
+                start = self._notes.now()
                 gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 assert gradient is not None
                 dist.all_reduce(gradient, group=group)
                 size = gradient.numel() * gradient.element_size()
-                self._notes.note("comm", "all_reduce", start, time.monotonic(), size, "tied")
+                self._notes.note("comm", "all_reduce", start, self._notes.now(), size, "tied")
         if self._late:
             self.part.arm(self._late)
 

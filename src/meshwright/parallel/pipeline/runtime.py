@@ -5,7 +5,6 @@ that 1F1B holds as much as GPipe. Here a message is received into a new buffer a
 was sent is freed as soon as the grid says that it was read, so that memory is what the schedule promises.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -126,9 +125,9 @@ class Runtime:
 
     @contextmanager
     def _computing(self, name: str, action: Action) -> Iterator[None]:
-        start = time.monotonic()
+        start = self._part.stopwatch.now()
         yield
-        self._part.stopwatch.compute(name, start, time.monotonic(), str(action))
+        self._part.stopwatch.compute(name, start, self._part.stopwatch.now(), str(action))
 
     def _take(self, action: Action) -> tuple[Tensor, ...]:
         """Return what a neighbouring stage gives to `action`."""

@@ -5,7 +5,6 @@ posts its receives in the order of the sender's row, whatever order it needs the
 the first message of their kind.
 """
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -91,7 +90,7 @@ class Wire:
         assert consumer is not None
         peer = self._grid.rank_of_stage[consumer.stage]
         works = []
-        start = time.monotonic()
+        start = self._notes.now()
         if action.kind == "F" and (action.stage, self._form) not in self._metas:
             metas = [Meta.of(tensor) for tensor in tensors]
             self._metas[action.stage, self._form] = metas
@@ -104,7 +103,7 @@ class Wire:
         self._sent[peer].append(Sent(self._position[consumer], works, flat))
         name = "send_activation" if action.kind == "F" else "send_gradient"
         size = sum(tensor.numel() for tensor in payload)
-        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} to {self._peers[peer]}")
+        self._notes.note("comm", name, start, self._notes.now(), size, f"{action} to {self._peers[peer]}")
 
     def expect(self, action: Action) -> None:
         """Post the receive of what `action` gives, where it is known what form it has, so that it can come early."""
@@ -113,7 +112,7 @@ class Wire:
 
     def receive(self, action: Action) -> list[Tensor]:
         """Wait for what `action` on another rank gives: leaf tensors, which require gradients as the sender's do."""
-        start = time.monotonic()
+        start = self._notes.now()
         self._post(action)
         posted = self._posted.pop(action)
         for work in posted.works:
@@ -121,7 +120,7 @@ class Wire:
         name = "recv_activation" if action.kind == "F" else "recv_gradient"
         size = sum(tensor.numel() * tensor.element_size() for tensor in posted.tensors)
         source = self._peers[self._grid.rank_of_stage[action.stage]]
-        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} from {source}")
+        self._notes.note("comm", name, start, self._notes.now(), size, f"{action} from {source}")
         self._release(self._grid.rank_of_stage[action.stage], self._position[action])
         if action.kind != "F":
             return posted.tensors
