@@ -7,16 +7,18 @@ in the file that needs it. A call on a CPU device never touches an accelerator.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from .cluster.nvml import GpuState, gpu_state
 from .errors import InputError
 from .hardware import Catalogue
 from .hardware.kinds import Accelerator
 
+Module = TypeVar("Module", bound=nn.Module)
 CPU = torch.device("cpu")
 DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 
@@ -85,6 +87,24 @@ def synchronize_stream(where: torch.device) -> None:
     """Wait until the current stream of a device has done all that was begun on it."""
     if is_accelerator(where):
         torch.accelerator.current_stream(where).synchronize()
+
+
+def moved(module: Module, where: torch.device) -> Module:
+    """Return a module with its parameters and buffers on a device; parameters that were one stay one.
+
+    `Module.to` alone makes new parameters, each use its own, where a device is none of those that torch has built in.
+    """
+    names: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    for part in module.modules():
+        for each, parameter in part._parameters.items():
+            if parameter is not None:
+                names.setdefault(parameter, []).append((part, each))
+    module.to(where)
+    for uses in names.values():
+        (first, name), *others = uses
+        for part, each in others:
+            part._parameters[each] = first._parameters[name]
+    return module
 
 
 def clock(where: torch.device) -> float:

@@ -4,6 +4,7 @@ See `device.cpp` for what it is strict about. Its backend of torch.distributed, 
 takes tensors of the device alone, and lets the host go on before the bytes have moved.
 """
 
+import contextlib
 import functools
 import sysconfig
 from pathlib import Path
@@ -43,6 +44,18 @@ class Module:
 
     def set_device(self, index: Any) -> None:
         self._extension.set_current_device(torch.device(index).index or 0)
+
+    def Stream(self, *_: Any, **__: Any) -> torch.Stream:  # noqa: N802  (as CUDA's module writes it)
+        return torch.Stream(torch.device("fakegpu", self.current_device()))
+
+    def Event(self, *_: Any, enable_timing: bool = False, **__: Any) -> torch.Event:  # noqa: N802
+        return torch.Event("fakegpu", enable_timing=enable_timing)
+
+    def current_stream(self, device: Any = None) -> torch.Stream:
+        return torch.accelerator.current_stream(device)
+
+    def stream(self, stream: torch.Stream | None) -> Any:
+        return contextlib.nullcontext() if stream is None else stream
 
     def manual_seed_all(self, seed: int) -> None:
         self.generator.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What ranks do on the fake device; the same on the CPU, for comparison. Run in processes of their own."""
+"""What ranks do on the fake device; run in processes of their own, which know the device from then on."""
 
 from typing import Any
 
@@ -6,57 +6,26 @@ import torch
 import torch.distributed as dist
 
 from meshwright import device as devices
-from meshwright.layout import Layout, Plan
-from meshwright.parallel.build import build_engine
-from meshwright.parallel.engine import Settings
-from meshwright.train.config import OptimizerConfig
-from meshwright.train.decoder import Decoder
-from meshwright.train.optimizer import make_optimizer
-from meshwright.train.recorder import Recorder
+from meshwright.layout import Layout
 from tests.fake import load
-from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
-from tests.multiproc.train.jobs import UNMEASURED
-
-STEPS = 3
+from tests.multiproc.parallel import parity
 
 
-def engine_on(device: torch.device, text: str, notes: Any, autocast: torch.dtype | None = None) -> Any:
-    """Return the engine of a small decoder under a layout, on a device."""
-    layout = Layout.parse(text)
-    torch.manual_seed(0)
-    module = Decoder(small_model(), recompute=layout.recompute).to(device)
-    settings = Settings(device, lambda part: make_optimizer(part, OptimizerConfig()), notes, 1.0, autocast)
-    plan = Plan(
-        layout=layout, predicted=UNMEASURED, global_batch_sequences=GLOBAL_BATCH, seq_len=SEQ_LEN, bucket_bytes=2**14
-    )
-    return build_engine(module, plan, settings)
-
-
-def train(
-    rank: int, world_size: int, store: dist.Store, text: str, fake: bool, autocast: torch.dtype | None = None
-) -> list[float]:
-    """Return the losses of a few steps of a layout, and the norms."""
-    if fake:
-        load()
-    backend = "fakeccl" if fake else "gloo"
-    device = devices.of_rank(rank, backend)
-    assert device.type == ("fakegpu" if fake else "cpu")
+def joined(rank: int, world_size: int, store: dist.Store) -> torch.device:
+    """Return this rank's device, over whose backend it has joined the others."""
+    load()
+    device = devices.of_rank(rank, "fakeccl")
+    assert device == torch.device("fakegpu", rank)
     devices.set_current(device)
     if world_size > 1:
-        dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
-    layout, recorder = Layout.parse(text), Recorder(rank, keep_steps=1, device=device)
-    engine = engine_on(device, text, recorder, autocast)
-    found = []
-    for step in range(STEPS):
-        drawn = [(x.to(device), y.to(device)) for x, y in batches(step, layout, engine.data_rank, engine.data_ranks)]
-        loss, norm = engine.step(drawn, GLOBAL_BATCH * SEQ_LEN, number=step)
-        recorder.end_step(step)
-        if world_size > 1:
-            total = loss.to(device)
-            dist.all_reduce(total)
-            loss = total.cpu()
-        found += [loss.item(), norm]
-    return found
+        dist.init_process_group("fakeccl", rank=rank, world_size=world_size, store=store)
+    return device
+
+
+def parts(rank: int, world_size: int, store: dist.Store, layout: str, changes: dict[str, Any]) -> Any:
+    """Return what some steps in float64 make of a model under a layout, as `parity.run` does on the CPU."""
+    device = joined(rank, world_size, store)
+    return parity.train(Layout.parse(layout), parity.small_model(**changes), device, rank)
 
 
 def mixed(rank: int, world_size: int, store: dist.Store) -> str:

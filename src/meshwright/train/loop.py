@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..device import allocated_bytes, forget_peak, is_accelerator, peak_bytes
+from ..device import allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
@@ -52,7 +52,7 @@ class Trainer:
             rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
         )
         torch.manual_seed(config.train.seed)  # the same weights on every rank
-        module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
+        module = moved(Decoder(config.model, recompute=plan.layout.recompute), device)
         self.engine = build_engine(module, plan, engine_settings(config, device, self.recorder))
         self._log: RunLog | None = None
         self._rows_lost = False

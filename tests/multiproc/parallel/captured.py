@@ -12,7 +12,7 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Settings
 from meshwright.parallel.pipeline.capture import capture
-from tests.multiproc.parallel.parity import Silent
+from meshwright.parallel.api import Silent
 from tests.multiproc.train.jobs import UNMEASURED
 
 STEPS, GLOBAL_BATCH, LENGTH = 5, 8, 6
