@@ -25,7 +25,6 @@ class Module:
 
     def __init__(self, extension: ModuleType) -> None:
         self._extension = extension
-        self.generator = torch.Generator()
 
     def is_available(self) -> bool:
         return True
@@ -45,10 +44,10 @@ class Module:
     def set_device(self, index: Any) -> None:
         self._extension.set_current_device(torch.device(index).index or 0)
 
-    def Stream(self, *_: Any, **__: Any) -> torch.Stream:  # noqa: N802  (as CUDA's module writes it)
+    def Stream(self, *_: Any, **__: Any) -> torch.Stream:
         return torch.Stream(torch.device("fakegpu", self.current_device()))
 
-    def Event(self, *_: Any, enable_timing: bool = False, **__: Any) -> torch.Event:  # noqa: N802
+    def Event(self, *_: Any, enable_timing: bool = False, **__: Any) -> torch.Event:
         return torch.Event("fakegpu", enable_timing=enable_timing)
 
     def current_stream(self, device: Any = None) -> torch.Stream:
@@ -58,16 +57,16 @@ class Module:
         return contextlib.nullcontext() if stream is None else stream
 
     def manual_seed_all(self, seed: int) -> None:
-        self.generator.manual_seed(seed)
+        self._extension.seed(seed)
 
     def manual_seed(self, seed: int) -> None:
-        self.generator.manual_seed(seed)
+        self._extension.seed(seed)
 
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
-        return self.generator.get_state()
+        return self._extension.random_state()
 
     def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        self.generator.set_state(state)
+        self._extension.set_random_state(state)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]

@@ -6,6 +6,7 @@
 // next to nothing. Copies to the host that are told not to block arrive when the host waits for their stream, not
 // before; new memory holds NaNs. A stream that reads or writes what another has written, without an event between them,
 // is an error that names the call. What makes the host wait is counted by name.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
@@ -240,7 +241,42 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
+// A generator of the device: the CPU's numbers, so that a seed means the same on both.
+struct FakeGenerator final : c10::GeneratorImpl {
+  at::Generator host;
+  explicit FakeGenerator(at::Generator host, c10::DeviceIndex index)
+      : c10::GeneratorImpl(c10::Device(FAKE, index), c10::DispatchKeySet(KEY)), host(std::move(host)) {}
+  void set_current_seed(uint64_t seed) override { host.set_current_seed(seed); }
+  void set_offset(uint64_t offset) override { host.set_offset(offset); }
+  uint64_t get_offset() const override { return host.get_offset(); }
+  uint64_t current_seed() const override { return host.current_seed(); }
+  uint64_t seed() override { return host.unsafeGetGeneratorImpl()->seed(); }
+  void set_state(const c10::TensorImpl& state) override { host.unsafeGetGeneratorImpl()->set_state(state); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    return host.unsafeGetGeneratorImpl()->get_state();
+  }
+  FakeGenerator* clone_impl() const override { return new FakeGenerator(host.clone(), device().index()); }
+};
+
+at::Generator make_generator(c10::DeviceIndex index) {
+  return at::make_generator<FakeGenerator>(at::detail::createCPUGenerator(), index < 0 ? current_device : index);
+}
+
+const at::Generator& default_generator(c10::DeviceIndex index) {
+  static std::map<c10::DeviceIndex, at::Generator> known;
+  Locked guard(lock);
+  auto at = index < 0 ? current_device : index;
+  if (!known.count(at)) known[at] = make_generator(at);
+  return known[at];
+}
+
+at::Generator host_generator(const at::Generator& generator) {
+  return static_cast<FakeGenerator*>(generator.unsafeGetGeneratorImpl())->host;
+}
+
 struct Hooks final : at::PrivateUse1HooksInterface {
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
+  at::Generator getNewGenerator(c10::DeviceIndex index) const override { return make_generator(index); }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
@@ -364,6 +400,10 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* 
       for (const auto& tensor : value.toOptionalTensorVector())
         list.push_back(tensor ? std::optional<at::Tensor>(call.argument(*tensor, writes)) : std::nullopt);
       value = list;
+    } else if (value.isGenerator() && value.toGenerator().device().type() == FAKE) {
+      value = host_generator(value.toGenerator());
+    } else if (value.isNone() && schema.arguments()[i].name() == "generator") {
+      value = host_generator(default_generator(-1));
     } else if (value.isDevice() && value.toDevice().type() == FAKE) {
       value = c10::Device(c10::kCPU);
     }
@@ -477,12 +517,13 @@ PYBIND11_MODULE(device, m) {
   m.def("set_devices", [](int64_t count) { devices = count; });
   m.def("current_device", []() { return int(current_device); });
   m.def("set_current_device", [](int index) { current_device = c10::DeviceIndex(index); });
+  m.def("seed", [](uint64_t seed) { default_generator(-1).unsafeGetGeneratorImpl()->set_current_seed(seed); });
+  m.def("random_state", []() { return at::Tensor(default_generator(-1).unsafeGetGeneratorImpl()->get_state()); });
+  m.def("set_random_state", [](const at::Tensor& state) {
+    default_generator(-1).unsafeGetGeneratorImpl()->set_state(*state.unsafeGetTensorImpl());
+  });
   m.def("waits", []() { Locked guard(lock); return waits; });
   m.def("forget_waits", []() { Locked guard(lock); waits.clear(); });
-  m.def("over_host_memory", [](const at::Tensor& tensor) {
-    Locked guard(lock);
-    touch(tensor, "a transfer", true);
-    return on_host(tensor);
-  });
+  m.def("over_host_memory", [](const at::Tensor& tensor) { return on_host(tensor); });
   m.def("wait_for_current_stream", []() { wait_for(current_stream, "transfer"); });
 }

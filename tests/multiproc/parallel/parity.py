@@ -34,9 +34,7 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**(sizes | changes))
 
 
-def batches(
-    step: int, layout: Layout, data_rank: int, data_ranks: int, device: torch.device = CPU
-) -> Iterator[Batch]:
+def batches(step: int, layout: Layout, data_rank: int, data_ranks: int, device: torch.device = CPU) -> Iterator[Batch]:
     """Yield this rank's micro-batches of a step, drawn from the whole batch as the training loop does."""
     numbers = torch.Generator().manual_seed(1000 + step)
     whole = torch.randint(0, 64, (GLOBAL_BATCH, SEQ_LEN + 1), generator=numbers)

@@ -17,6 +17,7 @@ from ..mesh import Mesh
 from ..split import SplitPart
 from .runtime import Runtime
 from .stages import Cuttable, cuttable
+from .wire import routes
 
 
 class PipelineEngine:
@@ -49,9 +50,8 @@ class PipelineEngine:
         self._shared = self._groups(mesh, held, shared)
         self._late = {parameter for _, members in self._shared for parameter in members}
         self._ready_after = _ready_after(self.grid.rows[rank], self.pieces, self._late)
-        self._runtime = Runtime(
-            self.grid, rank, self.pieces, self._pipeline, mesh.ranks("pp"), settings, self.part, self._last
-        )
+        ways = routes(mesh, self.grid, settings.device)
+        self._runtime = Runtime(self.grid, rank, self.pieces, ways, mesh.ranks("pp"), settings, self.part, self._last)
         self._context = Channel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
         self.data_rank, self.data_ranks = mesh.position.dp, layout.dp

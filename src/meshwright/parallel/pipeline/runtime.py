@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...pipelines import Action, Grid
@@ -19,7 +18,7 @@ from ..engine import Batch, Settings
 from ..split import SplitPart
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
-from .wire import Wire
+from .wire import Routes, Wire
 
 
 class Held(NamedTuple):
@@ -32,8 +31,8 @@ class Held(NamedTuple):
 class Runtime:
     """The pieces of `part`, the model on this rank, by stage, and the row of actions that it runs in each step.
 
-    `rank` is this rank's position in the pipeline, `ranks` the global rank at each position. `last(stage)` is called
-    before the last action that adds to the gradients of a stage.
+    `rank` is this rank's position in the pipeline, `ranks` the global rank at each position, `routes` the groups over
+    which they talk. `last(stage)` is called before the last action that adds to the gradients of a stage.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Runtime:
         grid: Grid,
         rank: int,
         pieces: Mapping[int, nn.Module],
-        group: dist.ProcessGroup,
+        routes: Routes,
         ranks: Sequence[int],
         settings: Settings,
         part: SplitPart,
@@ -49,8 +48,8 @@ class Runtime:
     ) -> None:
         self.grid, self.pieces, self._settings, self._part, self._last = grid, pieces, settings, part, last
         self._row = grid.rows[rank]
-        self._wire = Wire(grid, rank, group, ranks, settings.device, settings.notes)
-        self._once = Wire(_single(grid), rank, group, ranks, settings.device, settings.notes)
+        self._wire = Wire(grid, rank, routes, ranks, settings.device, settings.notes)
+        self._once = Wire(_single(grid), rank, routes, ranks, settings.device, settings.notes)
         self._held: dict[tuple[int, int], Held] = {}
         self._local: dict[Action, list[Tensor]] = {}  # what an action of this rank gives to another of this rank
         self._rest: dict[tuple[int, int], Any] = {}  # what is left of a split backward

@@ -5,8 +5,9 @@ posts its receives in the order of the sender's row, whatever order it needs the
 the first message of their kind.
 """
 
+import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,10 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ...device import is_accelerator
 from ...pipelines import Action, Grid
 from ..engine import Notes
+from ..mesh import Mesh
 
 HEADER_BYTES = 4096
+Routes = Mapping[tuple[int, int], dist.ProcessGroup]
 
 
 class Meta(NamedTuple):
@@ -56,19 +60,20 @@ class Posted(NamedTuple):
 class Wire:
     """The messages of one rank in a pipeline, for one step after another.
 
-    `rank` is its position in the pipeline, `ranks` the global rank at each position, `group` theirs.
+    `rank` is its position in the pipeline, `ranks` the global rank at each position; `routes` are the groups over which
+    messages go, by the positions of sender and receiver.
     """
 
     def __init__(
         self,
         grid: Grid,
         rank: int,
-        group: dist.ProcessGroup,
+        routes: Routes,
         ranks: Sequence[int],
         device: torch.device,
         notes: Notes,
     ) -> None:
-        self._grid, self._rank, self._group, self._device, self._notes = grid, rank, group, device, notes
+        self._grid, self._rank, self._routes, self._device, self._notes = grid, rank, routes, device, notes
         self._peers = ranks
         self._position = {action: index for row in grid.rows for index, action in enumerate(row)}
         self._metas: dict[tuple[int, object], list[Meta]] = {}  # by the stage that sends forward, and the batch's form
@@ -170,14 +175,41 @@ class Wire:
                 work.wait()
 
     def _isend(self, tensor: Tensor, peer: int) -> dist.Work:
-        work = dist.isend(tensor, self._peers[peer], group=self._group)
+        work = dist.isend(tensor, self._peers[peer], group=self._routes[self._rank, peer])
         assert work is not None
         return work
 
     def _irecv(self, tensor: Tensor, peer: int) -> dist.Work:
-        work = dist.irecv(tensor, self._peers[peer], group=self._group)
+        work = dist.irecv(tensor, self._peers[peer], group=self._routes[peer, self._rank])
         assert work is not None
         return work
+
+
+def routes(mesh: Mesh, grid: Grid, device: torch.device) -> Routes:
+    """Return the groups over which the messages of a pipeline go; called on all ranks of the job at once.
+
+    On CPUs that is the pipeline's own group. On an accelerator a group does one thing after another: two ranks that
+    post a receive each before they send what the other waits for would never end. There each direction of each pair
+    has a group of its own, in which one rank only sends and the other only receives, in the same order. The first
+    message connects them, so that no rank waits for a connection later.
+    """
+    stages = grid.rank_of_stage
+    pairs = sorted({pair for a, b in itertools.pairwise(stages) if a != b for pair in ((a, b), (b, a))})
+    if not is_accelerator(device):
+        return dict.fromkeys(pairs, mesh.group("pp"))
+    found = {}
+    ranks, mine = mesh.ranks("pp"), mesh.index("pp")
+    for source, target in pairs:
+        group = mesh.subgroup("pp", sorted((source, target)))
+        if group is None:
+            continue
+        found[source, target] = group
+        first = torch.zeros(1, device=device)
+        if mine == source:
+            dist.send(first, ranks[target], group=group)
+        else:
+            dist.recv(first, ranks[source], group=group)
+    return found
 
 
 def _flat(tensor: Tensor) -> Tensor:
