@@ -20,7 +20,7 @@ from torch.distributed import Store
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
 from ..device import name as device_name
-from ..device import of_rank, uses_accelerators
+from ..device import is_accelerator, of_rank, set_current, uses_accelerators
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..native import kept_folder
@@ -166,7 +166,14 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
     """Measure a request on one rank, in lockstep with the others."""
     prepare_process(threads)
     device = of_rank(rank, request.backend)
-    dist.init_process_group(request.backend, rank=rank, world_size=world_size, store=store)
+    set_current(device)
+    dist.init_process_group(
+        request.backend,
+        rank=rank,
+        world_size=world_size,
+        store=store,
+        device_id=device if is_accelerator(device) else None,
+    )
     operators = time_operators(
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
     )

@@ -13,6 +13,7 @@ SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
 GPU_SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 8192))
 COPY_BYTES = tuple(2**k for k in range(14, 29, 2))
 BUDGET_S = 0.4
+LONG_S = 1.0  # of one product
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +36,14 @@ class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
-    """Return the rate of every shape on one device with all the threads that torch has."""
-    rates = []
+    """Return the rate of every shape on one device with all the threads that torch has.
+
+    A product that would take longer than `LONG_S` at the best rate so far is left out.
+    """
+    rates: list[MatrixRate] = []
     for m, k, n in GPU_SHAPES if is_accelerator(device) else SHAPES:
+        if rates and 2 * m * k * n > LONG_S * max(rate.flops_per_s for rate in rates):
+            continue
         a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
         out = torch.empty(m, n, device=device, dtype=dtype)
         time_s = _median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device)  # type: ignore[misc]
