@@ -2,7 +2,7 @@
 
 Each part is a process of its own with its share of the time that is left. What a part printed is saved as soon as it
 ends, and the flight goes on after one that failed. Without an accelerator every part runs all the same, with sizes of
-a toy on the CPU, so that the program is known to work; the table then says that nothing was measured.
+a toy on the fake one of the tests, so that the program is known to work; the table then says that nothing was measured.
 
 Options: --minutes N (default 9), --parts NAME,... (default all), --to DIR for what the parts print (default
 build/gpu).
@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.result import Result
 from meshwright import device
+from tests.fake.autoload import installed
 
 Row = dict[str, Any]
+MESHWRIGHT = "from meshwright.cli import main; main()"
 TOY = ("model.hidden_size=32", "model.intermediate_size=48", "model.num_hidden_layers=2", "data.seq_len=32")
 
 
@@ -31,38 +33,34 @@ class Flight(NamedTuple):
 
     folder: Path
     real: bool  # on an accelerator
+    environment: dict[str, str]  # of every part's process
 
     def settings(self) -> list[str]:
         """Return the options of a training job: the default one, or that of a toy."""
         return [] if self.real else [word for each in TOY for word in ("--set", each)]
+
+    def meshwright(self, *arguments: str, left_s: float, good: tuple[int, ...] = (0,)) -> str:
+        """Return what a command of meshwright prints; Failed where it exits otherwise or does not end in time."""
+        command = [sys.executable, "-c", MESHWRIGHT, *arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=max(1.0, left_s), env=self.environment
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed("did not end in its time") from None
+        if done.returncode not in good:
+            raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        return done.stdout
 
 
 class Failed(Exception):
     """A part's program ended otherwise than it should; the message is its last line."""
 
 
-def meshwright(*arguments: str, left_s: float) -> str:
-    """Return what a command of meshwright prints; Failed where it fails or does not end in time."""
-    return program("-c", "from meshwright.cli import main; main()", *arguments, left_s=left_s)
-
-
-def program(*arguments: str, left_s: float, good: tuple[int, ...] = (0, 1)) -> str:
-    """Return what a Python program prints. An exit code of 1 is a verdict of some commands and counts as an answer."""
-    try:
-        done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=max(1.0, left_s)
-        )
-    except subprocess.TimeoutExpired:
-        raise Failed("did not end in its time") from None
-    if done.returncode not in good or (done.returncode == 1 and not done.stdout.strip()):
-        raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-    return done.stdout
-
-
 def environment(flight: Flight, left_s: float) -> list[Row]:
     """Write the report of the machine that may be sent to us."""
     path = flight.folder / "machine.json"
-    meshwright("doctor", "--report", str(path), left_s=left_s)
+    flight.meshwright("doctor", "--report", str(path), left_s=left_s, good=(0, 1))  # 1: a check has found something
     found = json.loads(path.read_text())
     names = [each["name"] for each in found["accelerators"]]
     return [{"quantity": "devices", "value": ", ".join(names) or "none"}] + [
@@ -72,7 +70,7 @@ def environment(flight: Flight, left_s: float) -> list[Row]:
 
 def topology(flight: Flight, left_s: float) -> list[Row]:
     """Show the machine's devices, links and traps."""
-    found = json.loads(meshwright("topo", "--json", left_s=left_s))
+    found = json.loads(flight.meshwright("topo", "--json", left_s=left_s))
     return [{"quantity": name, "value": len(found[name])} for name in ("devices", "links", "warnings")]
 
 
@@ -81,7 +79,9 @@ def compute(flight: Flight, left_s: float) -> list[Row]:
     rows = []
     for what in ("compute", "memory"):
         rates = [
-            json.loads(line) for line in meshwright("bench", what, "--json", left_s=left_s / 2).splitlines() if line
+            json.loads(line)
+            for line in flight.meshwright("bench", what, "--json", left_s=left_s / 2).splitlines()
+            if line
         ]
         (flight.folder / f"{what}.json").write_text(json.dumps(rates, indent=1) + "\n")
         key, unit = ("flops_per_s", "TFLOP/s") if what == "compute" else ("copy_bytes_per_s", "TB/s copied")
@@ -93,7 +93,11 @@ def training(flight: Flight, left_s: float) -> list[Row]:
     """Plan the default job on this machine, run it, and put prediction and measurement side by side."""
     run = flight.folder / "run"
     steps = "100" if flight.real else "12"
-    meshwright("train", "--ranks", "1", "--steps", steps, "--run-dir", str(run), *flight.settings(), left_s=left_s)
+    flight.meshwright(
+        *("train", "--ranks", "1", "--steps", steps, "--run-dir", str(run), "--recalibrate"),
+        *flight.settings(),
+        left_s=left_s,
+    )
     predicted, measured = (json.loads((run / f"{name}.json").read_text()) for name in ("predicted", "measured"))
     rows = []
     for part in ("step_time_s", "forward_s", "backward_s", "optimizer_s", "peak_memory_bytes_per_gpu", "mfu"):
@@ -112,8 +116,8 @@ def survival(flight: Flight, left_s: float) -> list[Row]:
         *flight.settings(),
     ]
     job = subprocess.Popen(
-        [sys.executable, "-c", "from meshwright.cli import main; main()", *command],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-c", MESHWRIGHT, *command],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=flight.environment,
     )  # fmt: skip
     try:
         while not list(run.glob("checkpoints/step-*/manifest.json")) and job.poll() is None:
@@ -123,7 +127,7 @@ def survival(flight: Flight, left_s: float) -> list[Row]:
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    meshwright("train", "--resume", str(run), left_s=end - time.monotonic())
+    flight.meshwright("train", "--resume", str(run), left_s=end - time.monotonic())
     losses = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     if [row["step"] for row in losses] != list(range(int(steps))):
         raise Failed("steps are missing or doubled after the resume")
@@ -134,7 +138,8 @@ def contest(flight: Flight, left_s: float) -> list[Row]:
     """Train a decoder of 1 B parameters in bf16, compiled, beside plain PyTorch and transformers' Trainer."""
     from benchmarks.gpu_contest import run
 
-    found = run(["--rounds", "1"] if flight.real else ["--rounds", "1", "--steps", "2", "--batch", "2", "--tiny"])
+    toy = [] if flight.real else ["--steps", "2", "--batch", "2", "--tiny"]
+    found = run(["--rounds", "1", *toy], flight.environment)
     return [
         {
             "quantity": f"tokens/s of {row['contestant']}",
@@ -159,8 +164,9 @@ def run(arguments: list[str]) -> Result:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--to", type=Path, default=Path("build/gpu"))
     options = parser.parse_args(arguments)
-    flight = Flight(options.to, real=bool(device.count()))
-    flight.folder.mkdir(parents=True, exist_ok=True)
+    real = bool(device.count())
+    options.to.mkdir(parents=True, exist_ok=True)
+    flight = Flight(options.to, real, dict(os.environ) if real else installed(options.to / "fake"))
     names, end, rows = options.parts.split(","), time.monotonic() + 60 * options.minutes, []
     for position, name in enumerate(names):
         left_s = (end - time.monotonic()) / (len(names) - position)
@@ -181,6 +187,8 @@ def _tried(name: str, found: list[Row], taken_s: float) -> Row:
     """Return the row of a part that has run where there is nothing to measure."""
     failed = [row["remark"] for row in found if str(row.get("remark", "")).startswith(("failed", "not measured"))]
     remark = (
-        failed[0] if failed else f"not measured: no GPU; its program ran on the CPU with toy sizes in {taken_s:.0f} s"
+        failed[0]
+        if failed
+        else f"not measured: no GPU; its program ran with toy sizes on the fake device in {taken_s:.0f} s"
     )
     return {"part": name, "quantity": "", "value": "", "remark": remark}

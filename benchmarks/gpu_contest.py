@@ -33,8 +33,8 @@ RATE = 1e-4
 Step = Callable[[int], None]
 
 
-def run(arguments: list[str]) -> Result:
-    """Give each contestant its turns and return a row for each."""
+def run(arguments: list[str], environment: dict[str, str] | None = None) -> Result:
+    """Give each contestant its turns and return a row for each; `environment` is that of their processes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu_contest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -52,7 +52,9 @@ def run(arguments: list[str]) -> Result:
     for _ in range(options.rounds):
         for name in STEPS:
             command = [sys.executable, "-m", "benchmarks.gpu_contest", name, str(options.steps), str(options.batch)]
-            done = subprocess.run([*command, *["--tiny"] * options.tiny], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, *["--tiny"] * options.tiny], capture_output=True, text=True, check=False, env=environment
+            )
             if done.returncode:
                 remarks[name] = f"not measured: {done.stderr.strip().splitlines()[-1]}"
             else:
@@ -157,7 +159,7 @@ def trainer_steps(model: ModelConfig, batch: int, device: torch.device, compiled
         arguments = TrainingArguments(
             output_dir=folder, max_steps=count, per_device_train_batch_size=batch, bf16=True, torch_compile=compiled,
             optim="adamw_torch_fused", learning_rate=RATE, max_grad_norm=1.0, save_strategy="no", report_to=[],
-            logging_strategy="no", disable_tqdm=True, use_cpu=device.type == "cpu",
+            logging_strategy="no", disable_tqdm=True, use_cpu=device.type not in ("cuda", "xpu"),
         )  # fmt: skip
         Trainer(model=llama, args=arguments, train_dataset=Samples(), callbacks=[Clock()]).train()
     return times

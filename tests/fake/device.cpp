@@ -376,6 +376,21 @@ struct Call {
   }
 };
 
+bool is_product(const std::string& name, const std::string& overload) {
+  return overload.empty() && (name == "aten::mm" || name == "aten::bmm" || name == "aten::addmm");
+}
+
+// A product of bf16 is computed in float32 and rounded at its end, as on a GPU: CPUs without such products take minutes.
+bool widen(std::vector<torch::jit::IValue>& given) {
+  bool found = false;
+  for (auto& value : given) {
+    if (!value.isTensor() || value.toTensor().scalar_type() != at::kBFloat16) continue;
+    value = value.toTensor().to(at::kFloat);
+    found = true;
+  }
+  return found;
+}
+
 void run(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   Call call{schema.name()};
@@ -409,9 +424,11 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* 
     }
     given.push_back(std::move(value));
   }
+  bool widened = is_product(call.name, schema.overload_name()) && widen(given);
   torch::jit::drop(*stack, count);
   for (auto& value : given) stack->push_back(std::move(value));
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (widened) stack->back() = stack->back().toTensor().to(at::kBFloat16);
   call.outputs_resized();
   auto returned = schema.returns().size();
   auto values = torch::jit::last(*stack, returned);

@@ -19,8 +19,8 @@ from torch.distributed import Store
 
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
-from ..device import name as device_name
 from ..device import is_accelerator, of_rank, set_current, uses_accelerators
+from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..native import kept_folder

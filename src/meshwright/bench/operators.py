@@ -119,8 +119,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
 
 def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
-    forward_s = backward_s = 0.0
-    outputs = []
+    forwards, backwards, outputs = [], [], []
     for copy in copies:
         run_others()
         with torch.no_grad():
@@ -128,21 +127,21 @@ def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.d
                 activation.mul_(1.0)
         module = _Module(copy.forward)
         with _precision(operator, device):
-            start = crowd.clock()
+            start = crowd.mark()
             outputs.append(module())
-            forward_s += crowd.clock() - start
+            forwards.append((start, crowd.mark()))
     while outputs:
         inputs = copies[len(outputs) - 1].inputs
         output = outputs.pop()
         gradient = tuple(torch.ones_like(t) for t in output)
-        start = crowd.clock()
+        start = crowd.mark()
         if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
             gradient[0].add_(inputs[0])
         elif inputs:
             torch.autograd.grad(output, inputs, gradient)
-        backward_s += crowd.clock() - start
+        backwards.append((start, crowd.mark()))
         del output, gradient
-    return forward_s, backward_s
+    return crowd.between_s(forwards), crowd.between_s(backwards)
 
 
 def _precision(operator: Operator, device: torch.device) -> AbstractContextManager[Any]:
