@@ -77,7 +77,7 @@ def test_a_layout_trains_on_the_device_as_one_process_does_on_the_cpu(case: Case
 @pytest.mark.parametrize("layout", ["dp=2,mbs=2,zero=1", "dp=2,mbs=2,zero=3", "dp=1,pp=2,mbs=2"])
 def test_a_job_on_the_device_goes_on_from_its_checkpoint_on_the_cpu_and_back(layout, tmp_path, device_pool, rank_pool):
     def train(name: str, pool: Callable[[int], RankPool], rank: Callable, start: RunFolder | None = None) -> RunFolder:
-        job = small_job(corpus, steps=10, checkpoint_every=5, precision="fp32")
+        job = small_job(corpus, steps=10, checkpoint_every=5, precision="float32")
         folder = write_run(tmp_path / name, job, Layout.parse(layout))
         if start is not None:
             shutil.copytree(start.checkpoints / "step-00000005", folder.checkpoints / "step-00000005")
@@ -97,15 +97,15 @@ def test_a_job_on_the_device_goes_on_from_its_checkpoint_on_the_cpu_and_back(lay
 @pytest.mark.slow
 def test_a_job_computes_in_bf16_on_the_device_unless_it_says_otherwise(tmp_path, device_pool):
     corpus, found = write_corpus(tmp_path), {}
-    for precision in ("auto", "bf16", "fp32"):
+    for precision in ("auto", "bf16", "float32"):
         folder = write_run(
             tmp_path / precision, small_job(corpus, steps=5, precision=precision), Layout.parse("dp=2,mbs=4")
         )
         assert device_pool(2).run(cases.job, str(folder.path), timeout_s=START_S) == ["", ""]
         found[precision] = losses(folder)
 
-    assert found["auto"] == found["bf16"] != found["fp32"]
-    assert found["bf16"] == pytest.approx(found["fp32"], rel=1e-2)
+    assert found["auto"] == found["bf16"] != found["float32"]
+    assert found["bf16"] == pytest.approx(found["float32"], rel=1e-2)
 
 
 def test_a_span_is_where_its_work_ran_and_costs_no_wait_of_the_host(device_pool):
