@@ -41,7 +41,11 @@ class Flight(NamedTuple):
 
     def meshwright(self, *arguments: str, left_s: float, good: tuple[int, ...] = (0,)) -> str:
         """Return what a command of meshwright prints; Failed where it exits otherwise or does not end in time."""
-        command = [sys.executable, "-c", MESHWRIGHT, *arguments]
+        return self.python("-c", MESHWRIGHT, *arguments, left_s=left_s, good=good)
+
+    def python(self, *arguments: str, left_s: float, good: tuple[int, ...] = (0,)) -> str:
+        """Return what a Python program prints; Failed where it exits otherwise or does not end in time."""
+        command = [sys.executable, *arguments]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=max(1.0, left_s), env=self.environment
@@ -107,6 +111,16 @@ def training(flight: Flight, left_s: float) -> list[Row]:
     return rows
 
 
+def transport(flight: Flight, left_s: float) -> list[Row]:
+    """Let four ranks share the device: every algorithm held against a reference, the share of the memory's rate."""
+    printed = flight.python("-m", "benchmarks.gpu_transport", left_s=left_s)
+    found = json.loads(printed.splitlines()[-1])
+    return [
+        {"quantity": "algorithms that are exact between four ranks", "value": found["right"]},
+        {"quantity": "all_reduce, share of the rate of a copy", "value": found["share"]},
+    ]
+
+
 def survival(flight: Flight, left_s: float) -> list[Row]:
     """Kill a training job with SIGKILL after its first checkpoint, and let it go on from there."""
     run, end = flight.folder / "killed", time.monotonic() + left_s
@@ -153,7 +167,7 @@ def contest(flight: Flight, left_s: float) -> list[Row]:
 
 PARTS: dict[str, Callable[[Flight, float], list[Row]]] = {
     "environment": environment, "topology": topology, "compute": compute, "training": training,
-    "survival": survival, "contest": contest,
+    "transport": transport, "survival": survival, "contest": contest,
 }  # fmt: skip
 
 
