@@ -1,4 +1,4 @@
-"""The flight on one GPU, flown on the fake device: every part runs to its end, and says that it has measured nothing."""
+"""The flight on one GPU, on the fake device: every part runs to its end, and says that it has measured nothing."""
 
 import json
 import os
