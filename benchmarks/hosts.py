@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from benchmarks.algorithms import emulated
-from benchmarks.collectives import race
+from benchmarks.contestants import race
 from benchmarks.result import Result
 from meshwright.units import format_bytes, parse_bytes
 

@@ -4,6 +4,7 @@ Every file comes in by `read_bytes` (or, streamed, by `opened`), which waits for
 decoded has finite numbers of 64 bits, whole text and few levels; what each number may be says the struct (quantities).
 """
 
+import contextlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import re
 import secrets
 import stat
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -165,6 +167,15 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of the system, in writing a file that was asked for, into an InputError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def to_json(value: Any) -> str:

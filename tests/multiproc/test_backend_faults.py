@@ -52,6 +52,14 @@ def stall(rank, world_size, victim):
     dist.broadcast(torch.ones(7), 0)
 
 
+def stall_before_a_short_call(rank, world_size, victim):
+    if rank == victim:
+        signal.pause()
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=1)
+    dist.group.WORLD.allreduce([torch.ones(1000)], options).wait()
+
+
 def stall_before_a_monitored_barrier(rank, world_size, victims):
     group = dist.group.WORLD
     group.monitored_barrier(timedelta(seconds=20))
@@ -128,6 +136,18 @@ def test_a_stalled_rank_is_named_when_the_time_is_up(tmp_path):
         ("all_reduce", False),
     ]
     assert record["arrivals"]["2"] < record["arrivals"]["0"] == record["arrivals"]["1"]
+
+
+@pytest.mark.parametrize("per_host", [None, 2, 1])
+def test_the_limit_of_one_call_counts_where_the_group_has_a_longer_one(tmp_path, per_host):
+    answers = launch(stall_before_a_short_call, 4, tmp_path, 3, silent={3}, per_host=per_host, TIMEOUT_S="60")
+
+    for kind, message, took_s in answers[:3]:
+        assert kind == "RankFailure"
+        assert "rank 3 (host " in message
+        # a rank that hears it from another one is not told that one's limit
+        assert re.search(r"did not arrive (within 1 s|in time), in all_reduce #", message)
+        assert 0.9 < took_s < 10
 
 
 @pytest.mark.parametrize("per_host", [None, 2])

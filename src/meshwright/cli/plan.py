@@ -8,10 +8,11 @@ import click
 import msgspec
 
 from ..errors import InputError
-from ..files import to_json, write_atomic, write_struct
+from ..files import to_json, write_atomic, write_struct, writing
 from ..units import parse_count, parse_rate, parse_time
 from .brief import Brief
 from .job import check_emit, emit, only, plan_job
+from .plan_here import HERE, plan_here
 from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ OFTEN = (
     epilog="Example: meshwright plan --model llama3-8b --cluster aws-p5 --global-batch 512",
 )
 @click.option("--model", "model_name", metavar="NAME", help="Catalogue name, Hugging Face config.json, or TOML.")
-@click.option("--cluster", metavar="NAME", help="Node type of the catalogue, or a cluster file.")
+@click.option("--cluster", metavar="NAME", help='Node type of the catalogue, a cluster file, or "this" machine.')
 @click.option("--gpus", metavar="N", type=click.IntRange(min=1), help="GPUs in all. Default: one node, or the file's.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Sequences of one optimiser step.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Tokens of a sequence. Default: the model's.")
@@ -87,6 +88,8 @@ def command(**given: Any) -> int:
     from ..workload.models import load_model
 
     check_emit(given)
+    if given["cluster"] == HERE:
+        return plan_here(given, console(stderr=given["as_json"]))
     catalogue = load(*given["hardware"])
     shown = console(stderr=given["as_json"] or (given["emit"] is not None and given["emit_to"] is None))
     if given["job"]:
@@ -107,7 +110,9 @@ def _check(given: dict[str, Any]) -> None:
     if given["global_batch"] is None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
     if given["cluster"] is None and given["compare"] is None:
-        raise InputError("--cluster: expected a node type of the catalogue or a file, such as --cluster dgx-h100")
+        raise InputError(
+            "--cluster: expected a node type, a file, or this, such as --cluster dgx-h100"
+        )
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
     chosen += ["--modes"] if given["modes"] else []
@@ -483,10 +488,8 @@ def _one_node(cluster: "Cluster") -> "Cluster":
 
 
 def _guarded(path: Path, write: Callable[[], None]) -> None:
-    try:
+    with writing(path):
         write()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
 
 
 def _print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:

@@ -218,7 +218,8 @@ def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
         summary = {key: value for key, value in slowest.items() if key != "rank"}
         click.echo(json.dumps({"time_s": end_s, "layout": str(layout), **summary, "ranks": rows}))
         return 0
-    click.echo(f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks; {len(ranks)} of them differ:")
+    head = f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks"
+    click.echo(f"{head}; of those that do the same, the first:")
     click.echo(
         f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
     )

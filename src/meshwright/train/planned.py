@@ -58,15 +58,42 @@ def job_of(path: Path, overrides: dict[str, Any], *, replan: bool = False) -> Jo
     return config
 
 
+def job_here(
+    model: Architecture, *, global_batch: int, seq_len: int, precision: str, layout: str | None, ranks: int | None
+) -> JobConfig:
+    """Return the job that trains a model on this machine; the data and all else are the defaults of a job.
+
+    `precision` is as `plan --precision` names it; without `layout` and `ranks` the planner chooses. Raises InputError
+    for what `train` cannot do.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"--precision {precision}: train runs bf16 (float32 on CPUs) and fp32")
+    return overridden(
+        JobConfig(),
+        {
+            "model": _decoder(model, seq_len, "--cluster this"),
+            "data": {"seq_len": seq_len},
+            "train": {"global_batch": global_batch, "precision": PRECISIONS[precision]},
+            "launch": {"layout": layout or "", "ranks": ranks or 0},
+        },
+        {},
+        where="--cluster this",
+    )
+
+
 def _model(plan: Plan, where: str) -> dict[str, Any]:
     """Return the sizes of the decoder that the plan is for, as the job's configuration names them."""
     if "tie_word_embeddings" in plan.model:  # of a plan that train made
         return msgspec.to_builtins(convert(plan.model, ModelConfig, where=f"{where}: model"))  # type: ignore[no-any-return]
-    model = convert(plan.model, Architecture, where=f"{where}: model")
+    return _decoder(convert(plan.model, Architecture, where=f"{where}: model"), plan.seq_len, where)
+
+
+def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
+    """Return the sizes of the decoder that a model is, under the names of the job's configuration."""
     if model.shared_size or model.dense_layers:
         raise InputError(f"{where}: {model.name}: train has neither shared experts nor dense layers beside experts")
     dense = msgspec.structs.replace(model, experts=0, intermediate_size=model.expert_size or model.intermediate_size)
-    found: dict[str, Any] = msgspec.to_builtins(decoder_config(dense, plan.seq_len, where))
+    found: dict[str, Any] = msgspec.to_builtins(decoder_config(dense, seq_len, where))
     if model.experts:
         found |= {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_per_token}
     return found

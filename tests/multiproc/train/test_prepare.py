@@ -1,10 +1,16 @@
 """The plan of a job, from measurements of this machine."""
 
+import json
+
 import msgspec
 import pytest
 
+from meshwright.cli import run
+from meshwright.files import read_struct
+from meshwright.layout import Plan
 from meshwright.plan.search import candidates, needed_bytes
 from meshwright.train import prepare
+from meshwright.train.planned import job_of
 from meshwright.workload.transformer import ModelConfig
 from tests.multiproc.train.jobs import small_job, write_corpus
 
@@ -41,3 +47,22 @@ def test_a_model_that_fits_whole_nowhere_is_planned_as_a_split_one(planned):
     assert not plan.layout.is_plain
     assert plan.layout.world_size == 2
     assert all(not other.layout.is_plain for other in plan.alternatives)
+
+
+def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(prepare, "_data_s", lambda *_: 1e-4)  # measured anew each time, and part of a step
+    sizes = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    path = tmp_path / "plan.json"
+
+    asked = ["plan", "--model", str(tmp_path / "config.json"), "--cluster", "this", "--gpus", "2"]
+    assert run([*asked, "--global-batch", "4", "--output", str(path)]) == 0
+    planned = read_struct(path, Plan)
+    again = prepare.prepare(job_of(path, {}), None, say=lambda _: None).plan
+
+    assert again.layout == planned.layout
+    assert again.model == planned.model
+    assert again.cluster == planned.cluster
+    assert again.predicted == planned.predicted

@@ -18,6 +18,7 @@ from meshwright.timeline import Performance
 from tests.unit.cluster.samples import references
 
 SMALL = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "32"]
+HERE = ["plan", "--model", "gpt2", "--cluster", "this"]
 PARAMS = ["plan", "--params", "2B", "--seq-len", "2048", "--global-batch", "16", "--cluster", "dgx-a100-80g"]
 
 
@@ -252,6 +253,12 @@ def test_the_duplex_figure_is_called_out(capsys):
         ([*SMALL, "--modes", "--slow", "0.5"], "--slow: expected 1 or more, got 0.5"),
         ([*SMALL, "--modes", "--gpus", "8", "--global-batch", "12"], "12 sequences do not divide over 8 workers"),
         ([*SMALL, "--layout", "tp=16"], "nearest legal: tp=8,dp=2,mbs=1"),
+        (HERE, "--global-batch: expected"),
+        ([*HERE, "--global-batch", "8", "--inter", "1Gbps"], "measured, not looked up: --inter does not go with it"),
+        ([*HERE, "--global-batch", "8", "--not", "pp>1"], "--not does not go with it"),
+        ([*HERE, "--global-batch", "8", "--modes"], "--modes does not go with --cluster this"),
+        ([*HERE, "--global-batch", "8", "--precision", "fp8"], "--precision fp8: train runs bf16"),
+        ([*HERE, "--global-batch", "8"], "gpt2: expected a decoder like Llama"),
         ([*SMALL, "--layout", "pp=16,vpp=3,schedule=interleaved"], "pp x vpp = 48"),
     ],
 )

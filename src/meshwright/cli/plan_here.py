@@ -1,0 +1,96 @@
+"""`meshwright plan --cluster this`: layouts of this machine, priced as `train` prices them, by what is measured."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ..errors import InputError
+from ..files import to_json, write_atomic, write_struct, writing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..layout import Plan
+    from ..workload.models import Model
+
+HERE = "this"
+# options that change constants of the catalogue, or ask what only they can answer
+ELSEWHERE = (
+    *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
+    *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
+    *("layers", "plot", "html", "job"),
+)
+FLAGS = {"without": "not"}
+
+
+def plan_here(given: dict[str, Any], console: "Console") -> int:
+    """Measure this machine where it was not yet, print its layouts from the fastest, and write the plan if asked."""
+    from ..report.terminal import show_plan
+    from ..train.planned import job_here
+    from ..train.prepare import prepare
+    from ..workload.models import load_model
+
+    _check(given)
+    model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
+    seq_len = given["seq_len"] or model.seq_len
+    if seq_len is None:
+        raise InputError(f"--seq-len: expected the tokens of a sequence; {model.seq_len_from or 'the model has none'}")
+    job = job_here(
+        model.architecture,
+        global_batch=given["global_batch"],
+        seq_len=seq_len,
+        precision=given["precision"],
+        layout=given["layout"],
+        ranks=given["gpus"],
+    )
+    plan = prepare(job, None, ranks=given["gpus"], say=lambda text: click.echo(text, err=True)).plan
+    if given["graph"] is not None:
+        from ..train.graph import decoder_graph
+
+        with writing(given["graph"]):
+            write_atomic(given["graph"], decoder_graph(model.architecture, plan).encode())
+    if given["output"] is not None:
+        with writing(given["output"]):
+            write_struct(given["output"], plan)
+    if given["as_json"]:
+        click.echo(to_json(_answer(plan, model, seq_len)))
+    else:
+        show_plan(console, plan)
+        for what in plan.predicted.not_modelled:
+            console.print(f"not modelled: {what}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Raise InputError for what is missing, or is of machines of the catalogue."""
+    for name in ELSEWHERE:
+        if given[name]:
+            flag = FLAGS.get(name, name.replace("_", "-"))
+            raise InputError(f"--cluster this is measured, not looked up: --{flag} does not go with it")
+    if given["modes"] or given["recompute"] != "none":
+        raise InputError(f"--{'modes' if given['modes'] else 'recompute'} does not go with --cluster this")
+    if given["model_name"] is None:
+        raise InputError("--model: expected a name of the catalogue, or a config.json")
+    if given["global_batch"] is None:
+        raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 8")
+
+
+def _answer(plan: "Plan", model: "Model", seq_len: int) -> dict[str, Any]:
+    """Return what `--json` prints; a layout that does not fit is not among the candidates."""
+    return {
+        "model": {
+            "name": model.name,
+            "parameters": model.architecture.parameters,
+            "active_parameters": model.architecture.active_parameters,
+            "flops_per_token": model.architecture.model_flops_per_token(seq_len),
+            "seq_len": seq_len,
+            "assumed": model.assumed,
+        },
+        "cluster": msgspec.to_builtins(plan.cluster),
+        "layout": msgspec.to_builtins(plan.layout),
+        "predicted": plan.predicted,
+        "fits": "fits",
+        "alternatives": plan.alternatives,
+        "reason": plan.reason,
+    }
