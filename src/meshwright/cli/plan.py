@@ -110,9 +110,7 @@ def _check(given: dict[str, Any]) -> None:
     if given["global_batch"] is None:
         raise InputError("--global-batch: expected the sequences of a step, such as --global-batch 512")
     if given["cluster"] is None and given["compare"] is None:
-        raise InputError(
-            "--cluster: expected a node type, a file, or this, such as --cluster dgx-h100"
-        )
+        raise InputError("--cluster: expected a node type, a file, or this, such as --cluster dgx-h100")
     modes = ("target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu")
     chosen = [f"--{name.replace('_', '-')}" for name in modes if given[name] is not None]
     chosen += ["--modes"] if given["modes"] else []
