@@ -1,188 +1,208 @@
-"""A decoder of a billion parameters on one GPU, beside plain PyTorch and transformers: tokens per second and MFU.
+"""The flight on one GPU: what this machine is, what it computes and copies, whether predictions hold, and beside whom.
 
-All train the same sizes on the same batches: autocast to bfloat16 over float32 weights, torch.compile, PyTorch's fused
-attention, fused AdamW, gradients clipped. Each contestant has a process of its own, and they take turns. Without a GPU
-the rows say that nothing was measured.
+Each part is a process of its own with its share of the time that is left. What a part printed is saved as soon as it
+ends, and the flight goes on after one that failed. Without an accelerator every part runs all the same, with sizes of
+a toy on the fake one of the tests, so that the program is known to work; the table then says that nothing was measured.
 
-Options: --rounds N (default 3), --steps N of each turn (default 20, after 5), --batch N sequences (default 8), --tiny:
-a decoder of a few thousand parameters, not compiled, on a CPU too, to try this program.
+Options: --minutes N (default 9), --parts NAME,... (default all), --to DIR for what the parts print (default
+build/gpu).
 """
 
 import argparse
 import json
-import statistics
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
-
-import torch
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks.result import Result
-from meshwright.workload.transformer import ModelConfig, describe
+from meshwright import device
+from tests.fake.autoload import installed
 
-BILLION = ModelConfig(
-    vocab_size=32768, hidden_size=2048, intermediate_size=5632, num_hidden_layers=20, num_attention_heads=16,
-    num_key_value_heads=16, max_position_embeddings=2048, initializer_range=0.02,
-)  # fmt: skip
-TINY = ModelConfig(num_hidden_layers=2, hidden_size=32, intermediate_size=96)
-WARM_UP = 5
-RATE = 1e-4
-Step = Callable[[int], None]
+Row = dict[str, Any]
+MESHWRIGHT = "from meshwright.cli import main; main()"
+TOY = ("model.hidden_size=32", "model.intermediate_size=48", "model.num_hidden_layers=2", "data.seq_len=32")
+
+
+class Flight(NamedTuple):
+    """Where a flight writes, and whether it measures."""
+
+    folder: Path
+    real: bool  # on an accelerator
+    environment: dict[str, str]  # of every part's process
+
+    def settings(self) -> list[str]:
+        """Return the options of a training job: the default one, or that of a toy."""
+        return [] if self.real else [word for each in TOY for word in ("--set", each)]
+
+    def meshwright(self, *arguments: str, left_s: float, good: tuple[int, ...] = (0,)) -> str:
+        """Return what a command of meshwright prints; Failed where it exits otherwise or does not end in time."""
+        return self.python("-c", MESHWRIGHT, *arguments, left_s=left_s, good=good)
+
+    def python(self, *arguments: str, left_s: float, good: tuple[int, ...] = (0,)) -> str:
+        """Return what a Python program prints; Failed where it exits otherwise or does not end in time."""
+        command = [sys.executable, *arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=max(1.0, left_s), env=self.environment
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed("did not end in its time") from None
+        if done.returncode not in good:
+            raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        return done.stdout
+
+
+class Failed(Exception):
+    """A part's program ended otherwise than it should; the message is its last line."""
+
+
+def environment(flight: Flight, left_s: float) -> list[Row]:
+    """Write the report of the machine that may be sent to us."""
+    path = flight.folder / "machine.json"
+    flight.meshwright("doctor", "--report", str(path), left_s=left_s, good=(0, 1))  # 1: a check has found something
+    found = json.loads(path.read_text())
+    names = [each["name"] for each in found["accelerators"]]
+    return [{"quantity": "devices", "value": ", ".join(names) or "none"}] + [
+        {"quantity": name, "value": version} for name, version in found["versions"].items()
+    ]
+
+
+def topology(flight: Flight, left_s: float) -> list[Row]:
+    """Show the machine's devices, links and traps."""
+    found = json.loads(flight.meshwright("topo", "--json", left_s=left_s))
+    return [{"quantity": name, "value": len(found[name])} for name in ("devices", "links", "warnings")]
+
+
+def compute(flight: Flight, left_s: float) -> list[Row]:
+    """Time matrix products and copies, and hold the best against the datasheet."""
+    rows = []
+    for what in ("compute", "memory"):
+        rates = [
+            json.loads(line)
+            for line in flight.meshwright("bench", what, "--json", left_s=left_s / 2).splitlines()
+            if line
+        ]
+        (flight.folder / f"{what}.json").write_text(json.dumps(rates, indent=1) + "\n")
+        key, unit = ("flops_per_s", "TFLOP/s") if what == "compute" else ("copy_bytes_per_s", "TB/s copied")
+        rows.append({"quantity": f"best {what}", "value": max(r[key] for r in rates if key in r) / 1e12, "unit": unit})
+    return rows
+
+
+def training(flight: Flight, left_s: float) -> list[Row]:
+    """Plan the default job on this machine, run it, and put prediction and measurement side by side."""
+    run = flight.folder / "run"
+    steps = "100" if flight.real else "12"
+    flight.meshwright(
+        *("train", "--ranks", "1", "--steps", steps, "--run-dir", str(run), "--recalibrate"),
+        *flight.settings(),
+        left_s=left_s,
+    )
+    predicted, measured = (json.loads((run / f"{name}.json").read_text()) for name in ("predicted", "measured"))
+    rows = []
+    for part in ("step_time_s", "forward_s", "backward_s", "optimizer_s", "peak_memory_bytes_per_gpu", "mfu"):
+        if measured.get(part):
+            error = predicted[part] / measured[part] - 1
+            rows.append({"quantity": part, "value": measured[part], "predicted": predicted[part], "error": error})
+    return rows
+
+
+def transport(flight: Flight, left_s: float) -> list[Row]:
+    """Let four ranks share the device: every algorithm held against a reference, the share of the memory's rate."""
+    printed = flight.python("-m", "benchmarks.gpu_transport", left_s=left_s)
+    found = json.loads(printed.splitlines()[-1])
+    return [
+        {"quantity": "algorithms that are exact between four ranks", "value": found["right"]},
+        {"quantity": "all_reduce, share of the rate of a copy", "value": found["share"]},
+    ]
+
+
+def survival(flight: Flight, left_s: float) -> list[Row]:
+    """Kill a training job with SIGKILL after its first checkpoint, and let it go on from there."""
+    run, end = flight.folder / "killed", time.monotonic() + left_s
+    steps = "400" if flight.real else "60"
+    command = [
+        *("train", "--ranks", "1", "--steps", steps, "--run-dir", str(run), "--set", "train.checkpoint_every=10"),
+        *flight.settings(),
+    ]
+    job = subprocess.Popen(
+        [sys.executable, "-c", MESHWRIGHT, *command],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=flight.environment,
+    )  # fmt: skip
+    try:
+        while not list(run.glob("checkpoints/step-*/manifest.json")) and job.poll() is None:
+            if time.monotonic() > end:
+                raise Failed("no checkpoint in its time")
+            time.sleep(0.05)
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    flight.meshwright("train", "--resume", str(run), left_s=end - time.monotonic())
+    losses = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if [row["step"] for row in losses] != list(range(int(steps))):
+        raise Failed("steps are missing or doubled after the resume")
+    return [{"quantity": "steps after a kill and a resume", "value": len(losses), "remark": "each once"}]
+
+
+def contest(flight: Flight, left_s: float) -> list[Row]:
+    """Train a decoder of 1 B parameters in bf16, compiled, beside plain PyTorch and transformers' Trainer."""
+    from benchmarks.gpu_contest import run
+
+    toy = [] if flight.real else ["--steps", "2", "--batch", "2", "--tiny"]
+    found = run(["--rounds", "1", *toy], flight.environment)
+    return [
+        {
+            "quantity": f"tokens/s of {row['contestant']}",
+            "value": row["tokens_per_s"],
+            "remark": row["remark"],
+            "mfu": row["mfu"],
+        }
+        for row in found.rows
+    ]
+
+
+PARTS: dict[str, Callable[[Flight, float], list[Row]]] = {
+    "environment": environment, "topology": topology, "compute": compute, "training": training,
+    "transport": transport, "survival": survival, "contest": contest,
+}  # fmt: skip
 
 
 def run(arguments: list[str]) -> Result:
-    """Give each contestant its turns and return a row for each."""
+    """Fly all parts and return a row for each quantity."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--to", type=Path, default=Path("build/gpu"))
     options = parser.parse_args(arguments)
-    model = TINY if options.tiny else BILLION
-    workload = describe(model, seq_len=model.max_position_embeddings, micro_batch=options.batch)
-    title = f"{workload.parameters / 1e6:,.1f} million parameters on one device"
-    if not options.tiny and not torch.cuda.is_available():
-        rows = [{"contestant": name, "tokens_per_s": "", "mfu": "", "remark": "not measured: no GPU"} for name in STEPS]
-        return Result(title, rows)
-    times: dict[str, list[float]] = {name: [] for name in STEPS}
-    remarks: dict[str, str] = {}
-    for _ in range(options.rounds):
-        for name in STEPS:
-            command = [sys.executable, "-m", "benchmarks.gpu", name, str(options.steps), str(options.batch)]
-            done = subprocess.run([*command, *["--tiny"] * options.tiny], capture_output=True, text=True, check=False)
-            if done.returncode:
-                remarks[name] = f"not measured: {done.stderr.strip().splitlines()[-1]}"
-            else:
-                times[name] += json.loads(done.stdout.splitlines()[-1])
-    peak_flops_per_s = _peak_flops_per_s() if torch.cuda.is_available() else None
-    rows = []
-    for name, values in times.items():
-        step_s = statistics.median(values) if values else None
-        mfu = workload.model_flops / step_s / peak_flops_per_s if step_s and peak_flops_per_s else ""
-        tokens_per_s = workload.tokens / step_s if step_s else ""
-        rows.append({"contestant": name, "tokens_per_s": tokens_per_s, "mfu": mfu, "remark": remarks.get(name, "")})
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
-    return Result(title, rows, [f"{device}; target: MFU of at least 0.5, and no contestant faster than Meshwright"])
+    real = bool(device.count())
+    options.to.mkdir(parents=True, exist_ok=True)
+    flight = Flight(options.to, real, dict(os.environ) if real else installed(options.to / "fake"))
+    names, end, rows = options.parts.split(","), time.monotonic() + 60 * options.minutes, []
+    for position, name in enumerate(names):
+        left_s = (end - time.monotonic()) / (len(names) - position)
+        start = time.monotonic()
+        try:
+            found = PARTS[name](flight, left_s)
+        except (Failed, OSError, ValueError, KeyError) as error:
+            found = [{"quantity": "", "value": "", "remark": f"failed: {type(error).__name__}: {error}"}]
+        taken_s = time.monotonic() - start
+        found = [{"part": name, **row} for row in found]
+        (flight.folder / f"{name}.rows.json").write_text(json.dumps(found, indent=1) + "\n")
+        rows += found if flight.real else [_tried(name, found, taken_s)]
+    what = device.name() if flight.real else "no accelerator: nothing was measured"
+    return Result("The flight on one GPU", rows, [what])
 
 
-def _peak_flops_per_s() -> float:
-    from meshwright.hardware.catalogue import load
-
-    return load().accelerator(torch.cuda.get_device_name()).peak_flops_per_s["bf16"]
-
-
-def _batch(model: ModelConfig, batch: int, number: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    numbers = torch.Generator().manual_seed(number)
-    tokens = torch.randint(model.vocab_size, (batch, model.max_position_embeddings + 1), generator=numbers).to(device)
-    return tokens[:, :-1], tokens[:, 1:]
-
-
-def meshwright_steps(model: ModelConfig, batch: int, device: torch.device, compiled: bool) -> Step:
-    """Return a step of the engine that `meshwright train` runs."""
-    from meshwright.layout import Layout, Plan
-    from meshwright.parallel.api import UNPRICED, Silent
-    from meshwright.parallel.build import build_engine
-    from meshwright.parallel.engine import Settings
-    from meshwright.train.config import OptimizerConfig
-    from meshwright.train.decoder import Decoder
-    from meshwright.train.optimizer import make_optimizer
-
-    length = model.max_position_embeddings
-    plan = Plan(
-        layout=Layout(mbs=batch), predicted=UNPRICED, global_batch_sequences=batch, seq_len=length, bucket_bytes=2**25
+def _tried(name: str, found: list[Row], taken_s: float) -> Row:
+    """Return the row of a part that has run where there is nothing to measure."""
+    failed = [row["remark"] for row in found if str(row.get("remark", "")).startswith(("failed", "not measured"))]
+    remark = (
+        failed[0]
+        if failed
+        else f"not measured: no GPU; its program ran with toy sizes on the fake device in {taken_s:.0f} s"
     )
-    config = OptimizerConfig(learning_rate=RATE)
-    settings = Settings(
-        device, lambda part: make_optimizer(part, config), Silent(), 1.0, autocast=torch.bfloat16, compiled=compiled
-    )
-    engine = build_engine(Decoder(model).to(device), plan, settings)
-
-    def step(number: int) -> None:
-        engine.step([_batch(model, batch, number, device)], batch * length, number=number)
-
-    return step
-
-
-def plain_steps(model: ModelConfig, batch: int, device: torch.device, compiled: bool) -> Step:
-    """Return a step as one writes it in PyTorch, of the same module."""
-    from meshwright.train.decoder import Decoder
-
-    module = Decoder(model).to(device)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, fused=True)
-    forward = torch.compile(module) if compiled else module
-
-    def step(number: int) -> None:
-        inputs, targets = _batch(model, batch, number, device)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            loss = forward(inputs, targets) / targets.numel()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    return step
-
-
-def trainer_steps(model: ModelConfig, batch: int, device: torch.device, compiled: bool, count: int) -> list[float]:
-    """Return the seconds of the steps of transformers' Trainer on a Llama of the same sizes."""
-    import tempfile
-
-    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-
-    sizes = {name: getattr(model, name) for name in model.__struct_fields__ if hasattr(LlamaConfig(), name)}
-    llama = LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="sdpa"))
-    length, times = model.max_position_embeddings, []
-
-    class Samples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-        def __len__(self) -> int:
-            return batch * count
-
-        def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
-            tokens = torch.randint(model.vocab_size, (length,), generator=torch.Generator().manual_seed(number))
-            return {"input_ids": tokens, "labels": tokens}
-
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.start = time.perf_counter()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - self.start)
-
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            output_dir=folder, max_steps=count, per_device_train_batch_size=batch, bf16=True, torch_compile=compiled,
-            optim="adamw_torch_fused", learning_rate=RATE, max_grad_norm=1.0, save_strategy="no", report_to=[],
-            logging_strategy="no", disable_tqdm=True, use_cpu=device.type == "cpu",
-        )  # fmt: skip
-        Trainer(model=llama, args=arguments, train_dataset=Samples(), callbacks=[Clock()]).train()
-    return times
-
-
-STEPS: dict[str, Any] = {"meshwright": meshwright_steps, "PyTorch": plain_steps, "transformers' Trainer": trainer_steps}
-
-
-def _turn(name: str, steps: int, batch: int, *, tiny: bool) -> list[float]:
-    """Return the seconds of the steps of one contestant in this process."""
-    model, device = (TINY if tiny else BILLION), torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high")
-    if STEPS[name] is trainer_steps:
-        return trainer_steps(model, batch, device, not tiny, WARM_UP + steps)[WARM_UP:]
-    step, times = STEPS[name](model, batch, device, not tiny), []
-    for number in range(WARM_UP + steps):
-        start = time.perf_counter()
-        step(number)
-        times.append(time.perf_counter() - start)
-    return times[WARM_UP:]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(
-        "\n" + json.dumps(_turn(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), tiny="--tiny" in sys.argv)) + "\n"
-    )
+    return {"part": name, "quantity": "", "value": "", "remark": remark}

@@ -53,6 +53,10 @@ class Silent:
         """Record nothing."""
         return contextlib.nullcontext()
 
+    def now(self) -> float:
+        """Return the time by the host's clock."""
+        return time.monotonic()
+
     def note(
         self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, *_: object, **__: object
     ) -> None:

@@ -422,9 +422,14 @@ def nothing_to_move(rank, ranks, store, kind):
 def on_one_gpu(rank, ranks, store):
     """Run every algorithm of the collectives between all ranks through the memory of one GPU, and compare."""
     device = torch.device("cuda", 0)
-    executor = Executor(DeviceTransport(CudaMemory(device), store, rank, ranks, timeout_s=60.0))
+    check_everything(rank, ranks, DeviceTransport(CudaMemory(device), store, rank, ranks, timeout_s=60.0), device)
+
+
+def check_everything(rank, ranks, transport, device, sizes=(1, 13, 1_000_003)):
+    """Run every algorithm of the collectives over a transport, and compare with the plain reference."""
+    executor = Executor(transport)
     try:
-        for n in (1, 13, 1_000_003):
+        for n in sizes:
             everyone = inputs(ranks, ranks * n, torch.int64)
             mine, total = everyone[rank].to(device), sum(everyone)
             for name in names("all_reduce"):

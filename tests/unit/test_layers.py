@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
 LAYERS = (
-    *(
-        "interruptible",
+    *("interruptible", "gloo", "hooks", "__init__", "errors", "quantities", "units", "files", "machine_load"),
+    *("doorway", "native", "timeline", "layout", "mesh", "pipelines", "hardware", "cluster", "device", "workload", "jobs"),
         "gloo",
         "hooks",
         "__init__",
@@ -18,14 +18,14 @@ LAYERS = (
         "files",
         "machine_load",
         "doorway",
-        "native",
-        "timeline",
-        "layout",
     ),
-    *("mesh", "pipelines", "hardware", "cluster", "workload", "jobs", "collectives", "backend", "bench", "simulate"),
-    *("plan", "parallel", "train", "traces", "report", "postmortem", "cli", "__main__"),
+    *("native", "timeline", "layout", "mesh", "pipelines", "hardware", "cluster", "device", "workload", "jobs"),
+    *("collectives", "backend", "bench", "simulate", "plan", "parallel", "train", "traces", "report", "postmortem"),
+    *("cli", "__main__"),
 )
-MAY_IMPORT_TORCH = {"backend", "bench", "parallel", "train", "workload"}
+MAY_IMPORT_TORCH = {"device", "backend", "bench", "parallel", "train", "workload"}
+# CUDA IPC and NCCL have no twin for other accelerators
+CUDA_ALONE = {"device.py", "backend/wire/transport_device.py", "backend/group/mixed.py"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -71,6 +71,34 @@ def test_only_running_layers_import_torch_at_the_top(path):
     roots |= {n.module.split(".")[0] for n in top if isinstance(n, ast.ImportFrom) and n.module and not n.level}
 
     assert "torch" not in roots or layer_of(path) in MAY_IMPORT_TORCH
+
+
+def cuda_of(path: Path) -> list[str]:
+    """Return where a file's code asks for CUDA itself, of all accelerators; what it says in texts does not count."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and (
+            node.attr in {"is_cuda", "ProcessGroupNCCL", "is_nccl_available"} or node.attr == "cuda"
+        ):
+            found.append(f"{node.lineno}: .{node.attr}")
+        elif isinstance(node, ast.Constant) and node.value == "cuda":
+            found.append(f'{node.lineno}: "cuda"')
+    return found
+
+
+def torch_files() -> list[Path]:
+    return [path for path in FILES if "import torch" in path.read_text() or "from torch" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", torch_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_device_and_what_is_cudas_alone_ask_for_cuda(path):
+    assert str(path.relative_to(PACKAGE)) in CUDA_ALONE or not cuda_of(path)
+
+
+def test_a_file_that_asks_for_cuda_is_seen(tmp_path):
+    (tmp_path / "x.py").write_text('if torch.cuda.is_available() or t.is_cuda:\n    device = torch.device("cuda")\n')
+
+    assert len(cuda_of(tmp_path / "x.py")) == 3
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

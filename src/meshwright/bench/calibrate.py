@@ -4,6 +4,7 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 """
 
 import itertools
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,8 @@ from torch.distributed import Store
 
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
 from ..cluster.local import fingerprint, threads_per_rank
+from ..device import is_accelerator, of_rank, set_current, uses_accelerators
+from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
 from ..native import kept_folder
@@ -39,9 +42,13 @@ from .process import prepare_process
 from .together import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count
-PEAK = Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3)  # a product that fills the caches
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
 CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
+
+
+def peak_product(autocast: str = "") -> Operator:
+    """Return a product that fills the caches of a processor, in one precision."""
+    return Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3, autocast=autocast)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     backend: str
     operators: tuple[Operator, ...]
+    autocast: str = ""  # of the run: in its precision the rate of a large product is measured too
     collective_bytes: tuple[int, ...] = ()  # sizes of
     beside: tuple[str, ...] = ("all_reduce",)  # these collectives, which go on beside computation, and of
     blocking: tuple[str, ...] = ()  # these, which a rank waits for at once
@@ -59,7 +67,8 @@ def calibrate(
     host: Host, requests: Iterable[Request], *, again: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Measurements:
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`)."""
-    name = fingerprint(host)
+    requests = list(requests)
+    name = fingerprint(host) + _of_accelerators(requests)
     path = kept_folder("calibration") / f"{name}.json"
     known = Measurements(fingerprint=name) if again else _load(path, name, say)
     for request in requests:
@@ -75,10 +84,17 @@ def calibrate(
     return known
 
 
+def _of_accelerators(requests: Sequence[Request]) -> str:
+    """Return what tells the measurements on a machine's accelerators from those on its processors."""
+    if not any(uses_accelerators(request.backend) for request in requests):
+        return ""
+    return "-" + re.sub(r"[^a-z0-9]+", "-", device_name().lower()).strip("-")
+
+
 def _missing(known: Measurements, request: Request) -> Request | None:
     """Return the part of the request that is not known yet."""
     have = {time.operator for time in known.operators if time.ranks == request.ranks}
-    operators = tuple(op for op in (PEAK, *request.operators) if op.key not in have)
+    operators = tuple(op for op in (peak_product(request.autocast), *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
     names = (*request.beside, *itertools.chain.from_iterable(map(fit_names, request.blocking)))
@@ -149,8 +165,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
     """Measure a request on one rank, in lockstep with the others."""
     prepare_process(threads)
-    device = torch.device("cuda", rank) if request.backend == "nccl" else torch.device("cpu")
-    dist.init_process_group(request.backend, rank=rank, world_size=world_size, store=store)
+    device = of_rank(rank, request.backend)
+    set_current(device)
+    dist.init_process_group(
+        request.backend,
+        rank=rank,
+        world_size=world_size,
+        store=store,
+        device_id=device if is_accelerator(device) else None,
+    )
     operators = time_operators(
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
     )

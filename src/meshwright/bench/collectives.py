@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from ..backend.group.torch_compat import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
+from ..device import is_accelerator, synchronize, synchronize_stream
 from .elsewhere import run_elsewhere
 from .sweep import exchange, make_call
 
@@ -113,7 +114,7 @@ def time_messages(
     GPU's messages wait for no code of the host, and must begin together: one stream takes them in turn; what the
     smallest costs counts as work.
     """
-    if device.type == "cuda":
+    if is_accelerator(device):
         whole, start = (_time_exchange(size, before, after, device, rounds) for size in (size_bytes, 1))
         return whole._replace(worked_s=start.added_s, in_a_row_worked_s=start.in_a_row_s)
     inbox, outgoing = (torch.ones(max(1, size_bytes // 4), device=device) for _ in range(2))
@@ -165,8 +166,7 @@ def timed(begin: Callable[[], Any], fill: Callable[[], object], device: torch.de
         dist.barrier()
         start, busy_start = time.perf_counter(), time.process_time()
         begin().wait()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         times.append(time.perf_counter() - start)
         busy.append(time.process_time() - busy_start)
     time_s, sharing = statistics.median(times[WARM_UP:]), max(1.0, computing_s / computed_s)
@@ -191,12 +191,10 @@ def _late_s(
         work = begin()
         for _ in range(products):
             factor @ factor
-        if factor.is_cuda:
-            torch.cuda.current_stream(factor.device).synchronize()
+        synchronize_stream(factor.device)
         computed = time.perf_counter()
         work.wait()
-        if factor.is_cuda:
-            torch.cuda.synchronize(factor.device)
+        synchronize(factor.device)
         end = time.perf_counter()
         found.append(end - start if end - computed > ENDED * time_s else 0.0)
     return statistics.median(found)
@@ -235,8 +233,7 @@ def time_added(
                 elsewhere()
             if calls:
                 call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         return (time.perf_counter() - start) / STRETCH, (time.process_time() - busy_start) / STRETCH
 
     stretch(products, calls=True)
@@ -246,7 +243,7 @@ def time_added(
     in_a_row_s, in_a_row_busy_s = _medians([stretch(0, calls=True) for _ in range(rounds)])
     computed_s, computed_busy_s = _medians(without)
     added_s, added_busy_s = _medians([(a[0] - b[0], a[1] - b[1]) for a, b in zip(with_calls, without, strict=True)])
-    if device.type == "cuda":
+    if is_accelerator(device):
         return Cost(added_s, added_s, in_a_row_s, in_a_row_s, computed_s)
     sharing = max(1.0, computed_s / computed_busy_s)  # a second of work lasts so long
     return Cost(

@@ -6,24 +6,38 @@ long: its median lasts too short a time. So each piece is timed in processor tim
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
+
+from ..device import between_s as events_s
+from ..device import event, is_accelerator, synchronize
+
+Mark = float | torch.Event
 
 
 class Crowd:
     """Counts what this thread did on one device, and how long that took."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device if device.type == "cuda" else None
+        self._device = device
         self._busy_s = self._wall_s = 0.0
 
     def clock(self) -> float:
         """Return seconds: of this thread on a processor, or by the clock when all work for a GPU is done."""
-        if self._cuda is None:
+        if not is_accelerator(self._device):
             return time.thread_time()
-        torch.cuda.synchronize(self._cuda)
+        synchronize(self._device)
         return time.perf_counter()
+
+    def mark(self) -> Mark:
+        """Return this moment, for `between_s`: on an accelerator that of its stream, for which the host never waits."""
+        return event(self._device) if is_accelerator(self._device) else time.thread_time()
+
+    def between_s(self, marks: Iterable[tuple[Mark, Mark]]) -> float:
+        """Return the seconds between the marks of each pair, together."""
+        synchronize(self._device)
+        return sum(_passed_s(start, end) for start, end in marks)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -37,3 +51,11 @@ class Crowd:
     def stretch(self) -> float:
         """How many seconds a second of `clock` lasts among these ranks."""
         return max(1.0, self._wall_s / self._busy_s) if self._busy_s else 1.0
+
+
+def _passed_s(start: Mark, end: Mark) -> float:
+    if isinstance(start, torch.Event) and isinstance(end, torch.Event):
+        return events_s(start, end)
+    assert isinstance(start, float)
+    assert isinstance(end, float)
+    return end - start

@@ -1,17 +1,19 @@
 """What one machine computes and copies: matrix products over shapes, and copies over sizes."""
 
 import statistics
-import time
 from collections.abc import Callable
 
 import msgspec
 import torch
+
+from ..device import is_accelerator, timed_s
 
 SQUARES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048))
 SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
 GPU_SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 8192))
 COPY_BYTES = tuple(2**k for k in range(14, 29, 2))
 BUDGET_S = 0.4
+LONG_S = 1.0  # of one product
 
 
 class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +36,14 @@ class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
-    """Return the rate of every shape on one device with all the threads that torch has."""
-    rates = []
-    for m, k, n in GPU_SHAPES if device.type == "cuda" else SHAPES:
+    """Return the rate of every shape on one device with all the threads that torch has.
+
+    A product that would take longer than `LONG_S` at the best rate so far is left out.
+    """
+    rates: list[MatrixRate] = []
+    for m, k, n in GPU_SHAPES if is_accelerator(device) else SHAPES:
+        if rates and 2 * m * k * n > LONG_S * max(rate.flops_per_s for rate in rates):
+            continue
         a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
         out = torch.empty(m, n, device=device, dtype=dtype)
         time_s = _median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device)  # type: ignore[misc]
@@ -58,18 +65,7 @@ def copy_rates(device: torch.device) -> list[CopyRate]:
 def _median_s(work: Callable[[], object], device: torch.device) -> float:
     """Return the median seconds of repeated calls within the budget, 5 at least; short calls are timed in batches."""
     work()
-    once = max(_timed_s(work, 1, device), 1e-7)
+    once = max(timed_s(work, 1, device), 1e-7)
     batch = max(1, int(1e-4 / once))
     samples = max(5, min(100, int(BUDGET_S / (once * batch))))
-    return statistics.median(_timed_s(work, batch, device) for _ in range(samples))
-
-
-def _timed_s(work: Callable[[], object], calls: int, device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    for _ in range(calls):
-        work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - start) / calls
+    return statistics.median(timed_s(work, batch, device) for _ in range(samples))

@@ -9,10 +9,13 @@ time counts for as much longer as all of this work together took by the clock.
 """
 
 import dataclasses
+import functools
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,6 +35,16 @@ COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this
 MAX_COPIES = 16
 UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
+AUTOCAST = {"": None, "bf16": torch.bfloat16}
+# what products under autocast give to: their inputs are of its type, those of the others are residuals in float32
+AFTER_PRODUCTS = {
+    "split_heads",
+    "attention",
+    "context_attention",
+    "swiglu",
+    "cross_entropy",
+    "vocabulary_cross_entropy",
+}
 HOSTS = {"sharding", "recomputing", "resuming"}  # work of the host around operators, timed by functions of their own
 
 
@@ -93,42 +106,48 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
         count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
-    _round(operator, copies, crowd)  # allocates, loads code, settles thread pools
+    _round(operator, copies, crowd, device)  # allocates, loads code, settles thread pools
     samples: list[tuple[float, float]] = []
     end = time.monotonic() + budget_s
     while len(samples) < MIN_ROUNDS or (len(samples) < MAX_ROUNDS and time.monotonic() < end):
         with crowd.counted():
-            samples.append(_round(operator, copies, crowd))
+            samples.append(_round(operator, copies, crowd, device))
     forward_s = statistics.median(sample[0] for sample in samples)
     backward_s = statistics.median(sample[1] for sample in samples)
     return forward_s / count, backward_s / count
 
 
-def _round(operator: Operator, copies: list[Copy], crowd: Crowd) -> tuple[float, float]:
+def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
-    forward_s = backward_s = 0.0
-    outputs = []
+    forwards, backwards, outputs = [], [], []
     for copy in copies:
         run_others()
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
         module = _Module(copy.forward)
-        start = crowd.clock()
-        outputs.append(module())
-        forward_s += crowd.clock() - start
+        with _precision(operator, device):
+            start = crowd.mark()
+            outputs.append(module())
+            forwards.append((start, crowd.mark()))
     while outputs:
         inputs = copies[len(outputs) - 1].inputs
         output = outputs.pop()
         gradient = tuple(torch.ones_like(t) for t in output)
-        start = crowd.clock()
+        start = crowd.mark()
         if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
             gradient[0].add_(inputs[0])
         elif inputs:
             torch.autograd.grad(output, inputs, gradient)
-        backward_s += crowd.clock() - start
+        backwards.append((start, crowd.mark()))
         del output, gradient
-    return forward_s, backward_s
+    return crowd.between_s(forwards), crowd.between_s(backwards)
+
+
+def _precision(operator: Operator, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context of an operator's forward: weights are cast anew in each, as in each micro-batch."""
+    dtype = AUTOCAST[operator.autocast]
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 class _Module(nn.Module):
@@ -143,6 +162,8 @@ class _Module(nn.Module):
 def _make(operator: Operator) -> Copy:
     """Return one copy of the operator on fresh random inputs, on torch's current device."""
     shape = operator.shape
+    half = AUTOCAST[operator.autocast] if operator.kind in AFTER_PRODUCTS else None
+    given = functools.partial(_leaf, dtype=half)
     match operator.kind:
         case "linear":
             rows, inputs, outputs = shape
@@ -158,17 +179,17 @@ def _make(operator: Operator) -> Copy:
             x = _leaf(*shape)
             return Copy(lambda: (functional.seeded_dropout(x, 0.1, range(len(x))),), (x,))
         case "swiglu":
-            x = _leaf(shape[0], 2 * shape[1])
+            x = given(shape[0], 2 * shape[1])
             return Copy(lambda: (functional.swiglu(x),), (x,))
         case "embedding":
             rows, vocabulary, hidden = shape
             w, tokens = _leaf(vocabulary, hidden), torch.randint(vocabulary, (rows,))
             return Copy(lambda: (F.embedding(tokens, w),), (), (w,))
         case "cross_entropy":
-            x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
+            x, targets = given(*shape), torch.randint(shape[1], shape[:1])
             return Copy(lambda: (functional.cross_entropy(x, targets),), (x,))
         case "vocabulary_cross_entropy":
-            x, targets = _leaf(*shape), torch.randint(shape[1], shape[:1])
+            x, targets = given(*shape), torch.randint(shape[1], shape[:1])
 
             def alone(values: Tensor) -> Tensor:
                 return values
@@ -176,12 +197,12 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.vocabulary_cross_entropy(x, targets, 0, alone, alone),), (x,))
         case "split_heads":
             batch, length, heads, kv_heads, width = shape
-            x = _leaf(batch, length, (heads + 2 * kv_heads) * width)
+            x = given(batch, length, (heads + 2 * kv_heads) * width)
             cos, sin = (table.to(x) for table in functional.rotary_tables(length, width, 10000.0))
             return Copy(lambda: functional.split_heads(x, cos, sin, heads, kv_heads), (x,))
         case "attention":
             batch, heads, kv_heads, length, width = shape
-            q, k, v = (_leaf(batch, length, count, width) for count in (heads, kv_heads, kv_heads))
+            q, k, v = (given(batch, length, count, width) for count in (heads, kv_heads, kv_heads))
 
             def attend() -> tuple[Tensor, ...]:
                 return (functional.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),)
@@ -189,7 +210,7 @@ def _make(operator: Operator) -> Copy:
             return Copy(attend, (q, k, v))
         case "context_attention":
             batch, heads, kv_heads, length, width, ranks = shape
-            q, both = _leaf(batch, length, heads, width), _leaf(batch, kv_heads, ranks * length, 2 * width)
+            q, both = given(batch, length, heads, width), given(batch, kv_heads, ranks * length, 2 * width)
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
@@ -214,5 +235,5 @@ def _update(operator: Operator) -> Callable[[], tuple[Tensor, ...]]:
     return step
 
 
-def _leaf(*shape: int) -> Tensor:
-    return torch.randn(shape, requires_grad=True)
+def _leaf(*shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.randn(shape, dtype=dtype, requires_grad=True)

@@ -8,7 +8,8 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from .setup import device_of, synchronize
+from ..device import synchronize
+from .setup import device_of
 from .sweep import exchange
 from .together import Where, where
 

@@ -9,6 +9,7 @@ import torch
 from ..cluster.binding import binding
 from ..cluster.graph import Cluster
 from ..cluster.local import threads_per_rank
+from ..device import device, is_accelerator, uses_accelerators
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..units import format_bytes, format_rate, format_time
@@ -71,7 +72,7 @@ def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence
     """Return what ranks at these places are held against, None where the rate of what joins them is not known."""
     if len({place.host for place in places}) > 1:
         return network_spec(cluster)
-    if backend == "nccl":
+    if uses_accelerators(backend):
         return gpu_spec(catalogue, cluster)
     return memory_spec(statistics.mean(place.copy_bytes_per_s for place in places), backend)
 
@@ -124,10 +125,10 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
 
 def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
     """Return matrix-product rates of this machine's first accelerator, or of its CPU with all usable cores."""
-    gpu = torch.cuda.is_available()
-    device, dtype = (torch.device("cuda", 0), torch.bfloat16) if gpu else (torch.device("cpu"), torch.float32)
+    where = device()
+    gpu, dtype = is_accelerator(where), torch.bfloat16 if is_accelerator(where) else torch.float32
     prepare_process(threads_per_rank(1))
-    rates = matrix_rates(device, dtype)
+    rates = matrix_rates(where, dtype)
     best = max(rates, key=lambda rate: rate.flops_per_s)
     lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>10}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
     lines += [
@@ -148,10 +149,10 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
 
 def measure_memory(cluster: Cluster) -> Measured:
     """Return copy rates over sizes; the verdict compares the caches with memory, and memory with the spec if known."""
-    gpu = torch.cuda.is_available()
-    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
+    where = device()
+    gpu = is_accelerator(where)
     prepare_process(threads_per_rank(1))
-    rates = copy_rates(device)
+    rates = copy_rates(where)
     lines = [f"#{'size':>11}{'time (us)':>12}{'copied':>12}"]
     lines += [f"{format_bytes(r.bytes):>12}{r.time_s * 1e6:>12.1f}{format_rate(r.copy_bytes_per_s):>12}" for r in rates]
     largest = rates[-1].copy_bytes_per_s

@@ -10,6 +10,7 @@ from torch.distributed import Store
 
 from ..cluster.binding import Binding, bind
 from ..cluster.local import threads_per_rank
+from ..device import CPU, count, native_backend, of_rank, set_current, uses_accelerators
 from ..errors import InputError
 from .pool import RankPool
 from .process import prepare_process
@@ -25,12 +26,11 @@ def under_torchrun() -> bool:
 
 def check_backend(backend: str, ranks: int) -> None:
     """Raise InputError where the backend cannot run so many ranks here, saying what is missing."""
-    if backend not in BACKENDS:
+    if backend not in BACKENDS and backend != native_backend():
         raise InputError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
-    if backend == "nccl":
-        devices = torch.cuda.device_count()
-        if not dist.is_nccl_available() or devices < ranks:
-            raise InputError(f"--backend nccl: needs a GPU for each of {ranks} ranks, found {devices}")
+    if backend in ("nccl", "xccl", native_backend()):
+        if native_backend() != backend or count() < ranks:
+            raise InputError(f"--backend {backend}: needs a GPU for each of {ranks} ranks, found {count()}")
     elif backend == "mpi" and not dist.is_mpi_available():
         raise InputError("--backend mpi: this torch was built without MPI")
     elif backend == "meshwright" and "meshwright" not in dist.Backend.backend_list:
@@ -77,19 +77,12 @@ def place_rank(local_rank: int, local_ranks: int, backend: str, places: list[Bin
     if place is not None:
         bind(place)
     prepare_process(threads_per_rank(local_ranks) if place is None else 1)
-    if backend == "nccl":
-        torch.cuda.set_device(local_rank)
+    set_current(of_rank(local_rank, backend))
 
 
 def device_of(backend: str) -> torch.device:
     """Return where the payloads of a backend live."""
-    return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return of_rank(torch.accelerator.current_device_index(), backend) if uses_accelerators(backend) else CPU
 
 
 def _as_one_rank(

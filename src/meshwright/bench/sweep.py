@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 
 from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
+from ..device import synchronize
 from ..errors import InputError
 from . import table
-from .setup import device_of, synchronize
+from .setup import device_of
 from .table import Row
 
 COLLECTIVES = (

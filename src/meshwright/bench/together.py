@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ..backend.hosts.placement import host_identity
+from ..device import synchronize
 from .sweep import Sample, SweepRequest, sweep_on_rank
 
 COPY_BYTES = 64 * 2**20
@@ -53,7 +54,6 @@ def copy_on_rank(device: torch.device | None) -> float:
         dist.barrier()
         start = time.perf_counter()
         target.copy_(source)
-        if source.is_cuda:
-            torch.cuda.synchronize(device)
+        synchronize(source.device)
         times.append(time.perf_counter() - start)
     return COPY_BYTES / statistics.median(times)

@@ -7,6 +7,7 @@ import click
 
 from ..cluster.doctor import CHECKS, Finding, examine, gather
 from ..cluster.doctor.exchange import meet, position
+from ..cluster.doctor.facts import Facts
 from ..errors import InputError
 from ..files import to_json
 from ..report.stuck import look_at
@@ -23,6 +24,7 @@ from ..units import parse_time
     help="Say why a job hung: logs, flight records, stacks, dmesg.",
 )
 @click.option("--html", "page", type=click.Path(path_type=Path), help="With --logs: write the verdict as a page.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write this machine's facts, without any names.")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
 @click.option("--wait", default="10s", show_default=True, metavar="TIME", help="How long to wait for other nodes.")
 @click.option("--list", "list_checks", is_flag=True, help="Print the checks, and why each matters.")
@@ -31,6 +33,7 @@ def command(
     more: tuple[Path, ...],
     logs: tuple[Path, ...],
     page: Path | None,
+    report: Path | None,
     run_folder: Path | None,
     wait: str,
     list_checks: bool,
@@ -61,10 +64,25 @@ def command(
         return 0  # the first rank of a node speaks for it
     node, nodes = position(os.environ)
     mine = gather(node=node, nodes=nodes)
+    if report is not None:
+        _write_report(report, mine)
     findings = examine([mine]) if nodes == 1 else meet(mine, *_rendezvous(), parse_time(wait))
     if node == 0 or any(finding.check == "rendezvous" for finding in findings):
         _print(findings, nodes, as_json)
     return 1 if findings else 0
+
+
+def _write_report(path: Path, mine: Facts) -> None:
+    """Write what may be sent to strangers: nothing in it names the host, its user, a folder or an address."""
+    from ..cluster.doctor.report import encoded, machine_report
+    from ..device import facts as accelerators
+
+    data = encoded(machine_report(mine, accelerators(), examine([mine])))
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected a file that can be written") from None
+    click.echo(f"{path}: no names of hosts, users, folders or addresses in it", err=True)
 
 
 def _rendezvous() -> tuple[str, int]:

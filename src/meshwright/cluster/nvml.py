@@ -6,6 +6,7 @@ from typing import Any
 
 MAX_LINKS = 18
 LIBRARY = "libnvidia-ml.so.1"
+_SM_CLOCK, _DIE = 1, 0  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU of nvml.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,17 @@ class NvidiaGpu:
     memory_bytes: int
     to_gpus: dict[str, int] = field(default_factory=dict)  # bus id of the peer: links
     to_switches: int = 0  # links
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """What a GPU does at this moment; None where its driver does not tell."""
+
+    clock_hz: float | None  # of its multiprocessors
+    max_clock_hz: float | None
+    temperature_c: int | None
+    power_w: float | None
+    power_limit_w: float | None
 
 
 class _PciInfo(ctypes.Structure):
@@ -57,6 +69,42 @@ def nvidia_gpus(library: Any = None) -> list[NvidiaGpu]:
         return [_gpu(library, index) for index in range(count.value)]
     finally:
         library.nvmlShutdown()
+
+
+def gpu_state(bus_id: str, library: Any = None) -> GpuState | None:
+    """Return the state of the GPU at a PCI address; None where the driver's library does not know it."""
+    if library is None:
+        try:
+            library = ctypes.CDLL(LIBRARY)
+        except OSError:
+            return None
+    _call(library, "nvmlInit_v2")
+    try:
+        handle = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(handle)):
+            return None
+        clock, most = (
+            _asked(library, f"nvmlDeviceGet{name}", handle, _SM_CLOCK) for name in ("ClockInfo", "MaxClockInfo")
+        )
+        power, limit = (
+            _asked(library, f"nvmlDeviceGet{name}", handle) for name in ("PowerUsage", "EnforcedPowerLimit")
+        )
+        return GpuState(
+            clock_hz=None if clock is None else clock * 1e6,
+            max_clock_hz=None if most is None else most * 1e6,
+            temperature_c=_asked(library, "nvmlDeviceGetTemperature", handle, _DIE),
+            power_w=None if power is None else power / 1e3,
+            power_limit_w=None if limit is None else limit / 1e3,
+        )
+    finally:
+        library.nvmlShutdown()
+
+
+def _asked(library: Any, name: str, handle: ctypes.c_void_p, *which: int) -> int | None:
+    """Return a whole number that the library tells of a GPU; None where it refuses."""
+    found = ctypes.c_uint()
+    arguments = [ctypes.c_uint(each) for each in which]
+    return None if getattr(library, name)(handle, *arguments, ctypes.byref(found)) else int(found.value)
 
 
 def _gpu(library: Any, index: int) -> NvidiaGpu:

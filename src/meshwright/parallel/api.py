@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .. import device as devices
 from ..cluster.local import available_memory_bytes
 from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
@@ -79,6 +80,10 @@ class Silent:
     def span(self, lane: Lane, name: str, detail: str = "") -> AbstractContextManager[None]:
         """Do nothing."""
         return nullcontext()
+
+    def now(self) -> float:
+        """Return the time by the host's clock."""
+        return time.monotonic()
 
     def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
         """Do nothing."""
@@ -196,7 +201,7 @@ def step(trained: Trained, inputs: Tensor, targets: Tensor) -> tuple[float, floa
 def _fitting(ranks: int, parameter_bytes: int) -> Layout:
     """Return plain data parallelism, or ZeRO 3 where the states of all ranks of this host do not fit."""
     states = parameter_bytes * (2 + ADAM_MOMENTS)
-    free = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else available_memory_bytes() // ranks
+    free = devices.free_bytes(devices.device()) if devices.count() else available_memory_bytes() // ranks
     return Layout(dp=ranks, zero=3 if ranks > 1 and states > free else 0)
 
 
@@ -204,11 +209,11 @@ def _sample_s(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunct
     """Return the seconds of one sample's forward and backward; gradients are dropped."""
     best = (float("inf"), float("inf"))
     for _ in range(ROUNDS):
-        start = _clock(inputs.device)
+        start = devices.clock(inputs.device)
         value = loss(model(inputs[:1]), targets[:1])
-        middle = _clock(inputs.device)
+        middle = devices.clock(inputs.device)
         value.backward()  # type: ignore[no-untyped-call]
-        best = min(best, (middle - start, _clock(inputs.device) - middle), key=sum)
+        best = min(best, (middle - start, devices.clock(inputs.device) - middle), key=sum)
         model.zero_grad(set_to_none=True)
     return best
 
@@ -220,9 +225,9 @@ def _all_reduce_s(parameter_bytes: int, device: torch.device) -> tuple[float, fl
         buffer = torch.zeros(max(1, size_bytes // 4), device=device)
         times = []
         for _ in range(ROUNDS):
-            start = _clock(device)
+            start = devices.clock(device)
             dist.all_reduce(buffer)
-            times.append(_clock(device) - start)
+            times.append(devices.clock(device) - start)
         return min(times)
 
     small_s, large_s = best_s(SMALL_BYTES), best_s(parameter_bytes)
@@ -241,9 +246,3 @@ def _of_rank_0(made: Plan, device: torch.device) -> Plan:
         text.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     dist.broadcast(text, 0)
     return msgspec.json.decode(bytes(text.tolist()), type=Plan)
-
-
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.monotonic()

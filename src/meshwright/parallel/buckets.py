@@ -11,7 +11,6 @@ With ZeRO 1 weights live in flat buffers too. The optimiser then updates `pieces
 """
 
 import functools
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -153,7 +152,7 @@ class Buckets:
         if self._probe is not None:
             self._probe.sent((self._names[parameter], view) for parameter, view in bucket.views.items())
         self._next += 1
-        start, group = time.monotonic(), self._channel.group
+        start, group = self._notes.now(), self._channel.group
         if self._scatter:
             bucket.work = reduce_scatter_single(bucket.part, bucket.flat, group=group, async_op=True)
             name = "reduce_scatter"
@@ -164,7 +163,7 @@ class Buckets:
             bucket.not_noted = (name, start)  # it is noted when it is waited for
 
     def _note(self, name: str, buffer: Tensor, start_s: float) -> None:
-        self._notes.note("comm", name, start_s, time.monotonic(), bytes_of(buffer), self._channel.members)
+        self._notes.note("comm", name, start_s, self._notes.now(), bytes_of(buffer), self._channel.members)
 
 
 def _filled(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

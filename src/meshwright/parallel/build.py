@@ -22,7 +22,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     layout = plan.layout
     check_runnable(layout, compiled=settings.compiled)
     if settings.async_tensor_parallel:
-        check_overlappable(layout, settings.device.type)
+        check_overlappable(layout, settings.device)
     if layout.is_plain:
         return DataParallel(module, plan, settings)
     if settings.compression != "none":
@@ -31,7 +31,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
         )
     mesh = Mesh(layout, device_type=settings.device.type)
     if settings.async_tensor_parallel:
-        check_overlappable(layout, settings.device.type, mesh.hosts)
+        check_overlappable(layout, settings.device, mesh.hosts)
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
     return Sharded(module, mesh, plan, settings)

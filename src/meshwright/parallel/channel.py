@@ -4,7 +4,6 @@ The pairs are those of Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053; Korth
 what is an identity forwards is a sum backwards, what gathers forwards scatters sums backwards.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +37,10 @@ class Stopwatch:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._blocked: list[tuple[float, float]] = []
+
+    def now(self) -> float:
+        """Return this moment, as `Notes` tell it."""
+        return self._notes.now()
 
     def block(self, name: str, start_s: float, end_s: float, size_bytes: int, detail: str) -> None:
         """Note a collective that the rank waited for."""
@@ -110,15 +113,15 @@ class Channel:
 
     def run(self, name: str, payload: Tensor, collective: Callable[[], Any]) -> None:
         """Run a collective that blocks the rank, and note it."""
-        start = time.monotonic()
+        start = self._stopwatch.now()
         collective()
-        self._stopwatch.block(name, start, time.monotonic(), bytes_of(payload), self.members)
+        self._stopwatch.block(name, start, self._stopwatch.now(), bytes_of(payload), self.members)
 
     def fused(self, name: str, payload_bytes: int, call: Callable[[], Any]) -> Any:
         """Return what an operator returns that computes while it communicates: its collective counts as hidden."""
-        start = time.monotonic()
+        start = self._stopwatch.now()
         result = call()
-        self._stopwatch.note(name, start, time.monotonic(), payload_bytes, self.members)
+        self._stopwatch.note(name, start, self._stopwatch.now(), payload_bytes, self.members)
         return result
 
 

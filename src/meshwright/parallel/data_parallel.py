@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..device import is_accelerator
 from ..layout import Plan
 from . import dropout
 from .compiled import compile_layers
@@ -21,6 +22,7 @@ from .engine import Batch, Settings, Shard, live_tensors, make_state, whole
 
 # called with (bytes, start, end) of each bucket's all-reduce, from a thread of the backend
 BucketNote = Callable[[int, float, float], None]
+Now = Callable[[], float]  # `Notes.now`
 
 
 class Reducer:
@@ -36,9 +38,11 @@ class Reducer:
         note: BucketNote,
         compressor: Compressor | None = None,
         sent: Callable[[dist.GradBucket], None] | None = None,
+        now: Now = time.monotonic,
     ) -> None:
         self._group = group
         self._sent = sent
+        self._now = now
         self._note = note
         self._compressor = compressor
         self._thread = ThreadPoolExecutor(1) if compressor is not None else None  # its collectives block
@@ -49,7 +53,7 @@ class Reducer:
         """Start the all-reduce of a bucket; the future holds the sums."""
         buffer = bucket.buffer()
         size_bytes = buffer.numel() * buffer.element_size()
-        start = time.monotonic()
+        start = self._now()
         self.last_ready_s = start
         if bucket.index() == 0:
             self.buffers.clear()
@@ -61,7 +65,7 @@ class Reducer:
         work = dist.all_reduce(buffer, group=self._group, async_op=True)
 
         def done(future: Any) -> torch.Tensor:
-            self._note(size_bytes, start, time.monotonic())
+            self._note(size_bytes, start, self._now())
             result: torch.Tensor = future.value()[0]
             return result
 
@@ -78,7 +82,7 @@ class Reducer:
             try:
                 before = self._compressor.sent_bytes
                 self._compressor.sum(index, gradients, buffer)
-                self._note(round(self._compressor.sent_bytes - before), start, time.monotonic())
+                self._note(round(self._compressor.sent_bytes - before), start, self._now())
                 future.set_result(buffer)
             except Exception as error:
                 future.set_exception(error)  # type: ignore[arg-type]  # its stub wants a result
@@ -95,6 +99,7 @@ def replicate(
     group: dist.ProcessGroup | None = None,
     compressor: Compressor | None = None,
     sent: Callable[[dist.GradBucket], None] | None = None,
+    now: Now = time.monotonic,
 ) -> tuple[DistributedDataParallel, Reducer]:
     """Wrap `model` for synchronous data parallelism over `group`, called on all its ranks; gradients are summed.
 
@@ -108,13 +113,13 @@ def replicate(
     settings: dict[str, Any] = {name: False}
     wrapped = DistributedDataParallel(
         model,
-        device_ids=[device] if device.type == "cuda" else None,
+        device_ids=[device] if is_accelerator(device) else None,
         process_group=group,
         bucket_cap_mb=bucket_bytes / 2**20,
         gradient_as_bucket_view=True,
         **settings,
     )
-    reducer = Reducer(group, note, compressor, sent)
+    reducer = Reducer(group, note, compressor, sent, now)
     wrapped.register_comm_hook(None, reducer.reduce)
     return wrapped, reducer
 
@@ -139,6 +144,7 @@ class DataParallel:
                 module,
                 bucket_bytes=plan.bucket_bytes,
                 note=self._note_bucket,
+                now=settings.notes.now,
                 compressor=make_compressor(settings.compression, None, powersgd_rank=settings.powersgd_rank),
                 sent=self._sent if settings.probe is not None else None,
             )
@@ -174,8 +180,6 @@ class DataParallel:
             if math.isfinite(norm):
                 self.optimizer.step()
             self.discard()
-            if self.settings.device.type == "cuda":
-                torch.cuda.synchronize(self.settings.device)
         return norm
 
     def discard(self) -> None:
@@ -201,9 +205,10 @@ class DataParallel:
 
     def _backward(self, loss: Tensor, *, travels: bool) -> None:
         """Run backward; its span ends where the last gradient is there, waiting for others is communication."""
-        start = time.monotonic()
+        now = self.settings.notes.now
+        start = now()
         loss.backward()  # type: ignore[no-untyped-call]
-        end = self._reducer.last_ready_s if travels else time.monotonic()
+        end = self._reducer.last_ready_s if travels else now()
         self.settings.notes.note("compute", "backward", start, end)
 
     def _sent(self, bucket: dist.GradBucket) -> None:

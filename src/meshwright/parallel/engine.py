@@ -53,8 +53,14 @@ class Notes(Protocol):
     def span(self, lane: Lane, name: str, detail: str = "") -> AbstractContextManager[None]:
         """Record the body of a `with` as one span."""
 
+    def now(self) -> float:
+        """Return this moment on `time.monotonic`; on an accelerator that of what its current stream was given last.
+
+        Compared with others it says what was given first. Only `note` knows when an accelerator reached it.
+        """
+
     def note(self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, detail: str = "") -> None:
-        """Record a span whose ends were read elsewhere on `time.monotonic`, from any thread."""
+        """Record a span whose ends `now` told, from any thread."""
 
 
 class Probe(Protocol):

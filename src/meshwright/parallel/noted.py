@@ -3,7 +3,6 @@
 FSDP2 takes collectives of one's own through interfaces that are not public: this file is their only user.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -46,15 +45,15 @@ class NotedAllGather(_Temporary, AllGather):
     ) -> dist.Work | None:
         """Gather the inputs of all ranks in the output; return the work if asynchronous."""
         size_bytes, members = bytes_of(output_tensor), f"{group.size()} ranks of {self._axis}"
-        start = time.monotonic()
+        start = self._stopwatch.now()
 
         def note() -> None:
-            self._stopwatch.note("all_gather", start, time.monotonic(), size_bytes, members)
+            self._stopwatch.note("all_gather", start, self._stopwatch.now(), size_bytes, members)
 
         work: dist.Work | None = all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
         if work is None:
             note()
-            self._stopwatch.wait(start, time.monotonic())
+            self._stopwatch.wait(start, self._stopwatch.now())
             return None
         return _Awaited(work, self._stopwatch, None if when_done(work, note) else note)
 
@@ -75,11 +74,11 @@ class NotedReduceScatter(_Temporary, ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Put this rank's part of the sum in the output; return the work if asynchronous."""
-        start = time.monotonic()
+        start = self._stopwatch.now()
         work: dist.Work | None = reduce_scatter_single(
             output_tensor, input_tensor, op=op, group=group, async_op=async_op
         )
-        self._done_s = time.monotonic()
+        self._done_s = self._stopwatch.now()
         members = f"{group.size()} ranks of {self._axis}"
         self._stopwatch.block("reduce_scatter", start, self._done_s, bytes_of(input_tensor), members)
         return work
@@ -89,7 +88,7 @@ class NotedReduceScatter(_Temporary, ReduceScatter):
 
         def note(summed: Tensor) -> None:
             members = f"{copies} ranks of replica"
-            self._stopwatch.block("all_reduce", self._done_s, time.monotonic(), bytes_of(summed), members)
+            self._stopwatch.block("all_reduce", self._done_s, self._stopwatch.now(), bytes_of(summed), members)
 
         return note
 
@@ -103,10 +102,10 @@ class _Awaited(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the work."""
-        start = time.monotonic()
+        start = self._stopwatch.now()
         done = self._work.wait() if timeout is None else self._work.wait(timeout)
         if self._note is not None:  # its end cannot be told otherwise
             self._note()
             self._note = None
-        self._stopwatch.wait(start, time.monotonic())
+        self._stopwatch.wait(start, self._stopwatch.now())
         return done

@@ -19,6 +19,7 @@ import torch.distributed._symmetric_memory  # registers the operators
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..device import is_accelerator
 from ..errors import InputError
 from ..layout import Layout
 from ..mesh import crossings
@@ -28,9 +29,9 @@ from .tensor import SEQUENCE_DIM, Seam
 SETTING = "train.async_tensor_parallel"
 
 
-def check_overlappable(layout: Layout, device_type: str, hosts: Sequence[Sequence[int]] = ()) -> None:
+def check_overlappable(layout: Layout, where: torch.device, hosts: Sequence[Sequence[int]] = ()) -> None:
     """Raise InputError where tensor parallelism cannot overlap; `hosts` are the ranks of each host, where known."""
-    if device_type != "cuda":
+    if not is_accelerator(where):
         raise InputError(
             f"{SETTING}: PyTorch overlaps products with what they send on GPUs alone, through memory that they share; "
             "leave it off on CPUs"

@@ -1,6 +1,5 @@
 """The engine of every split without a pipeline: tensor, sequence, context, expert and data parallel, ZeRO."""
 
-import time
 from collections.abc import Iterable
 
 import torch
@@ -38,24 +37,23 @@ class Sharded:
         moments = dropout.Moments(self._settings.seed, number, self.data_rank, self.data_ranks)
         for index, (batch, last) in enumerate(marked_last(batches)):
             self.part.begin(last=last)
-            start = time.monotonic()
+            start = stopwatch.now()
             with self._settings.precision(), dropout.at(moments.of(index, len(batch[0]))):
                 loss = self.part.module(*held_part(batch, self._context))
-            middle = time.monotonic()
+            middle = stopwatch.now()
             stopwatch.compute("forward", start, middle)
             (loss / tokens).backward()
-            stopwatch.compute("backward", middle, time.monotonic())
+            stopwatch.compute("backward", middle, stopwatch.now())
             total += loss.detach().double().cpu()
         self.part.reduce()
         return total * self._reports
 
     def update(self) -> float:
         """Clip, update and clear."""
-        start = time.monotonic()
+        stopwatch = self.part.stopwatch
+        start = stopwatch.now()
         norm = self.part.update()
-        if self._settings.device.type == "cuda":
-            torch.cuda.synchronize(self._settings.device)
-        self.part.stopwatch.compute("optimizer", start, time.monotonic())
+        stopwatch.compute("optimizer", start, stopwatch.now())
         return norm
 
     def discard(self) -> None:

@@ -10,7 +10,6 @@ Any part of a model can be split so, a pipeline stage as well as the whole. A st
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
@@ -300,10 +299,10 @@ class SplitPart:
         if counted:
             total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
         if dist.is_initialized():
-            start = time.monotonic()
+            start = self.stopwatch.now()
             dist.all_reduce(total)
             members = f"{self._layout.world_size} ranks of world"
-            self.stopwatch.block("all_reduce", start, time.monotonic(), bytes_of(total), members)
+            self.stopwatch.block("all_reduce", start, self.stopwatch.now(), bytes_of(total), members)
         return math.sqrt(total.item())
 
     def _shards_of(self, held: Held) -> Iterator[Shard]:

@@ -7,6 +7,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from ..device import count, is_accelerator, native_backend
 from ..errors import InputError
 
 FIRST_SLURM_PORT, SLURM_PORTS = 20_000, 10_000  # the rendezvous port follows from the job's number
@@ -49,19 +50,21 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
 
     Raises InputError where it cannot be had.
     """
-    gpus = torch.cuda.device_count()
+    gpus, native = count(), native_backend()
     if asked == "auto":
-        return "nccl" if gpus >= ranks_on_host else "meshwright"
-    if asked == "nccl" and gpus < ranks_on_host:
-        raise InputError(f"--backend nccl: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo")
+        return native if native and gpus >= ranks_on_host else "meshwright"
+    if asked == (native or "nccl") and gpus < ranks_on_host:
+        raise InputError(
+            f"--backend {asked}: {ranks_on_host} ranks need as many GPUs, found {gpus}; try --backend gloo"
+        )
     if asked not in dist.Backend.backend_list:
         raise InputError(f"--backend {asked}: not in this build of PyTorch ({', '.join(dist.Backend.backend_list)})")
     return asked
 
 
-def in_half_precision(precision: str, device_type: str) -> bool:
-    """Return whether forward passes run in bf16: where that was asked for, and by default on GPUs."""
-    return precision == "bf16" or (precision == "auto" and device_type == "cuda")
+def in_half_precision(precision: str, where: torch.device) -> bool:
+    """Return whether forward passes run in bf16: where that was asked for, and by default on accelerators."""
+    return precision == "bf16" or (precision == "auto" and is_accelerator(where))
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:

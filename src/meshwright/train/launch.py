@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
-import torch
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from ..bench.pool import start_fork_server
 from ..cluster.local import usable_cores
+from ..device import count
 from ..errors import InputError, MeshwrightError
 from ..files import to_json
 from .agent import STOPPED_EXIT_CODE, Start, first_failure, run_agent, text_of
@@ -27,7 +27,7 @@ from .worker import main as worker_main
 
 def ranks_here(config: JobConfig) -> int:
     """Return how many ranks this machine runs where there are several: as configured, or one a GPU or core."""
-    return config.launch.ranks or torch.cuda.device_count() or usable_cores()
+    return config.launch.ranks or count() or usable_cores()
 
 
 def hosts_rendezvous(config: JobConfig) -> bool:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..device import allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
@@ -55,7 +56,9 @@ class Trainer:
         self.config, self.plan, self.folder, self.corpus = config, plan, folder, corpus
         self.rank, self.device = rank, device
         self.ranks = plan.layout.world_size
-        self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
+        self.recorder = Recorder(
+            rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
+        )
         self.events = EventLog(folder.events, rank)
         self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
         self._flips = flips(rank)
@@ -176,8 +179,8 @@ class Trainer:
     def _speed(self, step_time_s: float) -> dict[str, float]:
         tokens_per_s = self.config.train.global_batch * self.config.data.seq_len / step_time_s
         memory_bytes = (
-            torch.cuda.memory_allocated(self.device)
-            if self.device.type == "cuda"
+            allocated_bytes(self.device)
+            if is_accelerator(self.device)
             else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         )
         speed = {"step_time_s": step_time_s, "tokens_per_s": tokens_per_s, "memory_bytes": float(memory_bytes)}
@@ -189,10 +192,10 @@ class Trainer:
 
     @contextlib.contextmanager
     def _count_memory(self) -> Any:
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
+        if is_accelerator(self.device):
+            forget_peak(self.device)
             yield
-            self.peak_memory_bytes = torch.cuda.max_memory_allocated(self.device)
+            self.peak_memory_bytes = peak_bytes(self.device)
             return
         with PeakMemory(self.engine.tensors()) as memory:
             yield
@@ -220,7 +223,7 @@ class Trainer:
     def _built(self) -> Engine:
         """Return the engine with the weights that the seed gives, the same on every rank."""
         torch.manual_seed(self.config.train.seed)
-        module = Decoder(self.config.model, recompute=self.plan.layout.recompute).to(self.device)
+        module = moved(Decoder(self.config.model, recompute=self.plan.layout.recompute), self.device)
         settings = engine_settings(self.config, self.device, self.recorder)
         probe = self._replay if self._replay.is_needed else None
         return build_engine(module, self.plan, settings._replace(probe=probe))
@@ -330,7 +333,7 @@ def median_parts(steps: list[dict[str, float]]) -> dict[str, float]:
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:
     """Return what an engine takes from the configuration."""
-    half = in_half_precision(config.train.precision, device.type)
+    half = in_half_precision(config.train.precision, device)
     return Settings(
         device=device,
         optimizer=lambda module: make_optimizer(module, config.optimizer),

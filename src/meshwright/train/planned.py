@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
+from .. import device
 from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text
 from ..hardware import load as load_catalogue
@@ -104,8 +104,8 @@ def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
     made_for = plan.cluster
     if made_for is None:
         return
-    count = torch.cuda.device_count()
-    here = f"{count} x {torch.cuda.get_device_name(0)}" if count else "no GPU"
+    count = device.count()
+    here = f"{count} x {device.name()}" if count else "no GPU"
     asked = f"{made_for.ranks} x {made_for.accelerator or 'CPU'} of {made_for.name}"
     instead = "--replan measures this machine and prices the layout here"
     if bool(count) != bool(made_for.accelerator) or (count and not _is(made_for.accelerator)):
@@ -119,6 +119,6 @@ def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
 def _is(accelerator: str) -> bool:
     """Return whether this machine's GPUs are of that kind."""
     try:
-        return accelerator_of(load_catalogue(), torch.cuda.get_device_name(0)) == accelerator
+        return accelerator_of(load_catalogue(), device.name()) == accelerator
     except InputError:
         return False

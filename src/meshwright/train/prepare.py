@@ -12,7 +12,8 @@ import msgspec
 import psutil
 import torch
 
-from ..bench.calibrate import PEAK, Request, calibrate
+from .. import device
+from ..bench.calibrate import Request, calibrate, peak_product
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.graph import Cluster, Device, Measurements
@@ -27,7 +28,7 @@ from ..plan.needs import needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
-from ..workload.graph import Operator
+from ..workload.graph import Operator, under_autocast
 from ..workload.transformer import describe
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check
@@ -70,9 +71,9 @@ def prepare(
     host, cluster = discover_host(), _surroundings(config.launch.topology)
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     if config.train.async_tensor_parallel:
-        check_overlappable(wanted or Layout(), "cuda" if backend == "nccl" else "cpu")
+        check_overlappable(wanted or Layout(), device.of_rank(0, backend))
     corpus = _corpus(config, say)
-    problem = _problem(config, backend, corpus)
+    problem, autocast = _problem(config, backend, corpus), _autocast(config, backend)
     plain = candidates(counts, config.train.global_batch, wanted)
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
@@ -81,8 +82,10 @@ def prepare(
         raise too_large(plain, problem, instead)
 
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
-        measured = calibrate(host, _requests(layouts, problem), again=again, say=say)
-        peaks = {n: _peak_flops_per_s(measured, n) for n in {layout.world_size for layout in layouts}}
+        measured = calibrate(host, _requests(layouts, problem, autocast), again=again, say=say)
+        peaks = {
+            n: _peak_flops_per_s(measured, n, autocast, backend, say) for n in {layout.world_size for layout in layouts}
+        }
         least = min(config.launch.min_ranks, max(counts))
         return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
 
@@ -95,8 +98,8 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if in_half_precision(config.train.precision, "cuda" if backend == "nccl" else "cpu"):
-        plan = _also_not_modelled(plan, "bf16: operators, collectives and memory are those of float32")
+    if autocast:
+        plan = _also_not_modelled(plan, "bf16: what travels and what is kept for backward are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -198,14 +201,14 @@ def _wanted(config: JobConfig, ranks: int | None) -> Layout | None:
 def _rank_counts(config: JobConfig, wanted: Layout | None, ranks: int | None) -> list[int]:
     """Return the rank counts to consider; InputError where the machine cannot carry them."""
     fixed = ranks or (wanted.world_size if wanted else 0) or config.launch.ranks
-    devices = torch.cuda.device_count() or usable_cores()
+    devices = device.count() or usable_cores()
     if not fixed:
         counts = [1]
         while counts[-1] * 2 <= devices:
             counts.append(counts[-1] * 2)
         return [count for count in counts if config.train.global_batch % count == 0] or [1]
     here = ranks_on_this_host(os.environ, fixed)
-    if config.launch.backend != "nccl" and not torch.cuda.device_count() and here > devices * RANKS_PER_CORE:
+    if config.launch.backend != "nccl" and not device.count() and here > devices * RANKS_PER_CORE:
         raise InputError(
             f"--ranks {here}: {devices} cores carry at most {devices * RANKS_PER_CORE} ranks; use --ranks {devices}"
         )
@@ -226,11 +229,11 @@ def _gpus() -> tuple[Device, ...]:
         Device(
             id=f"GPU{index}",
             kind="gpu",
-            model=torch.cuda.get_device_name(index),
+            model=device.name(index),
             node=socket.gethostname(),
-            memory_bytes=torch.cuda.get_device_properties(index).total_memory,
+            memory_bytes=device.memory_bytes(index),
         )
-        for index in range(torch.cuda.device_count())
+        for index in range(device.count())
     )
 
 
@@ -267,10 +270,15 @@ def _names(files: tuple[tuple[Path, Path], ...]) -> str:
     )
 
 
+def _autocast(config: JobConfig, backend: str) -> str:
+    return "bf16" if in_half_precision(config.train.precision, device.of_rank(0, backend)) else ""
+
+
 def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
+    autocast = _autocast(config, backend)
     return Problem(
-        describe=lambda layout: describe(
-            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout
+        describe=lambda layout: under_autocast(
+            describe(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout), autocast
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,
@@ -282,8 +290,8 @@ def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
 
 
 def _memory_bytes() -> int:
-    if torch.cuda.is_available():
-        return int(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
+    if device.count():
+        return sum(device.memory_bytes(index) for index in range(device.count()))
     return available_memory_bytes()
 
 
@@ -298,7 +306,7 @@ def _data_s(config: JobConfig, corpus: Corpus) -> float:
     return statistics.median(times) / 8
 
 
-def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
+def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> list[Request]:
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
@@ -318,6 +326,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
             ranks=ranks,
             backend=problem.backend,
             operators=tuple(operators.get(ranks, {}).values()),
+            autocast=autocast,
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
             beside=tuple(sorted(besides.get(ranks, {"all_reduce"}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
@@ -326,7 +335,17 @@ def _requests(layouts: Sequence[Layout], problem: Problem) -> list[Request]:
     ]
 
 
-def _peak_flops_per_s(measured: Measurements, ranks: int) -> float:
-    """Return the rate of a large matrix product on one rank, all ranks busy: the yardstick of MFU on CPUs."""
-    times = [t.forward_s for t in measured.operators if t.operator == PEAK.key and t.ranks == ranks]
-    return PEAK.forward_flops / times[0]
+def _peak_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str, say: Say) -> float:
+    """Return the yardstick of MFU in the precision of the run.
+
+    It is the dense peak of an accelerator that the catalogue knows; else the rate of a large matrix product on one
+    rank with all ranks busy, and that is said.
+    """
+    if device.uses_accelerators(backend):
+        try:
+            return device.peak_flops_per_s(load(), device.name(), torch.bfloat16 if autocast else torch.float32)
+        except InputError as error:
+            say(f"MFU is held against the rate of a matrix product: {error}")
+    peak = peak_product(autocast)
+    times = [t.forward_s for t in measured.operators if t.operator == peak.key and t.ranks == ranks]
+    return peak.forward_flops / times[0]

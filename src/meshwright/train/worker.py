@@ -30,6 +30,7 @@ from ..cluster.binding import bind, binding
 from ..cluster.doctor.stacks import listen
 from ..cluster.local import local_cluster, threads_per_rank
 from ..cluster.sysfs import network_bytes_per_s
+from ..device import is_accelerator, of_rank, set_current
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
@@ -103,10 +104,9 @@ def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
     _bind(here)
     backend = choose_backend(config.launch.backend, here.local_world_size)
-    device = torch.device("cuda", here.local_rank) if backend == "nccl" else torch.device("cpu")
+    device = of_rank(here.local_rank, backend)
     prepare_process(threads)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    set_current(device)
     store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
     try:
         yield Member(here, device)
@@ -163,7 +163,7 @@ def _join(backend: str, config: JobConfig, folder: RunFolder, device: torch.devi
         rank=here.rank,
         world_size=here.world_size,
         timeout=timedelta(seconds=start_s),
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if is_accelerator(device) else None,
     )
     group = dist.distributed_c10d._get_default_group()
     if isinstance(group, GroupBase):

@@ -41,11 +41,12 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     forward_flops: int = 0
     model_flops: int = 0
     saved_bytes: int = 0
+    autocast: str = ""  # "bf16" where it runs under torch's autocast to that type, over weights of float32
 
     @property
     def key(self) -> str:
-        """Name of the operator with its shape, under which its time is stored: "linear[2048x192x320]"."""
-        return f"{self.kind}[{'x'.join(map(str, self.shape))}]"
+        """Name of the operator with its shape, under which its time is stored: "linear[2048x192x320]", "...]:bf16"."""
+        return f"{self.kind}[{'x'.join(map(str, self.shape))}]{':' * bool(self.autocast)}{self.autocast}"
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,3 +111,19 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def saved_bytes(self) -> int:
         """Bytes of activations kept for backward."""
         return sum(layer.count * layer.saved_bytes for layer in self.layers)
+
+
+def under_autocast(workload: Workload, autocast: str) -> Workload:
+    """Return a workload whose layers compute under torch's autocast to a type ("": as they are).
+
+    What travels and what is kept for backward stay those of float32.
+    """
+    if not autocast:
+        return workload
+    layers = tuple(
+        msgspec.structs.replace(
+            layer, operators=tuple(msgspec.structs.replace(op, autocast=autocast) for op in layer.operators)
+        )
+        for layer in workload.layers
+    )
+    return msgspec.structs.replace(workload, layers=layers)

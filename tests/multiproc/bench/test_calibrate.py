@@ -46,7 +46,7 @@ def test_every_operator_and_size_is_measured_and_kept():
     said = []
     again = calibrate.calibrate(discover_host(), [request], say=said.append)
 
-    assert {t.operator for t in first.operators} == {op.key for op in (calibrate.PEAK, *EVERY)}
+    assert {t.operator for t in first.operators} == {op.key for op in (calibrate.peak_product(), *EVERY)}
     assert all(t.forward_s > 0 and t.ranks == 2 and t.threads >= 1 for t in first.operators)
     assert all(t.backward_s > 0 for t in first.operators if t.operator.startswith(("sharding", "recomputing")))
     assert all(t.stretch >= 1 for t in first.operators)

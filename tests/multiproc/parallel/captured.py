@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from meshwright.layout import Layout, Plan
+from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Settings
 from meshwright.parallel.pipeline.capture import capture
-from tests.multiproc.parallel.parity import Silent
 from tests.multiproc.train.jobs import UNMEASURED
 
 STEPS, GLOBAL_BATCH, LENGTH = 5, 8, 6

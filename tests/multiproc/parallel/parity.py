@@ -7,13 +7,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from meshwright.device import CPU, moved
 from meshwright.layout import Layout, Plan
-from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Settings
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
+from meshwright.train.recorder import Recorder
 from meshwright.workload.transformer import ModelConfig
 from tests.multiproc.train.jobs import UNMEASURED
 
@@ -33,25 +34,26 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**(sizes | changes))
 
 
-def batches(step: int, layout: Layout, data_rank: int, data_ranks: int) -> Iterator[Batch]:
+def batches(step: int, layout: Layout, data_rank: int, data_ranks: int, device: torch.device = CPU) -> Iterator[Batch]:
     """Yield this rank's micro-batches of a step, drawn from the whole batch as the training loop does."""
     numbers = torch.Generator().manual_seed(1000 + step)
     whole = torch.randint(0, 64, (GLOBAL_BATCH, SEQ_LEN + 1), generator=numbers)
     for index in range(GLOBAL_BATCH // (data_ranks * layout.mbs)):
         first = (index * data_ranks + data_rank) * layout.mbs
         drawn = whole[first : first + layout.mbs]
-        yield drawn[:, :-1], drawn[:, 1:]
+        yield drawn[:, :-1].to(device), drawn[:, 1:].to(device)
 
 
-def train(layout: Layout, model: ModelConfig) -> dict[str, Any]:
+def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: int = 0) -> dict[str, Any]:
     """Return losses, norms, a validation loss and the pieces of the weights after some steps of this rank."""
     torch.manual_seed(0)
-    module = Decoder(model, recompute=layout.recompute).double()
+    module = moved(Decoder(model, recompute=layout.recompute).double(), device)
+    recorder = Recorder(rank, keep_steps=1, device=device)
     config = OptimizerConfig(max_grad_norm=0.5)
     settings = Settings(
-        device=torch.device("cpu"),
+        device=device,
         optimizer=lambda part: make_optimizer(part, config),
-        notes=Silent(),
+        notes=recorder,
         max_grad_norm=config.max_grad_norm,
     )
     plan = Plan(
@@ -66,21 +68,22 @@ def train(layout: Layout, model: ModelConfig) -> dict[str, Any]:
     for step in range(STEPS):
         for group in engine.optimizer.param_groups:
             group["lr"] = 1e-3 * (step + 1)
-        loss, norm = engine.step(
-            batches(step, layout, engine.data_rank, engine.data_ranks), GLOBAL_BATCH * SEQ_LEN, number=step
-        )
-        losses.append(_summed(loss) / (GLOBAL_BATCH * SEQ_LEN))
+        drawn = batches(step, layout, engine.data_rank, engine.data_ranks, device)
+        loss, norm = engine.step(drawn, GLOBAL_BATCH * SEQ_LEN, number=step)
+        recorder.end_step(step)
+        losses.append(_summed(loss, device) / (GLOBAL_BATCH * SEQ_LEN))
         norms.append(norm)
     validation = sum(
-        (engine.evaluate(batch) for batch in batches(99, layout, engine.data_rank, engine.data_ranks)),
+        (engine.evaluate(batch) for batch in batches(99, layout, engine.data_rank, engine.data_ranks, device)),
         start=torch.zeros((), dtype=torch.float64),
     )
     pieces = [
-        (s.name, s.shape, s.offset, s.parameter.clone(), {k: v.clone() for k, v in s.moments.items()})
+        (s.name, s.shape, s.offset, s.parameter.cpu().clone(), {k: v.cpu().clone() for k, v in s.moments.items()})
         for s in engine.shards()
         if s.owner
     ]
-    return {"losses": losses, "norms": norms, "validation": _summed(validation), "pieces": pieces}
+    found = {"losses": losses, "norms": norms, "validation": _summed(validation, device), "pieces": pieces}
+    return found | {"spans": recorder.spans()}
 
 
 def run(rank: int, world_size: int, store: dist.Store, layout: str, changes: dict[str, Any], backend: str) -> Any:
@@ -123,8 +126,8 @@ def loss_difference(alone: list[dict[str, Any]], split: list[dict[str, Any]]) ->
     )
 
 
-def _summed(loss: Tensor) -> float:
-    total = loss.clone()
+def _summed(loss: Tensor, device: torch.device) -> float:
+    total = loss.to(device, copy=True)
     if dist.is_initialized():
         dist.all_reduce(total)
     return total.item()

@@ -29,13 +29,13 @@ CUT = Layout.parse("dp=2,tp=4,sp=1")
 )
 def test_where_it_cannot_overlap_it_says_why(layout, device, hosts, reason):
     with pytest.raises(InputError, match=reason):
-        check_overlappable(Layout.parse(layout), device, hosts)
+        check_overlappable(Layout.parse(layout), torch.device(device), hosts)
 
 
 def test_on_gpus_of_one_host_and_where_each_host_has_its_own_groups_it_can():
-    check_overlappable(CUT, "cuda")
-    check_overlappable(CUT, "cuda", (tuple(range(8)),))
-    check_overlappable(CUT, "cuda", ((0, 1, 2, 3), (4, 5, 6, 7)))
+    check_overlappable(CUT, torch.device("cuda"))
+    check_overlappable(CUT, torch.device("cuda"), (tuple(range(8)),))
+    check_overlappable(CUT, torch.device("cuda"), ((0, 1, 2, 3), (4, 5, 6, 7)))
 
 
 def test_the_switch_of_a_job_reaches_the_engine_which_refuses_it_on_cpus():

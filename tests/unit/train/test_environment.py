@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from meshwright.errors import InputError
 from meshwright.train.environment import (
@@ -33,7 +34,8 @@ def test_missing_or_senseless_variables_are_named(variables, message):
 
 
 def test_a_gpu_for_each_rank_of_a_machine_means_nccl_however_many_machines_there_are(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    monkeypatch.setattr("meshwright.train.environment.count", lambda: 8)
+    monkeypatch.setattr("meshwright.train.environment.native_backend", lambda: "nccl")
     one_of_two_machines = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
 
     assert choose_backend("auto", ranks_on_this_host(one_of_two_machines, 16)) == "nccl"
@@ -74,7 +76,7 @@ def test_tasks_per_node_are_expanded_or_refused():
 
 
 def test_a_job_runs_in_bf16_where_that_was_asked_for_and_by_default_on_gpus():
-    assert in_half_precision("bf16", "cpu")
-    assert in_half_precision("auto", "cuda")
-    assert not in_half_precision("auto", "cpu")
-    assert not in_half_precision("float32", "cuda")
+    assert in_half_precision("bf16", torch.device("cpu"))
+    assert in_half_precision("auto", torch.device("cuda"))
+    assert not in_half_precision("auto", torch.device("cpu"))
+    assert not in_half_precision("float32", torch.device("cuda"))

@@ -3,10 +3,9 @@
 import json
 
 import pytest
-import torch
 from click.testing import CliRunner
 
-from meshwright import cli
+from meshwright import cli, device
 from meshwright.errors import InputError
 from meshwright.train.planned import is_plan, job_of
 from meshwright.workload.transformer import ModelConfig
@@ -50,20 +49,20 @@ def test_experts_of_a_plan_are_trained_too(tmp_path):
 
 
 def test_a_plan_for_other_machines_is_refused_with_the_reason(path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(device, "count", lambda: 0)
     with pytest.raises(InputError, match="made for 2 x h100 of dgx-h100, this machine has no GPU; --replan"):
         job_of(path, {})
 
 
 def test_the_same_gpus_take_it_and_others_or_too_few_do_not(path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(device, "count", lambda: 2)
+    monkeypatch.setattr(device, "name", lambda: "NVIDIA H100 80GB HBM3")
     assert job_of(path, {}).launch.ranks == 2
 
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(device, "count", lambda: 1)
     with pytest.raises(InputError, match="here are 1 x 1 GPUs"):
         job_of(path, {})
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100-SXM4-80GB")
+    monkeypatch.setattr(device, "name", lambda: "NVIDIA A100-SXM4-80GB")
     with pytest.raises(InputError, match="this machine has 1 x NVIDIA A100"):
         job_of(path, {})
 

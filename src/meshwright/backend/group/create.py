@@ -5,10 +5,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
-from torch import distributed as dist
 from torch._C._distributed_c10d import Store
 
+from ...device import accelerator_type, native_backend
 from ...errors import InputError
 from ...native import warn_once
 from ..hosts.addresses import common_address, host_of_store, network_address
@@ -53,11 +52,12 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
     engine.barrier()
     own_store = roster.meeting.store
     own_store.forget()
-    if torch.cuda.is_available() and dist.is_nccl_available():
-        from .mixed import MixedGroup, nccl_group  # for GPUs only
+    native, kind = native_backend(), accelerator_type()
+    if native and kind:
+        from .mixed import MixedGroup, native_group  # for accelerators only
 
         mixed = MixedGroup(own_store, rank, size, timeout_s, engine)
-        mixed.hand_over("cuda", lambda: nccl_group(own_store, rank, size))
+        mixed.hand_over(kind, lambda: native_group(native, kind, own_store, rank, size))
         group: MeshwrightGroup = mixed
     else:
         group = MeshwrightGroup(own_store, rank, size, timeout_s, engine)

@@ -62,13 +62,31 @@ class MixedGroup(MeshwrightGroup):
         super().abort()
 
 
-def nccl_group(store: dist.Store, rank: int, size: int) -> ProcessGroup:
-    """Return a process group over NCCL alone."""
-    group = ProcessGroup(dist.PrefixStore("cuda", store), rank, size)
-    backend = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, dist.ProcessGroupNCCL.Options())
-    group._set_default_backend(ProcessGroup.BackendType.NCCL)
-    group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, backend)
+def native_group(backend: str, device_type: str, store: dist.Store, rank: int, size: int) -> ProcessGroup:
+    """Return a process group over the backend that is made for a type of accelerator, alone."""
+    own = dist.PrefixStore(backend, store)
+    made = _native(backend, own, rank, size)
+    if isinstance(made, ProcessGroup):
+        return made  # a backend in Python is a process group itself
+    group = ProcessGroup(dist.PrefixStore(device_type, store), rank, size)
+    kind = getattr(ProcessGroup.BackendType, backend.upper(), ProcessGroup.BackendType.CUSTOM)
+    group._set_default_backend(kind)
+    group._register_backend(torch.device(device_type), kind, made)
     return group
+
+
+def _native(backend: str, store: dist.Store, rank: int, size: int) -> Any:
+    """Return what moves the bytes: NCCL, XCCL, or what the package of another device has registered with torch."""
+    if backend == "nccl":
+        return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
+    if backend == "xccl":
+        return dist.ProcessGroupXCCL(store, rank, size, dist.ProcessGroupXCCL.Options())
+    plugin = dist.Backend._plugins[backend.upper()]
+    if not plugin.extended_api:
+        return plugin.creator_fn(store, rank, size, dist.default_pg_timeout)
+    options = dist.distributed_c10d._DistributedBackendOptions()
+    options.store, options.group_rank, options.group_size, options.timeout = store, rank, size, dist.default_pg_timeout
+    return plugin.creator_fn(options, None)
 
 
 def _by_device(name: str) -> Callable[..., Any]:

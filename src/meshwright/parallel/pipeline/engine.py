@@ -1,6 +1,5 @@
 """The engine of pipeline parallelism: stages over ranks, each stage split further as the layout says."""
 
-import time
 from collections.abc import Iterable
 
 import torch
@@ -18,6 +17,7 @@ from ..mesh import Mesh
 from ..split import SplitPart
 from .runtime import Runtime
 from .stages import Cuttable, cuttable
+from .wire import routes
 
 
 class PipelineEngine:
@@ -50,9 +50,8 @@ class PipelineEngine:
         self._shared = self._groups(mesh, held, shared)
         self._late = {parameter for _, members in self._shared for parameter in members}
         self._ready_after = _ready_after(self.grid.rows[rank], self.pieces, self._late)
-        self._runtime = Runtime(
-            self.grid, rank, self.pieces, self._pipeline, mesh.ranks("pp"), settings, self.part, self._last
-        )
+        ways = routes(mesh, self.grid, settings.device)
+        self._runtime = Runtime(self.grid, rank, self.pieces, ways, mesh.ranks("pp"), settings, self.part, self._last)
         self._context = Channel(mesh, "cp", self.part.stopwatch)
         self._reports = mesh.position.tp == 0  # ranks of tp compute the same loss, those of cp each its positions'
         self.data_rank, self.data_ranks = mesh.position.dp, layout.dp
@@ -72,11 +71,9 @@ class PipelineEngine:
 
     def update(self) -> float:
         """Clip, update and clear."""
-        start = time.monotonic()
+        start = self._notes.now()
         norm = self.part.update()
-        if self._settings.device.type == "cuda":
-            torch.cuda.synchronize(self._settings.device)
-        self.part.stopwatch.compute("optimizer", start, time.monotonic())
+        self.part.stopwatch.compute("optimizer", start, self._notes.now())
         return norm
 
     def discard(self) -> None:
@@ -104,20 +101,20 @@ class PipelineEngine:
 
     def _drain(self) -> None:
         """Wait until all stages are done, so that this is known as the pipeline's and not as communication."""
-        start = time.monotonic()
+        start = self._notes.now()
         dist.all_reduce(torch.zeros(1, device=self._settings.device), group=self._pipeline)
-        self._notes.note("comm", "drain", start, time.monotonic())
+        self._notes.note("comm", "drain", start, self._notes.now())
 
     def _sum_shared(self) -> None:
         """Sum the gradients of parameters that several stages use over the ranks of these stages."""
         for group, members in self._shared:
             for parameter in members:
-                start = time.monotonic()
+                start = self._notes.now()
                 gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 assert gradient is not None
                 dist.all_reduce(gradient, group=group)
                 size = gradient.numel() * gradient.element_size()
-                self._notes.note("comm", "all_reduce", start, time.monotonic(), size, "tied")
+                self._notes.note("comm", "all_reduce", start, self._notes.now(), size, "tied")
         if self._late:
             self.part.arm(self._late)
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils.flop_counter import FlopCounterMode
 
+from ...device import forked_generators, synchronize
+
 ROUNDS = 5  # passes that are timed, after one that is not
 
 
@@ -40,7 +42,7 @@ def measured(module: fx.GraphModule, example: tuple[Tensor, ...]) -> dict[str, N
     def timed(node: fx.Node) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        _synchronize(example[0])
+        synchronize(example[0].device)
         times.setdefault(node.name, []).append(time.perf_counter() - start)
 
     for _ in range(ROUNDS + 1):
@@ -91,12 +93,7 @@ def _held(module: fx.GraphModule, example: tuple[Tensor, ...]) -> dict[str, int]
 def _run(module: fx.GraphModule, around: Callable[[fx.Node], Any], example: tuple[Tensor, ...]) -> None:
     """Run forward once with gradients; buffers (running statistics) and random numbers are as before afterwards."""
     buffers = [buffer.clone() for buffer in module.buffers()]
-    with torch.random.fork_rng(devices=[example[0].device] if example[0].is_cuda else []):
+    with forked_generators(example[0].device):
         _Watched(module, around).run(*example)
     for buffer, before in zip(module.buffers(), buffers, strict=True):
         buffer.copy_(before)
-
-
-def _synchronize(tensor: Tensor) -> None:
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)

@@ -5,13 +5,11 @@ that 1F1B holds as much as GPipe. Here a message is received into a new buffer a
 was sent is freed as soon as the grid says that it was read, so that memory is what the schedule promises.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...pipelines import Action, Grid
@@ -20,7 +18,7 @@ from ..engine import Batch, Settings
 from ..split import SplitPart
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
-from .wire import Wire
+from .wire import Routes, Wire
 
 
 class Held(NamedTuple):
@@ -33,8 +31,8 @@ class Held(NamedTuple):
 class Runtime:
     """The pieces of `part`, the model on this rank, by stage, and the row of actions that it runs in each step.
 
-    `rank` is this rank's position in the pipeline, `ranks` the global rank at each position. `last(stage)` is called
-    before the last action that adds to the gradients of a stage.
+    `rank` is this rank's position in the pipeline, `ranks` the global rank at each position, `routes` the groups over
+    which they talk. `last(stage)` is called before the last action that adds to the gradients of a stage.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class Runtime:
         grid: Grid,
         rank: int,
         pieces: Mapping[int, nn.Module],
-        group: dist.ProcessGroup,
+        routes: Routes,
         ranks: Sequence[int],
         settings: Settings,
         part: SplitPart,
@@ -50,8 +48,8 @@ class Runtime:
     ) -> None:
         self.grid, self.pieces, self._settings, self._part, self._last = grid, pieces, settings, part, last
         self._row = grid.rows[rank]
-        self._wire = Wire(grid, rank, group, ranks, settings.device, settings.notes)
-        self._once = Wire(_single(grid), rank, group, ranks, settings.device, settings.notes)
+        self._wire = Wire(grid, rank, routes, ranks, settings.device, settings.notes)
+        self._once = Wire(_single(grid), rank, routes, ranks, settings.device, settings.notes)
         self._held: dict[tuple[int, int], Held] = {}
         self._local: dict[Action, list[Tensor]] = {}  # what an action of this rank gives to another of this rank
         self._rest: dict[tuple[int, int], Any] = {}  # what is left of a split backward
@@ -126,9 +124,9 @@ class Runtime:
 
     @contextmanager
     def _computing(self, name: str, action: Action) -> Iterator[None]:
-        start = time.monotonic()
+        start = self._part.stopwatch.now()
         yield
-        self._part.stopwatch.compute(name, start, time.monotonic(), str(action))
+        self._part.stopwatch.compute(name, start, self._part.stopwatch.now(), str(action))
 
     def _take(self, action: Action) -> tuple[Tensor, ...]:
         """Return what a neighbouring stage gives to `action`."""

@@ -5,9 +5,9 @@ posts its receives in the order of the sender's row, whatever order it needs the
 the first message of their kind.
 """
 
-import time
+import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,10 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ...device import is_accelerator
 from ...pipelines import Action, Grid
 from ..engine import Notes
+from ..mesh import Mesh
 
 HEADER_BYTES = 4096
+Routes = Mapping[tuple[int, int], dist.ProcessGroup]
 
 
 class Meta(NamedTuple):
@@ -57,19 +60,20 @@ class Posted(NamedTuple):
 class Wire:
     """The messages of one rank in a pipeline, for one step after another.
 
-    `rank` is its position in the pipeline, `ranks` the global rank at each position, `group` theirs.
+    `rank` is its position in the pipeline, `ranks` the global rank at each position; `routes` are the groups over which
+    messages go, by the positions of sender and receiver.
     """
 
     def __init__(
         self,
         grid: Grid,
         rank: int,
-        group: dist.ProcessGroup,
+        routes: Routes,
         ranks: Sequence[int],
         device: torch.device,
         notes: Notes,
     ) -> None:
-        self._grid, self._rank, self._group, self._device, self._notes = grid, rank, group, device, notes
+        self._grid, self._rank, self._routes, self._device, self._notes = grid, rank, routes, device, notes
         self._peers = ranks
         self._position = {action: index for row in grid.rows for index, action in enumerate(row)}
         self._metas: dict[tuple[int, object], list[Meta]] = {}  # by the stage that sends forward, and the batch's form
@@ -91,7 +95,7 @@ class Wire:
         assert consumer is not None
         peer = self._grid.rank_of_stage[consumer.stage]
         works = []
-        start = time.monotonic()
+        start = self._notes.now()
         if action.kind == "F" and (action.stage, self._form) not in self._metas:
             metas = [Meta.of(tensor) for tensor in tensors]
             self._metas[action.stage, self._form] = metas
@@ -104,7 +108,7 @@ class Wire:
         self._sent[peer].append(Sent(self._position[consumer], works, flat))
         name = "send_activation" if action.kind == "F" else "send_gradient"
         size = sum(tensor.numel() for tensor in payload)
-        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} to {self._peers[peer]}")
+        self._notes.note("comm", name, start, self._notes.now(), size, f"{action} to {self._peers[peer]}")
 
     def expect(self, action: Action) -> None:
         """Post the receive of what `action` gives, where it is known what form it has, so that it can come early."""
@@ -113,7 +117,7 @@ class Wire:
 
     def receive(self, action: Action) -> list[Tensor]:
         """Wait for what `action` on another rank gives: leaf tensors, which require gradients as the sender's do."""
-        start = time.monotonic()
+        start = self._notes.now()
         self._post(action)
         posted = self._posted.pop(action)
         for work in posted.works:
@@ -121,7 +125,7 @@ class Wire:
         name = "recv_activation" if action.kind == "F" else "recv_gradient"
         size = sum(tensor.numel() * tensor.element_size() for tensor in posted.tensors)
         source = self._peers[self._grid.rank_of_stage[action.stage]]
-        self._notes.note("comm", name, start, time.monotonic(), size, f"{action} from {source}")
+        self._notes.note("comm", name, start, self._notes.now(), size, f"{action} from {source}")
         self._release(self._grid.rank_of_stage[action.stage], self._position[action])
         if action.kind != "F":
             return posted.tensors
@@ -171,14 +175,41 @@ class Wire:
                 work.wait()
 
     def _isend(self, tensor: Tensor, peer: int) -> dist.Work:
-        work = dist.isend(tensor, self._peers[peer], group=self._group)
+        work = dist.isend(tensor, self._peers[peer], group=self._routes[self._rank, peer])
         assert work is not None
         return work
 
     def _irecv(self, tensor: Tensor, peer: int) -> dist.Work:
-        work = dist.irecv(tensor, self._peers[peer], group=self._group)
+        work = dist.irecv(tensor, self._peers[peer], group=self._routes[peer, self._rank])
         assert work is not None
         return work
+
+
+def routes(mesh: Mesh, grid: Grid, device: torch.device) -> Routes:
+    """Return the groups over which the messages of a pipeline go; called on all ranks of the job at once.
+
+    On CPUs that is the pipeline's own group. On an accelerator a group does one thing after another: two ranks that
+    post a receive each before they send what the other waits for would never end. There each direction of each pair
+    has a group of its own, in which one rank only sends and the other only receives, in the same order. The first
+    message connects them, so that no rank waits for a connection later.
+    """
+    stages = grid.rank_of_stage
+    pairs = sorted({pair for a, b in itertools.pairwise(stages) if a != b for pair in ((a, b), (b, a))})
+    if not is_accelerator(device):
+        return dict.fromkeys(pairs, mesh.group("pp"))
+    found = {}
+    ranks, mine = mesh.ranks("pp"), mesh.index("pp")
+    for source, target in pairs:
+        group = mesh.subgroup("pp", sorted((source, target)))
+        if group is None:
+            continue
+        found[source, target] = group
+        first = torch.zeros(1, device=device)
+        if mine == source:
+            dist.send(first, ranks[target], group=group)
+        else:
+            dist.recv(first, ranks[source], group=group)
+    return found
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from ...device import moved
 from ...layout import Plan
 from ...parallel import dropout
 from ...parallel.compiled import compile_layers
@@ -21,7 +22,7 @@ from ..feed import Feed
 from ..loop import engine_settings
 from ..memory import PeakMemory
 from ..optimizer import learning_rate
-from ..recorder import Recorder, clock
+from ..recorder import Recorder
 from .terms import clips_at_server, tokens_per_share, workers
 
 COUNTED_SHARE = 2  # the share of this worker in which live tensors are counted; it is not measured
@@ -45,10 +46,12 @@ class JobTask:
     ) -> None:
         self.config, self._rank, self._island_rank = config, rank, island_rank
         self._workers = workers(config, plan)
-        self.recorder = Recorder(rank, keep_steps=config.train.timeline_steps, enabled=config.train.record)
+        self.recorder = Recorder(
+            rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
+        )
         self._settings = engine_settings(config, device, self.recorder)
         torch.manual_seed(config.train.seed)
-        self.module = Decoder(config.model, recompute=plan.layout.recompute).to(device)
+        self.module = moved(Decoder(config.model, recompute=plan.layout.recompute), device)
         if config.train.compile and not config.data_parallel.is_local:  # otherwise the island's engine does
             compile_layers(self.module)
         self.parameters: list[Tensor] = list(self.module.parameters())
@@ -124,9 +127,9 @@ class JobTask:
             moment = moments.of(index, len(inputs))
             with self.recorder.span("compute", "forward"), self._settings.precision(), dropout.at(moment):
                 loss = self.module(inputs, targets)
-            start = clock()
+            start = self.recorder.now()
             (loss / self._tokens).backward()
-            self.recorder.note("compute", "backward", start, clock())
+            self.recorder.note("compute", "backward", start, self.recorder.now())
             total += loss.detach().double().cpu()
         if clips_at_server(self.config):
             return total.item(), 0.0  # of the sum, the servers say

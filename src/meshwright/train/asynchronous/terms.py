@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from ...device import count
 from ...errors import InputError
 from ...layout import Layout, Plan
 from ...parallel.asynchronous import coordinator, worker
@@ -22,7 +23,7 @@ def check(config: JobConfig, layout: Layout) -> None:
         raise InputError(f'data_parallel.mode: "{settings.mode}" splits by data alone (dp, mbs), not {layout}')
     if layout.dp % settings.island:
         raise InputError(f"data_parallel.island: {settings.island} does not divide the {layout.dp} ranks")
-    if config.train.precision == "bf16" or torch.cuda.is_available():
+    if config.train.precision == "bf16" or count():
         # weights travel through the memory of the hosts, and that is all that has been tried
         raise InputError(f'data_parallel.mode: "{settings.mode}" trains in float32 on CPUs; "sync" does more')
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from ...device import generator_state, set_generator_state
 from ...errors import InputError
 from ...parallel.engine import Shard
 from .folder import checkpoints, name_of, set_aside
@@ -32,8 +33,9 @@ def pieces_of(shards: Iterable[Shard]) -> list[Piece]:
 def generators(rank: int) -> list[Piece]:
     """Return the states of torch's random generators on this rank."""
     states = {f"rng/cpu/{rank}": torch.get_rng_state()}
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states[f"rng/cuda/{rank}"] = torch.cuda.get_rng_state()
+    if (other := generator_state()) is not None:
+        kind, state = other
+        states[f"rng/{kind}/{rank}"] = state
     return [Piece(name, tuple(state.shape), (0,), state) for name, state in states.items()]
 
 
@@ -51,7 +53,7 @@ def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda
     states = [piece for piece in generators(rank) if piece.name in manifest.tensors]
     read_pieces(path, manifest, states)
     for piece in states:
-        (torch.cuda.set_rng_state if "cuda" in piece.name else torch.set_rng_state)(piece.tensor)
+        set_generator_state(piece.name.split("/")[1], piece.tensor)
     return manifest.facts
 
 

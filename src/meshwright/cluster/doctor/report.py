@@ -1,0 +1,50 @@
+"""What a machine is like, in a file that may be sent to strangers: no names of hosts, users, folders or addresses."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from .facts import Facts
+
+SCHEMA = "meshwright.machine/1"
+# whose values say how something is set up; of all others that are no number only the name is told
+TOLD = re.compile(r"NCCL_(?:ALGO|PROTO|DEBUG|DEBUG_SUBSYS|P2P_LEVEL|NET_GDR_LEVEL|NVLS_ENABLE)|OMP_PROC_BIND")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def machine_report(facts: Facts, accelerators: Iterable[dict[str, Any]], findings: Iterable[Any]) -> dict[str, Any]:
+    """Return a node's facts without names and addresses; `accelerators` and findings by check are put beside them."""
+    return {
+        "schema": SCHEMA,
+        "versions": facts.versions,
+        "cores": len(facts.cores),
+        "quota_cores": facts.quota_cores,
+        "numa_nodes": {str(node): len(cores) for node, cores in facts.numa.items()},
+        "governors": facts.governors,
+        "shm_bytes": facts.shm_bytes,
+        "memlock_bytes": facts.memlock_bytes,
+        "infiniband": len(facts.infiniband),
+        "interfaces": [
+            {"kind": _kind(interface.name), "up": interface.up, "mtu": interface.mtu} for interface in facts.interfaces
+        ],
+        "environment": {name: _setting(name, value) for name, value in sorted(facts.environment.items())},
+        "accelerators": list(accelerators),
+        "checks_failed": sorted({finding.check for finding in findings}),
+    }
+
+
+def _kind(name: str) -> str:
+    """Return what an interface is called but for its number: "eth", "ib", "other" where people choose the names."""
+    stem = re.match(r"lo|eth|en|ib|wl|docker|veth|br", name)
+    return stem.group() if stem else "other"
+
+
+def _setting(name: str, value: str) -> str:
+    return value if NUMBER.fullmatch(value) or TOLD.fullmatch(name) else "(set)"
+
+
+def encoded(report: dict[str, Any]) -> bytes:
+    """Return the file of a report."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

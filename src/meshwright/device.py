@@ -1,0 +1,276 @@
+"""The one place that knows accelerators: which there are, their streams, events, memory, clocks and names.
+
+It goes through `torch.accelerator`, so that CUDA, ROCm, XPU and devices that other packages register are one case, and
+the CPU is the plain one: there nothing has to be waited for. What is CUDA's alone (memory that processes share) stays
+in the file that needs it. A call on a CPU device never touches an accelerator.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .cluster.nvml import GpuState, gpu_state
+from .errors import InputError
+from .hardware import Catalogue
+from .hardware.kinds import Accelerator
+
+Module = TypeVar("Module", bound=nn.Module)
+CPU = torch.device("cpu")
+DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
+
+
+def accelerator_type() -> str | None:
+    """Return the type of this machine's accelerators as torch names it ("cuda", also for ROCm; "xpu"); None without."""
+    found = torch.accelerator.current_accelerator()  # what torch was built for, whether or not there is one
+    return found.type if found is not None and _module(found.type).device_count() else None
+
+
+def count() -> int:
+    """Return how many accelerators torch sees on this machine; no context is made on them."""
+    found = accelerator_type()
+    return int(_module(found).device_count()) if found else 0
+
+
+def device(index: int = 0) -> torch.device:
+    """Return an accelerator by its index on this machine, or the CPU where there is none."""
+    found = accelerator_type()
+    return torch.device(found, index) if found else CPU
+
+
+def is_accelerator(where: torch.device) -> bool:
+    """Return whether work on a device runs beside the host."""
+    return where.type not in ("cpu", "meta")
+
+
+def native_backend() -> str | None:
+    """Return the backend of torch.distributed that is made for this machine's accelerators; None without any.
+
+    NCCL (on ROCm its twin RCCL, under the same name), XCCL, or what the package of another device registers.
+    """
+    found = accelerator_type()
+    name = dist.Backend.default_device_backend_map.get(found) if found else None
+    return name if name in dist.Backend.backend_list and name not in ("gloo", "mpi") and _is_built(name) else None
+
+
+def _is_built(backend: str | None) -> bool:
+    checks = {"nccl": dist.is_nccl_available, "xccl": dist.is_xccl_available}
+    return bool(checks[backend]()) if backend in checks else True
+
+
+def of_rank(local_rank: int, backend: str) -> torch.device:
+    """Return where the tensors of a rank live that talks over `backend`: its accelerator where that is made for it."""
+    return device(local_rank) if uses_accelerators(backend) else CPU
+
+
+def uses_accelerators(backend: str) -> bool:
+    """Return whether a backend moves the bytes of accelerators, one for each rank."""
+    return backend == native_backend()
+
+
+def set_current(where: torch.device) -> None:
+    """Let an accelerator be the one that this thread works on."""
+    if is_accelerator(where):
+        torch.accelerator.set_device_index(where.index or 0)
+
+
+def synchronize(where: torch.device) -> None:
+    """Wait until a device has done all that was begun on it."""
+    if is_accelerator(where):
+        torch.accelerator.synchronize(where)
+
+
+def synchronize_stream(where: torch.device) -> None:
+    """Wait until the current stream of a device has done all that was begun on it."""
+    if is_accelerator(where):
+        torch.accelerator.current_stream(where).synchronize()
+
+
+def moved(module: Module, where: torch.device) -> Module:
+    """Return a module with its parameters and buffers on a device; parameters that were one stay one.
+
+    `Module.to` alone makes new parameters, each use its own, where a device is none of those that torch has built in.
+    """
+    names: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    for part in module.modules():
+        for each, parameter in part._parameters.items():
+            if parameter is not None:
+                names.setdefault(parameter, []).append((part, each))
+    module.to(where)
+    for uses in names.values():
+        (first, name), *others = uses
+        for part, each in others:
+            part._parameters[each] = first._parameters[name]
+    return module
+
+
+def clock(where: torch.device) -> float:
+    """Return seconds on the host's monotonic clock, once all work of the device is done."""
+    synchronize(where)
+    return time.monotonic()
+
+
+def event(where: torch.device) -> torch.Event:
+    """Return an event behind all that the current stream of an accelerator was given, whose time can be asked for."""
+    mark = torch.Event(where, enable_timing=True)
+    mark.record(torch.accelerator.current_stream(where))
+    return mark
+
+
+def between_s(first: torch.Event, last: torch.Event) -> float:
+    """Return the seconds between two events on the device's own clock; both must have been reached."""
+    return float(first.elapsed_time(last)) * 1e-3
+
+
+def timed_s(work: Callable[[], object], calls: int, where: torch.device) -> float:
+    """Return the seconds of one of `calls` calls in a row: by events where a device runs beside the host."""
+    if not is_accelerator(where):
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        return (time.perf_counter() - start) / calls
+    synchronize(where)
+    first = event(where)
+    for _ in range(calls):
+        work()
+    last = event(where)
+    last.synchronize()
+    return between_s(first, last) / calls
+
+
+def name(index: int = 0) -> str:
+    """Return what the driver calls an accelerator."""
+    return str(_module(_known_type()).get_device_name(index))
+
+
+def memory_bytes(index: int = 0) -> int:
+    """Return the memory of an accelerator, all of it."""
+    return int(_module(_known_type()).get_device_properties(index).total_memory)
+
+
+def free_bytes(where: torch.device) -> int:
+    """Return what is free of an accelerator's memory."""
+    return int(torch.accelerator.get_memory_info(where)[0])
+
+
+def allocated_bytes(where: torch.device) -> int:
+    """Return the bytes of live tensors on an accelerator."""
+    return int(torch.accelerator.memory_allocated(where))
+
+
+def forget_peak(where: torch.device) -> None:
+    """Let `peak_bytes` count from now on."""
+    torch.accelerator.reset_peak_memory_stats(where)
+
+
+def peak_bytes(where: torch.device) -> int:
+    """Return the most bytes of live tensors on an accelerator since `forget_peak`."""
+    return int(torch.accelerator.max_memory_allocated(where))
+
+
+def bus_id(index: int = 0) -> str | None:
+    """Return the PCI address of an accelerator as sysfs writes it; None where torch does not tell it."""
+    found = _module(_known_type()).get_device_properties(index)
+    parts = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    return None if None in parts else f"{parts[0]:04x}:{parts[1]:02x}:{parts[2]:02x}.0"
+
+
+def facts() -> list[dict[str, Any]]:
+    """Return what is known of each accelerator, without names of anything else: name, memory, clocks, heat, power.
+
+    Clocks and power are NVML's; where it does not know the device (ROCm, XPU) they are None.
+    """
+    found = []
+    for index in range(count()):
+        where = bus_id(index)
+        state = gpu_state(where) if where else None
+        found.append(
+            {"name": name(index), "memory_bytes": memory_bytes(index)}
+            | {each: getattr(state, each, None) for each in GpuState.__slots__}
+        )
+    return found
+
+
+def generator_state() -> tuple[str, torch.Tensor] | None:
+    """Return type and state of the random generator of the current accelerator; None where none was used here."""
+    found = accelerator_type()
+    if found is None or not _module(found).is_initialized():
+        return None
+    return found, _module(found).get_rng_state()
+
+
+def set_generator_state(kind: str, state: torch.Tensor) -> None:
+    """Put back the state of a random generator: of the CPU's, or of the current accelerator's, by type of device."""
+    if kind == "cpu":
+        torch.set_rng_state(state)
+    else:
+        _module(kind).set_rng_state(state)
+
+
+def forked_generators(where: torch.device) -> Any:
+    """Return a context after which the random generators of the CPU and of a device are as before it."""
+    if is_accelerator(where):
+        return torch.random.fork_rng(devices=[where], device_type=where.type)
+    return torch.random.fork_rng(devices=[])
+
+
+def catalogued(catalogue: Catalogue, reported: str) -> Accelerator:
+    """Return what the catalogue says of the accelerator that a driver calls so; InputError where it knows none.
+
+    Peaks are never guessed from a name that resembles another: an entry of the user's own is asked for.
+    """
+    key = catalogue.driver_key(reported)
+    if key is None:
+        raise InputError(
+            f"{reported}: not in the catalogue, so its peak rates are not known; --hardware FILE adds it, "
+            "`topo --catalogue NAME --toml` prints an entry to start from"
+        )
+    return catalogue.accelerators[key]
+
+
+def peak_flops_per_s(catalogue: Catalogue, reported: str, dtype: torch.dtype) -> float:
+    """Return the dense peak of an accelerator in one precision, as the catalogue has it; InputError if it has none."""
+    found, precision = catalogued(catalogue, reported), DTYPE_NAMES[dtype]
+    if precision not in found.peak_flops_per_s:
+        raise InputError(f"{reported}: the catalogue has no dense {precision} peak of {found.title}")
+    return found.peak_flops_per_s[precision]
+
+
+def lacks(dtypes: Sequence[str]) -> dict[str, str]:
+    """Return why each of some precisions cannot be had here, by name; what can be had is not in it."""
+    found = {}
+    for wanted in dtypes:
+        if wanted == "fp8" and not _has_fp8_library():
+            found[wanted] = "neither torchao nor transformer_engine is installed"
+        elif wanted == "fp8" and not _has_fp8_products():
+            found[wanted] = "this device has no fp8 matrix products"
+    return found
+
+
+def _has_fp8_library() -> bool:
+    from importlib.util import find_spec
+
+    return any(find_spec(library) is not None for library in ("torchao", "transformer_engine"))
+
+
+def _has_fp8_products() -> bool:
+    found = accelerator_type()
+    capability = getattr(_module(found), "get_device_capability", None) if found else None
+    if capability is None:
+        return False
+    major, minor = capability(0)
+    return bool((major, minor) >= (8, 9))
+
+
+def _known_type() -> str:
+    found = accelerator_type()
+    if found is None:
+        raise InputError("no accelerator on this machine: torch sees none")
+    return found
+
+
+def _module(kind: str) -> Any:
+    return torch.get_device_module(kind)
