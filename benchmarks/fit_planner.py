@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
@@ -100,12 +101,16 @@ def left_out(data: Study, parts: Sequence[Part]) -> Array:
     return errors
 
 
-def unseen(known: Book, data: Study, start: Array, parts: Sequence[Part]) -> tuple[Array, Array]:
+def unseen(
+    known: Book, data: Study, start: Array, parts: Sequence[Part]
+) -> tuple[Array, Array, dict[str, dict[str, float | int]]]:
     """Return the log error of each row, its whole family left out and priced as a stack that nobody measured.
 
     First with nothing known of the family, then on a machine that is known: the constants of its hosts and links are
-    those of the fits that saw other layout clusters on it, everything of the software is left out as before.
+    those of the fits that saw other layout clusters on it, everything of the software is left out as before. Last, of
+    each group of runs that one user might have, the error with some of them for a calibration.
     """
+    own: dict[str, dict[str, float | int]] = {}
     errors, on_machine = np.zeros(len(data.rows)), np.zeros(len(data.rows))
     families = np.array([row.family for row in data.rows])
     catalogue = load()
@@ -116,12 +121,13 @@ def unseen(known: Book, data: Study, start: Array, parts: Sequence[Part]) -> tup
         out = families == family
         found = _fit(known, data, ~out, start=start)
         theirs = [runs[row.id] for row in data.rows if row.family == family]
+        own |= with_own_runs(theirs, data.measured_s[out], data.trusted[out], catalogue, known, found.values)
         bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, family)))
         errors[out] = np.log(predicted_s(bare, found.values) / data.measured_s[out])
         for part, values in parts:
             seen = np.where(machine, values, found.values)
             on_machine[out & part] = np.log(predicted_s(equipped.take(part[out]), seen) / data.measured_s[out & part])
-    return errors, on_machine
+    return errors, on_machine, own
 
 
 def _on_machine(known: Book, family: str) -> Book:
@@ -185,17 +191,17 @@ def run(arguments: list[str]) -> Result:
     best = fit(known, data.batch, data.measured_s, data.weights)
     parts = by_fold(known, data, best.values, FOLDS)
     out = left_out(data, parts)
-    strange, on_machine = unseen(known, data, best.values, parts)
+    strange, on_machine, own = unseen(known, data, best.values, parts)
     saved = gains(known, data, best.values) if options.gains else {}
     rows = table(data, best.errors, out, strange, on_machine)
     sweeps = regrets(data, best.errors)
-    notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps)]
+    notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps), *own_notes(own)]
     if options.write:
         _write_constants(known, best, saved)
         _write_errors(data, best.errors, out, strange)
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{section()}\n")
+        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{own_section(own)}\n\n{section()}\n")
         notes.append("written: constants.toml, errors.toml, seen.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 

@@ -8,6 +8,7 @@ import click
 
 from ..errors import InputError
 from ..files import to_json, write_atomic
+from .calibration import save_calibration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,8 +77,11 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
         inter_bytes_per_s=rate("inter"),
         conditions=parse_conditions(given.get("only", ()), given.get("without", ())),
         latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
+        measured=(given["own"],) if given.get("own") else (),
     )
-    return setting_of(request, catalogue)
+    setting = setting_of(request, catalogue)
+    save_calibration(given, given.get("own"), setting.cluster)
+    return setting
 
 
 def priced_job(job: "Job", setting: "Setting") -> "Row":

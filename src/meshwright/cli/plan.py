@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..files import to_json, write_atomic, write_struct
 from ..units import parse_count, parse_rate, parse_time
 from .brief import Brief
+from .calibration import calibration_of, save_calibration
 from .job import check_emit, emit, only, plan_job
 from .stacks import default_of, stack_option
 
@@ -48,6 +49,8 @@ OFTEN = (
 @click.option("--allow-unknown", is_flag=True, help="Pass over keys of a config.json that are not understood.")
 @click.option("--precision", metavar="NAME", default="bf16", help="bf16 (default), fp16, fp8, mxfp8, nvfp4, fp32.")
 @stack_option("Software whose constants apply. Default: our own.")
+@click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
@@ -89,9 +92,13 @@ def command(**given: Any) -> int:
     check_emit(given)
     catalogue = load(*given["hardware"])
     shown = console(stderr=given["as_json"] or (given["emit"] is not None and given["emit_to"] is None))
+    if not given["job"]:
+        _check(given)
+    own = calibration_of(given, catalogue, shown)
+    if own is not None:
+        given = {**given, "own": own, "stack": own.stack}
     if given["job"]:
         return plan_job({**given, "job": [*given["job"], *given["more"]]}, catalogue, shown)
-    _check(given)
     if given["model_name"] is not None:
         model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
         if given["mfu"] is None:
@@ -115,6 +122,10 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--slow: needs --modes")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
+    if given["calibrate"] is not None and (given["params"] is not None or given["mfu"] is not None):
+        raise InputError("--calibrate: not with the arithmetic of --params or --mfu")
+    if given["save"] is not None and given["compare"] is not None:
+        raise InputError("--save and --compare: expected one of them")
     if given["params"] is not None and chosen not in ([], ["--mfu"]):
         raise InputError(f"{chosen[0]}: needs --model")
     if given["layout"] is not None and chosen and chosen != ["--compare"]:
@@ -145,6 +156,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     request = _request(given, model, given["cluster"])
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
+    save_calibration(given, given.get("own"), setting.cluster)
     _tell_places(setting.cluster)
     if given["layout"] is not None:
         return _price(setting, given, console)
@@ -177,6 +189,7 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         latency_s=_optional(parse_time, given["latency"]),
         conditions=parse_conditions(given["only"], given["without"]),
         placements=_placements(given["placements"]),
+        measured=(given["own"],) if given.get("own") else (),
     )
 
 

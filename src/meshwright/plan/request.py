@@ -13,6 +13,7 @@ from ..units import format_network_rate
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, book, price
+from .cost.calibration import Calibration, calibrations, joined
 from .cost.coefficients import GENERIC
 from .cost.conditions import Condition
 from .cost.price import DEFAULT_STACK, node_group_of
@@ -29,18 +30,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `meshwright plan` that describe a model on a cluster."""
 
     model: Model
-    cluster: str
+    cluster: str  # node type of the catalogue, or a file
     gpus: int | None
     global_batch: int
     seq_len: int | None
     precision: str = "bf16"
-    stack: str = DEFAULT_STACK
+    stack: str = DEFAULT_STACK  # by its name, or the file of a calibration
     fabric: str = "flat"
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
     latency_s: float | None = None
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
+    measured: tuple[Calibration, ...] = ()  # the user's own runs
 
 
 def setting_of(request: Request, catalogue: Catalogue) -> Setting:
@@ -61,6 +63,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         inter_bytes_per_s=request.inter_bytes_per_s,
         latency_s=request.latency_s,
     )
+    software, machine = calibrations(request.stack, request.cluster)
     if request.placements:
         cluster = placed(cluster, request.placements)
     return Setting(
@@ -70,11 +73,12 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=stack_named(request.stack),
+        stack=software.stack if software else stack_named(request.stack),
         latency_s=request.latency_s,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,
+        measured=(*request.measured, *joined(software, machine)),
     )
 
 

@@ -220,9 +220,9 @@ def test_recomputation_trades_memory_for_time():
 
 def test_the_prediction_says_how_far_off_it_may_be_and_what_it_leaves_out():
     given = setting(stack="mpt")
-    known = performance(given, priced(given, Layout(dp=8)), 0)
+    known = performance(given, priced(given, Layout(dp=8)), 0, Layout(dp=8))
     strange = replace(given, stack="somebody-elses")
-    unknown = performance(strange, priced(strange, Layout(dp=8)), 0)
+    unknown = performance(strange, priced(strange, Layout(dp=8)), 0, Layout(dp=8))
 
     assert 0 < known.error_band < unknown.error_band
     assert any("stragglers" in item for item in known.not_modelled)
