@@ -19,7 +19,7 @@ from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
-from meshwright.hardware import load
+from meshwright.hardware import Catalogue, load
 from meshwright.plan.batch import Batch, batch_of
 from meshwright.plan.cost.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.cost.quantities import Array
@@ -29,10 +29,11 @@ from meshwright.plan.runs import Row, read_rows
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
+TABLES = ("training_runs.csv", "training_runs_2.csv")
 DATA = Path("src/meshwright/plan/cost/data")
 FOLDS, GAIN_FOLDS = 8, 2
 REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
-LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
+LIKE = 60  # rows of a team that weigh one each; teams of more weigh less a row, down to the root
 EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
 SWEEP_LAYOUTS = 4
 
@@ -60,7 +61,7 @@ class Study:
 def study(known: Book) -> Study:
     """Return the published runs with full inputs."""
     catalogue = load()
-    everything = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models())
+    everything = published(catalogue, known)
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     rows = [
         row
@@ -68,8 +69,8 @@ def study(known: Book) -> Study:
         if row.run and row.measured_step_time_s and row.family not in doubts["families"] and not _partial(row)
     ]
     trusted = np.array([row.id not in doubts["rows"] for row in rows])
-    counts = Counter(row.family for row in rows)
-    share = np.array([(LIKE / max(counts[row.family], LIKE / 3)) ** 0.5 for row in rows])
+    counts = Counter(team_of(row) for row in rows)
+    share = np.array([(LIKE / max(counts[team_of(row)], LIKE / 3)) ** 0.5 for row in rows])
     experts = np.array([EXPERTS_WEIGHT if _experts(row) else 1.0 for row in rows])
     return Study(
         rows=rows,
@@ -80,6 +81,17 @@ def study(known: Book) -> Study:
         everything=everything,
         reasons={**doubts["rows"], **{f: f"family {f}: {why}" for f, why in doubts["families"].items()}},
     )
+
+
+def published(catalogue: Catalogue, known: Book, *, strangers: bool = False) -> list[Row]:
+    """Return the rows of all tables of published runs."""
+    models = known_models()
+    return [row for t in TABLES for row in read_rows(PUBLISHED / t, catalogue, known, models, strangers=strangers)]
+
+
+def team_of(row: Row) -> str:
+    """Return whose runs a row is one of: families of one team and stack are left out together."""
+    return row.family.split("_")[0]
 
 
 def by_fold(
@@ -112,17 +124,17 @@ def unseen(
     """
     own: dict[str, dict[str, float | int]] = {}
     errors, on_machine = np.zeros(len(data.rows)), np.zeros(len(data.rows))
-    families = np.array([row.family for row in data.rows])
+    teams = np.array([team_of(row) for row in data.rows])
     catalogue = load()
-    strange = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models(), strangers=True)
+    strange = published(catalogue, known, strangers=True)
     runs = {row.id: row.run for row in strange if row.run}
     machine = np.array([constant.machine for constant in known.constants.values()])
-    for family in dict.fromkeys(families):
-        out = families == family
+    for team in dict.fromkeys(teams):
+        out = teams == team
         found = _fit(known, data, ~out, start=start)
-        theirs = [runs[row.id] for row in data.rows if row.family == family]
+        theirs = [runs[row.id] for row in data.rows if team_of(row) == team]
         own |= with_own_runs(theirs, data.measured_s[out], data.trusted[out], catalogue, known, found.values)
-        bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, family)))
+        bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, team)))
         errors[out] = np.log(predicted_s(bare, found.values) / data.measured_s[out])
         for part, values in parts:
             seen = np.where(machine, values, found.values)

@@ -175,7 +175,7 @@ def test_coefficients_of_the_factors_stay_shares(tmp_path):
 
     assert adjusted(c, {}) == c
     assert adjusted(c, {"tensor": 1000.0}).tp_hidden == 0.0
-    assert adjusted(c, {"exposed": 1000.0}).dp_tail == 1.0
+    assert adjusted(c, {"exposed": 1000.0}).dp_drag == 1.0
     assert {role for factor in FACTORS.values() for role in factor.roles} <= set(c._fields)
 
 

@@ -54,7 +54,7 @@ FACTORS = {
     ),
     "exposed": Factor(
         spread=0.2,
-        roles=("dp_tail", "ep_exposed", "fsdp_drag"),
+        roles=("dp_drag", "ep_exposed", "fsdp_drag"),
         machine=False,
         meaning="other communication that nothing hides",
     ),
@@ -64,7 +64,7 @@ FACTORS = {
 LEAST_SHARE = 0.5  # a user's machines differ from those of the fit, however many runs it had
 NEW_PRODUCTS = 0.25  # spread of what products reach on an accelerator that was never measured
 HIDDEN = frozenset({"tp_hidden"})  # roles whose complement is multiplied: what is not hidden
-SHARES = frozenset({"tp_hidden", "dp_tail", "fsdp_drag"})  # roles that never pass 0 or 1
+SHARES = frozenset({"tp_hidden", "dp_drag", "fsdp_drag"})  # roles that never pass 0 or 1
 
 
 def adjusted(c: Coefficients, factors: Mapping[str, Number]) -> Coefficients:

@@ -14,6 +14,8 @@ from .quantities import Grid, Machine, Model, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
+# of a bucket, as Megatron-LM fills them: so many at least, and so many for each data-parallel rank
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK = 40e6, 1e6
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 
 
@@ -70,7 +72,7 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    data = _data_parallel(machine, c, grid, held, layer, most, micro, work, shard)
+    data = _data_parallel(machine, c, model, grid, held, layer, most, micro, work, shard)
     update = UPDATE_BYTES * c.optimizer * held / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     update_s = update / (machine.memory_rate * c.memory)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
@@ -145,6 +147,7 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
 def _data_parallel(
     machine: Machine,
     c: Coefficients,
+    model: Model,
     grid: Grid,
     held: Number,
     layer: Layer,
@@ -167,7 +170,7 @@ def _data_parallel(
     whole = span(machine, c, ranks, step)
     inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
     sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)
-    plain, exposed_plain = _unsharded(c, grid, whole, sent, layer, layers, micro)
+    plain, exposed_plain = _unsharded(c, model, grid, whole, sent, layer, layers, micro, held)
     gathers, scatter = gather_s(c, inner, sent.gather.bytes), gather_s(c, inner, sent.scatter.bytes)
     often = np.where(sent.again.calls > 0, micro * (2.0 * gathers + scatter), gathers + scatter)
     replicas = np.where(group < ranks, all_reduce_s(c, outer, sent.copies.bytes), 0.0)
@@ -181,9 +184,22 @@ def _data_parallel(
 
 
 def _unsharded(
-    c: Coefficients, grid: Grid, whole: Span, sent: Sharding, layer: Layer, layers: Number, micro: Number
+    c: Coefficients,
+    model: Model,
+    grid: Grid,
+    whole: Span,
+    sent: Sharding,
+    layer: Layer,
+    layers: Number,
+    micro: Number,
+    held: Number,
 ) -> tuple[Number, Number]:
-    """Return all and the exposed seconds of what travels without ZeRO-3."""
+    """Return all and the exposed seconds of what travels without ZeRO-3.
+
+    Each bucket of gradients travels beside the backward of the layers below it, each of weights beside the forward of
+    those above: what is longer than that window is exposed, and always the bucket that ends or begins it, that of the
+    embedding. What is hidden slows the computation beside it, since both share memory and multiprocessors.
+    """
     gradients, weights = gather_s(c, whole, sent.scatter.bytes), gather_s(c, whole, sent.gather.bytes)
     reduced = all_reduce_s(c, whole, sent.reduce.bytes)
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
@@ -191,7 +207,11 @@ def _unsharded(
     forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
     waits = (grid.zero == 1) & (c.gather_waits > 0)
     hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
-    plain = np.where(grid.zero > 0, scatters * gradients + hidden, reduced)
-    window = c.dp_hidden * (scatters * backward + np.where((grid.zero > 0) & ~waits, forward, 0.0))
+    first = np.where(grid.zero > 0, scatters * gradients, reduced)
+    second = np.where(grid.zero > 0, hidden, 0.0)
+    bucket = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK * grid.dp * grid.cp)
+    alone = np.minimum(1.0, np.maximum(bucket, model.vocab * model.hidden / grid.tp) / np.maximum(held, 1.0))
+    shown = np.maximum(first - c.dp_hidden * scatters * backward, np.where(c.dp_hidden > 0, alone, 1.0) * first)
+    shown = shown + np.maximum(second - c.dp_hidden * forward, np.where(c.dp_hidden > 0, alone, 1.0) * second)
     after = np.where(waits, weights, 0.0)
-    return plain + after, np.maximum(plain - window, c.dp_tail * plain) + after
+    return first + second + after, shown + c.dp_drag * (first + second - shown) + after
