@@ -195,6 +195,7 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
                     "measured_step_time_s": measured_s,
                     "error": error,
                     "error_band": band,
+                    "calibration": row.predicted.calibration,
                     "job": job.as_json(),
                 }
             )
@@ -202,6 +203,7 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
         return 0
     within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
     click.echo(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
+    click.echo(f"constants: {'; '.join(row.predicted.calibration[:2])}")
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:
             click.echo(f"{word}: {line}")

@@ -148,6 +148,7 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+    from ..plan.cost.price import origins
     from ..plan.request import setting_of
     from ..plan.told import facts_of, sentence
 
@@ -162,11 +163,14 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
         return _price(setting, given, console)
     if not given["as_json"]:
         console.print(sentence(facts_of(setting)), highlight=False)
+    targets = any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days"))
+    if not given["as_json"] and (targets or given["scaling"] is not None or given["modes"]):
+        console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
     if given["scaling"] is not None:
         return _scaling(setting, given, console)
     if given["modes"]:
         return _modes(setting, given, console)
-    if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
+    if targets:
         return _solve(setting, given, catalogue, console)
     return _search(setting, given, model, console)
 

@@ -7,11 +7,12 @@ import numpy as np
 
 from .batch import Batch
 from .calibrate import NOISE, inputs_digest, sensitivity_of
-from .cost.calibration import Calibration, covariance_of, narrowed, prior_of
+from .cost.calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
 from .cost.cautions import cautions, widened
 from .cost.coefficients import Book
 from .cost.factors import FACTORS
 from .cost.quantities import Array
+from .cost.seen import origin
 from .runs import Run
 
 
@@ -22,6 +23,7 @@ class Own:
     factors: dict[str, Array]
     bands: list[float]
     doubts: list[tuple[str, ...]]
+    origins: list[str]  # where the constants of each row come from
 
     @classmethod
     def of(cls, runs: Sequence[Run], batch: Batch, known: Book, calibration: Calibration | None) -> "Own":
@@ -39,7 +41,13 @@ class Own:
             bands = _bands(bands, runs, batch, known, calibration, applied, factors)
         else:
             factors = {}
-        return cls(factors, [widened(float(b), d) for b, d in zip(bands, doubts, strict=True)], doubts)
+        origins = [_origin(run, known, calibration, names) for run, names in zip(runs, applied, strict=True)]
+        return cls(factors, [widened(float(b), d) for b, d in zip(bands, doubts, strict=True)], doubts, origins)
+
+
+def _origin(run: Run, known: Book, calibration: Calibration | None, applied: Sequence[str]) -> str:
+    fitted = origin(known, run.stack, run.accelerator)
+    return f"{measured_here(calibration, applied)}; {fitted}" if calibration is not None and applied else fitted
 
 
 def _applied(run: Run, calibration: Calibration | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was predicted for one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
-    prediction less certain and widens the band.
+    prediction less certain and widens the band, `origin` where its constants come from.
     """
 
     id: str
@@ -39,6 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     error_band: float | None = None
     assumed: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    origin: str = ""
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +84,9 @@ def predict(
     own = Own.of(runs, batch, known, calibration)
     times_s = np.asarray(step_of(batch, known.values, own.factors).total_s, dtype=float)
     sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
-    predicted = iter(zip(times_s, sizes, _verdicts(runs, batch, known), own.bands, own.doubts, strict=True))
+    predicted = iter(
+        zip(times_s, sizes, _verdicts(runs, batch, known), own.bands, own.doubts, own.origins, strict=True)
+    )
     return [_outcome(row, *next(predicted)) if row.run else _unpriced(row) for row in rows]
 
 
@@ -123,7 +126,11 @@ def warnings(outcomes: Iterable[Outcome | Unpriced]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for outcome in outcomes:
         if isinstance(outcome, Outcome):
-            for text in (*outcome.doubts, *(f"assumed: {item}" for item in outcome.assumed)):
+            for text in (
+                f"constants of {outcome.stack}: {outcome.origin}",
+                *outcome.doubts,
+                *(f"assumed: {item}" for item in outcome.assumed),
+            ):
                 counts[text] = counts.get(text, 0) + 1
     return counts
 
@@ -139,7 +146,7 @@ def _unpriced(row: Row) -> Unpriced:
 
 
 def _outcome(
-    row: Row, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...]
+    row: Row, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...], origin: str
 ) -> Outcome:
     measured = row.measured_step_time_s
     assert row.run is not None
@@ -155,6 +162,7 @@ def _outcome(
         error_band=band,
         assumed=row.run.assumed,
         doubts=doubts,
+        origin=origin,
     )
 
 

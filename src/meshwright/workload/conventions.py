@@ -77,7 +77,7 @@ STACKS = {  # published ones that do otherwise than most
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
     "fms": msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES),
 }
-# in 8 bits and fewer NVIDIA's recipes sum gradients in half precision; NeMo's reduce them in single, as its defaults say
+# in 8 bits and fewer NVIDIA's recipes sum gradients in half precision; NeMo's defaults reduce them in single
 HALF_REDUCED = frozenset({"bridge", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
 HALF_SUMS = HALF_REDUCED | {"nemo", "dgxc"}
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})

@@ -216,3 +216,14 @@ def test_a_measured_cell_that_holds_no_figure_is_named(tmp_path, text):
     assert (first.measured_step_time_s, first.measured_peak_memory_bytes) == (None, 7)
     assert first.unreadable == (f"step_time_s: {text!r} is no number above 0, so it counts as not measured",)
     assert second.unreadable == ()
+
+
+def test_every_row_says_where_its_constants_come_from(tmp_path):
+    rows = (RUN, {**RUN, "family": "bridge"}, {**RUN, "family": "megatron"}, {**RUN, "gpu": "MI300X"})
+    origins = [outcome.origin for outcome in outcomes(tmp_path, *rows)]
+
+    assert origins[0].startswith("fitted on ")
+    assert origins[0].endswith("of this accelerator, none of this stack")
+    assert origins[1].endswith("of this stack")
+    assert origins[2].endswith("of stack bridge")
+    assert origins[3] == "prior"

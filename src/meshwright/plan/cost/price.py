@@ -206,7 +206,6 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout) ->
     )
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
-    stack = known.stacks.get(setting.stack, GENERIC)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
     flops = tokens * setting.architecture.model_flops_per_token(setting.seq_len) / setting.gpus
@@ -226,12 +225,18 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout) ->
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
         error_band=widened(_narrowed(setting, layout, known.band(setting.stack)), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
-        calibration=(
-            *(measured_here(one, names) for one, names in mine),
-            origin(known, setting.stack, group.gpu.model),
-            f"stack {setting.stack}: {stack.title}",
-            "constants.toml",
-        ),
+        calibration=origins(setting),
+    )
+
+
+def origins(setting: Setting) -> tuple[str, ...]:
+    """Return where the constants of an answer come from, the most particular first."""
+    known = book()
+    return (
+        *(measured_here(one, names) for one, names in applied(setting)),
+        origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
+        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}",
+        "constants.toml",
     )
 
 

@@ -359,3 +359,37 @@ def test_our_own_context_parallelism_waits_for_keys_and_values_and_scatters_thei
     own, others = (terms(stack, text) for stack in (OWN, MASTER))
 
     assert others.tensor_comm_s[0] < own.tensor_comm_s[0]  # a ring hides behind attention
+
+
+def test_gradients_hide_under_the_backward_that_there_is():
+    model = load_model("llama3-8b").architecture
+    layout = Layout(dp=32, zero=1)
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    long, short = (priced(replace(given, global_batch=batch), layout) for batch in (320, 32))
+    narrow = priced(replace(given, inter_bytes_per_s=2e9), layout)
+    traffic = narrow.data_comm_s[0] + narrow.hidden_comm_s[0]
+
+    assert short.data_comm_s[0] == pytest.approx(long.data_comm_s[0])  # of the last micro-batch, however many there are
+    assert short.data_comm_s[0] < 0.75 * (short.data_comm_s[0] + short.hidden_comm_s[0])
+    assert narrow.data_comm_s[0] > 0.8 * traffic  # next to the traffic there is no backward to speak of
+
+
+def test_the_bucket_of_the_embedding_has_nothing_to_hide_under():
+    model = load_model("llama3-8b").architecture
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    wide = replace(model, vocab_size=8 * model.vocab_size)
+    few, many = (priced(replace(given, architecture=one), Layout(dp=32, zero=1)) for one in (model, wide))
+    shares = [p.data_comm_s[0] / (p.data_comm_s[0] + p.hidden_comm_s[0]) for p in (few, many)]
+
+    assert shares[1] > shares[0]
+
+
+def test_gradients_in_half_precision_are_half_the_traffic():
+    model = load_model("llama3-8b").architecture
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    half, single = (coefficients(book(), "bridge", "b200", name).gradient_bytes for name in ("fp8", "bf16"))
+    low, high = (priced(replace(given, precision=name), Layout(dp=32)) for name in ("fp8", "bf16"))
+    traffic = [p.data_comm_s[0] + p.hidden_comm_s[0] for p in (low, high)]
+
+    assert (half, single) == (2, 4)
+    assert traffic[0] == pytest.approx(traffic[1] / 2, rel=0.2)
