@@ -275,4 +275,4 @@ def test_runs_of_one_table_are_shown_with_their_errors_left_out(capsys, mine):
 
     assert "calibrated on 5 runs of house on h100" in text
     assert "left out, each predicted by the others:" in text
-    assert "the band of such runs narrows from 32% to" in text
+    assert f"the band of such runs narrows from {book().band('since-2024'):.0%} to" in text
