@@ -63,7 +63,8 @@ LAYOUTS = ({"tp": "8"}, {"tp": "4"}, {"tp": "2", "pp": "4"}, {"tp": "1"}, {"tp":
 
 
 def test_a_slow_network_is_told_from_a_slow_stack(tmp_path):
-    slow = measured_by(tmp_path, lines(*LAYOUTS), {"network": 0.4})
+    narrow = lines(*({**layout, "inter_node_Gbps_per_node": "200"} for layout in LAYOUTS))  # traffic shows
+    slow = measured_by(tmp_path, narrow, {"network": 0.4})
     late = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
 
     network = calibrated(written(tmp_path / "slow.csv", slow))
