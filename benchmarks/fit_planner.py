@@ -15,10 +15,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
-from meshwright.hardware import load
+from meshwright.hardware import Catalogue, load
 from meshwright.plan.batch import Batch, batch_of
 from meshwright.plan.cost.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
 from meshwright.plan.cost.quantities import Array
@@ -28,10 +29,11 @@ from meshwright.plan.runs import Row, read_rows
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
+TABLES = ("training_runs.csv", "training_runs_2.csv")
 DATA = Path("src/meshwright/plan/cost/data")
 FOLDS, GAIN_FOLDS = 8, 2
 REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
-LIKE = 60  # rows of a family that weigh one each; families of more weigh less a row, down to the root
+LIKE = 60  # rows of a team that weigh one each; teams of more weigh less a row, down to the root
 EXPERTS_WEIGHT = 0.3  # of a run with experts: releases differ by a third
 SWEEP_LAYOUTS = 4
 
@@ -59,7 +61,7 @@ class Study:
 def study(known: Book) -> Study:
     """Return the published runs with full inputs."""
     catalogue = load()
-    everything = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models())
+    everything = published(catalogue, known)
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     rows = [
         row
@@ -67,8 +69,8 @@ def study(known: Book) -> Study:
         if row.run and row.measured_step_time_s and row.family not in doubts["families"] and not _partial(row)
     ]
     trusted = np.array([row.id not in doubts["rows"] for row in rows])
-    counts = Counter(row.family for row in rows)
-    share = np.array([(LIKE / max(counts[row.family], LIKE / 3)) ** 0.5 for row in rows])
+    counts = Counter(team_of(row) for row in rows)
+    share = np.array([(LIKE / max(counts[team_of(row)], LIKE / 3)) ** 0.5 for row in rows])
     experts = np.array([EXPERTS_WEIGHT if _experts(row) else 1.0 for row in rows])
     return Study(
         rows=rows,
@@ -79,6 +81,17 @@ def study(known: Book) -> Study:
         everything=everything,
         reasons={**doubts["rows"], **{f: f"family {f}: {why}" for f, why in doubts["families"].items()}},
     )
+
+
+def published(catalogue: Catalogue, known: Book, *, strangers: bool = False) -> list[Row]:
+    """Return the rows of all tables of published runs."""
+    models = known_models()
+    return [row for t in TABLES for row in read_rows(PUBLISHED / t, catalogue, known, models, strangers=strangers)]
+
+
+def team_of(row: Row) -> str:
+    """Return whose runs a row is one of: families of one team and stack are left out together."""
+    return row.family.split("_")[0]
 
 
 def by_fold(
@@ -100,28 +113,33 @@ def left_out(data: Study, parts: Sequence[Part]) -> Array:
     return errors
 
 
-def unseen(known: Book, data: Study, start: Array, parts: Sequence[Part]) -> tuple[Array, Array]:
+def unseen(
+    known: Book, data: Study, start: Array, parts: Sequence[Part]
+) -> tuple[Array, Array, dict[str, dict[str, float | int]]]:
     """Return the log error of each row, its whole family left out and priced as a stack that nobody measured.
 
     First with nothing known of the family, then on a machine that is known: the constants of its hosts and links are
-    those of the fits that saw other layout clusters on it, everything of the software is left out as before.
+    those of the fits that saw other layout clusters on it, everything of the software is left out as before. Last, of
+    each group of runs that one user might have, the error with some of them for a calibration.
     """
+    own: dict[str, dict[str, float | int]] = {}
     errors, on_machine = np.zeros(len(data.rows)), np.zeros(len(data.rows))
-    families = np.array([row.family for row in data.rows])
+    teams = np.array([team_of(row) for row in data.rows])
     catalogue = load()
-    strange = read_rows(PUBLISHED / "training_runs.csv", catalogue, known, known_models(), strangers=True)
+    strange = published(catalogue, known, strangers=True)
     runs = {row.id: row.run for row in strange if row.run}
     machine = np.array([constant.machine for constant in known.constants.values()])
-    for family in dict.fromkeys(families):
-        out = families == family
+    for team in dict.fromkeys(teams):
+        out = teams == team
         found = _fit(known, data, ~out, start=start)
-        theirs = [runs[row.id] for row in data.rows if row.family == family]
-        bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, family)))
+        theirs = [runs[row.id] for row in data.rows if team_of(row) == team]
+        own |= with_own_runs(theirs, data.measured_s[out], data.trusted[out], catalogue, known, found.values)
+        bare, equipped = (batch_of(theirs, catalogue, book) for book in (known, _on_machine(known, team)))
         errors[out] = np.log(predicted_s(bare, found.values) / data.measured_s[out])
         for part, values in parts:
             seen = np.where(machine, values, found.values)
             on_machine[out & part] = np.log(predicted_s(equipped.take(part[out]), seen) / data.measured_s[out & part])
-    return errors, on_machine
+    return errors, on_machine, own
 
 
 def _on_machine(known: Book, family: str) -> Book:
@@ -185,17 +203,17 @@ def run(arguments: list[str]) -> Result:
     best = fit(known, data.batch, data.measured_s, data.weights)
     parts = by_fold(known, data, best.values, FOLDS)
     out = left_out(data, parts)
-    strange, on_machine = unseen(known, data, best.values, parts)
+    strange, on_machine, own = unseen(known, data, best.values, parts)
     saved = gains(known, data, best.values) if options.gains else {}
     rows = table(data, best.errors, out, strange, on_machine)
     sweeps = regrets(data, best.errors)
-    notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps)]
+    notes = [f"{len(known.names)} constants", *_sweep_notes(sweeps), *own_notes(own)]
     if options.write:
         _write_constants(known, best, saved)
         _write_errors(data, best.errors, out, strange)
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{section()}\n")
+        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{own_section(own)}\n\n{section()}\n")
         notes.append("written: constants.toml, errors.toml, seen.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 

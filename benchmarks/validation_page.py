@@ -18,8 +18,8 @@ HEAD = """\
 # The planner on published runs
 
 Written by `python -m benchmarks fit_planner --gains --write`; the runs and their sources are in
-`tests/external/published/training_runs.csv`, the model in `src/meshwright/plan/cost/`. `meshwright validate FILE`
-does the same for a table of your own.
+`tests/external/published/training_runs.csv` and `training_runs_2.csv`, the model in `src/meshwright/plan/cost/`.
+`meshwright validate FILE` does the same for a table of your own.
 
 A step is the micro-batches times the longest stage, the bubble of the schedule, what is exposed of gradients and
 parameters, the update, and what the host adds:
@@ -30,9 +30,10 @@ parameters, the update, and what the host adds:
 Constants are fitted once for each accelerator and software stack, never for a run: least squares on the logarithm of
 the step time, linear beyond two noises of 3 %, each constant held near its prior and within bounds from physics.
 **Left out**: whole layout clusters (family, model, machines, degrees, sequence length) are predicted by constants that
-never saw them, eight parts in turn. **Stack unseen**: a whole family is left out and priced as an unknown stack, its
-accelerators calibrated by the other families on them; **on a machine that is known**, the constants of its hosts and
-links and the pace of its accelerators too (which their owner measures) come from other layout clusters that ran there.
+never saw them, eight parts in turn. **Stack unseen**: a whole family (all of MLPerf, all of SimuMax) is left out and
+priced as an unknown stack, its accelerators calibrated by the other families on them; **on a machine that is known**,
+the constants of its hosts and links and the pace of its accelerators too (which their owner measures) come from other
+layout clusters that ran there.
 """
 
 

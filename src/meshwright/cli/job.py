@@ -8,6 +8,7 @@ import click
 
 from ..errors import InputError
 from ..files import to_json, write_atomic
+from .calibration import save_calibration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,8 +77,11 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
         inter_bytes_per_s=rate("inter"),
         conditions=parse_conditions(given.get("only", ()), given.get("without", ())),
         latency_s=None if given.get("latency") is None else parse_time(given["latency"]),
+        measured=(given["own"],) if given.get("own") else (),
     )
-    return setting_of(request, catalogue)
+    setting = setting_of(request, catalogue)
+    save_calibration(given, given.get("own"), setting.cluster)
+    return setting
 
 
 def priced_job(job: "Job", setting: "Setting") -> "Row":
@@ -194,6 +198,7 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
                     "measured_step_time_s": measured_s,
                     "error": error,
                     "error_band": band,
+                    "calibration": row.predicted.calibration,
                     "job": job.as_json(),
                 }
             )
@@ -201,6 +206,7 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
         return 0
     within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
     click.echo(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")
+    click.echo(f"constants: {'; '.join(row.predicted.calibration[:2])}")
     for word, lines in (("assumed", job.assumed), ("ignored", job.ignored), ("note", job.notes)):
         for line in lines:
             click.echo(f"{word}: {line}")

@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..files import to_json
 from ..units import parse_rate, parse_time
 from .brief import Brief
+from .calibration import calibration_of, save_calibration
 from .job import check_emit, emit, only, plan_job
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
@@ -47,6 +48,8 @@ OFTEN = (
 @stack_option("Software whose constants apply. Default: our own.")
 @click.option("--optimizer", metavar="NAME", default="adamw", help="adamw (default), adamw-bf16, adam8bit, muon, ...")
 @click.option("--lora-rank", metavar="N", type=click.IntRange(min=0), default=0, help="Adapters; the rest is frozen.")
+@click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own (columns: validate --columns).")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
 @click.option("--layout", metavar="LAYOUT", help='Price this one only: "tp=8,pp=4,sp=1".')
 @click.option("--job", metavar="FILE", multiple=True, help="Price what an engine's own files run.")
 @click.option("--engine", metavar="NAME", help="Only what this engine can run: megatron, torchtitan, deepspeed, ...")
@@ -90,9 +93,13 @@ def command(**given: Any) -> int:
         return plan_here(given, console(stderr=given["as_json"]))
     catalogue = load(*given["hardware"])
     shown = console(stderr=given["as_json"] or (given["emit"] is not None and given["emit_to"] is None))
+    if not given["job"]:
+        _check(given)
+    own = calibration_of(given, catalogue, shown)
+    if own is not None:
+        given = {**given, "own": own, "stack": own.stack}
     if given["job"]:
         return plan_job({**given, "job": [*given["job"], *given["more"]]}, catalogue, shown)
-    _check(given)
     if given["model_name"] is not None:
         model = load_model(given["model_name"], allow_unknown=given["allow_unknown"])
         if given["mfu"] is None:
@@ -116,6 +123,10 @@ def _check(given: dict[str, Any]) -> None:
         raise InputError("--slow: needs --modes")
     if len(chosen) > 1:
         raise InputError(f"{' and '.join(chosen)}: expected one of them")
+    if given["calibrate"] is not None and (given["params"] is not None or given["mfu"] is not None):
+        raise InputError("--calibrate: not with the arithmetic of --params or --mfu")
+    if given["save"] is not None and given["compare"] is not None:
+        raise InputError("--save and --compare: expected one of them")
     if given["params"] is not None and chosen not in ([], ["--mfu"]):
         raise InputError(f"{chosen[0]}: needs --model")
     if given["layout"] is not None and chosen and chosen != ["--compare"]:
@@ -142,6 +153,7 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
+    from ..plan.cost.price import origins
     from ..plan.request import setting_of
     from ..plan.told import facts_of, sentence
 
@@ -150,16 +162,20 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
     request = _request(given, model, given["cluster"])
     _warn(request, catalogue)
     setting = setting_of(request, catalogue)
+    save_calibration(given, given.get("own"), setting.cluster)
     _tell_places(setting.cluster)
     if given["layout"] is not None:
         return _price(setting, given, console)
     if not given["as_json"]:
         console.print(sentence(facts_of(setting)), highlight=False)
+    targets = any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days"))
+    if not given["as_json"] and (targets or given["scaling"] is not None or given["modes"]):
+        console.print(f"constants: {'; '.join(origins(setting)[:2])}", highlight=False)
     if given["scaling"] is not None:
         return _scaling(setting, given, console)
     if given["modes"]:
         return _modes(setting, given, console)
-    if any(given[name] is not None for name in ("target_mfu", "target_step_time", "target_days")):
+    if targets:
         return solve_target(setting, given, catalogue, console)
     return _search(setting, given, model, console)
 
@@ -184,6 +200,7 @@ def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
         lora_rank=given["lora_rank"],
         conditions=parse_conditions(given["only"], given["without"]),
         placements=_placements(given["placements"]),
+        measured=(given["own"],) if given.get("own") else (),
     )
 
 

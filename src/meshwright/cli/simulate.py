@@ -139,6 +139,7 @@ def _step(options: Mapping[str, Any]) -> int:
     from ..hardware import load
     from ..layout import Layout
     from ..plan.cost import Setting
+    from ..plan.cost.calibration import calibrations, joined
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 
@@ -167,6 +168,7 @@ def _step(options: Mapping[str, Any]) -> int:
     architecture = model.architecture
     if not isinstance(architecture, Architecture):
         raise InputError(f"--model {options['model']}: is no transformer; a step is simulated for transformers")
+    software, machine = calibrations(options["stack"], options["cluster"])
     setting = Setting(
         architecture=architecture,
         cluster=compact(_cluster(options, layout.world_size), load(), where=options["cluster"]),
@@ -174,7 +176,8 @@ def _step(options: Mapping[str, Any]) -> int:
         global_batch=batch,
         seq_len=seq_len,
         precision=options["precision"],
-        stack=options["stack"] or default_of(options["precision"], str(layout)),
+        stack=software.stack if software else options["stack"] or default_of(options["precision"], str(layout)),
+        measured=joined(software, machine),
     )
     return _simulated(options, setting, layout)
 

@@ -10,7 +10,7 @@ from ..errors import InputError
 
 
 def stack_option(text: str) -> Callable[[Any], Any]:
-    """Return the option; its value is the name of a stack as the cost model knows it, or None."""
+    """Return the option; its value is the name of a stack as the cost model knows it, a calibration's file, or None."""
     return click.option(
         "--stack", metavar="NAME", callback=_named, shell_complete=_completed, help=f"{text} `help` lists them."
     )
@@ -37,6 +37,7 @@ def default_of(precision: str, layout: str | None) -> str:
 
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from ..plan.cost.calibration import is_file, read_calibration
     from ..plan.stacks import stack_named
 
     if value is None or context.resilient_parsing:
@@ -44,6 +45,9 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
     if value == "help":
         _list()
         context.exit()
+    if is_file(value):
+        read_calibration(value)
+        return value
     return stack_named(value)
 
 

@@ -12,10 +12,13 @@ from ..files import to_json
 from ..hardware import load
 from ..plan.columns import INPUTS, MEASURED
 from ..plan.cost import book
+from ..plan.cost.calibration import calibrations
 from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
 from .brief import Brief
+from .calibration import calibration_of, save_calibration
 from .job import validate_job
+from .stacks import stack_option
 
 EPILOG = """\b
 Example:
@@ -29,12 +32,13 @@ zero_stage_fsdp, recompute, precision, family; --columns lists all.
 Measured columns (step_time_s) may be empty: they never enter a prediction.
 """
 WORST_SHOWN = 10
+OF_JOBS = ("measured", "cluster", "gpus", "model", "global_batch", "seq_len")  # options that go with --job
 
 
 @click.command(
     "validate",
     cls=Brief,
-    often=("job", "measured", "columns", "as_objects"),
+    often=("job", "measured", "calibrate", "save", "columns", "as_objects"),
     epilog=EPILOG,
     short_help="The planner against a table of measured runs.",
 )
@@ -46,6 +50,9 @@ WORST_SHOWN = 10
 @click.option("--model", metavar="NAME", help="Likewise.")
 @click.option("--global-batch", metavar="N", type=click.IntRange(min=1), help="Likewise, in sequences.")
 @click.option("--seq-len", metavar="N", type=click.IntRange(min=1), help="Likewise, in tokens.")
+@click.option("--calibrate", metavar="RUNS.csv", help="Measured steps of your own: they narrow what is predicted.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="For --stack and --cluster.")
+@stack_option("Of rows that name none, or what --save wrote.")
 @click.option("--columns", is_flag=True, help="List the columns of a table and what they mean.")
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object a row.")
 @click.option("--hardware", multiple=True, type=click.Path(), help="TOML file with hardware of your own.")
@@ -56,24 +63,33 @@ def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[
         for name, meaning in {**INPUTS, **MEASURED}.items():
             click.echo(f"{name:<26}{meaning}")
         return 0
+    console = Console(stderr=as_objects)
+    own = calibration_of(given, catalogue, console)
+    if own is not None:
+        given = {**given, "own": own, "stack": own.stack}
     if given["job"]:
         if given["measured"] is None:
             raise InputError("--job: expected --measured SECONDS with it")
         files = [*given["job"], *([str(runs)] if runs is not None else [])]
         return validate_job({**given, "job": files, "as_json": as_objects}, given["measured"], catalogue)
-    if runs is None or any(given.values()):
+    if runs is None and own is not None and not any(given[name] for name in OF_JOBS):
+        save_calibration(given, own)
+        return 0
+    if runs is None or any(given[name] for name in OF_JOBS):
         raise InputError("expected a table of runs, or --job FILE --measured SECONDS")
-    rows = read_rows(runs, catalogue, known, known_models())
-    outcomes = predict(rows, catalogue, known)
-    summaries = summarise(rows, outcomes, known)
+    save_calibration(given, own)
+    own = own or calibrations(given["stack"], None)[0]
+    default = given["stack"] if own is None else own.family or own.stack
+    rows = read_rows(runs, catalogue, known, known_models(), default=default)
+    outcomes = predict(rows, catalogue, known, own)
+    summaries = summarise(rows, outcomes, known, own)
     if as_objects:
         for outcome in outcomes:
             click.echo(to_json(as_json(outcome)))
-    console = Console(stderr=as_objects)
     console.print(_table(summaries))
     for name, hint in unread_columns(runs).items():
         click.echo(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
-    for text, count in sorted(warnings(rows, known).items(), key=lambda item: -item[1]):
+    for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):
         click.echo(f"{count} rows: {text}", err=True)
     for row in rows:
         for text in row.unreadable:

@@ -59,7 +59,8 @@ def wire_form(cluster: Cluster) -> dict[str, Any]:
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """Read a cluster file (`topo --save`, `bench --save`, one written by hand) or what `topo --json` printed.
 
-    The latter has no name: its file's is taken. InputError for anything else, and for a link to no device.
+    The latter has no name: its file's is taken. Of a calibration (`plan --calibrate --save`) the machines are read.
+    InputError for anything else, and for a link to no device.
     """
     try:
         return consistent(_read(path))
@@ -70,6 +71,10 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
 def _read(path: str | os.PathLike[str]) -> Cluster:
     where, text = str(path), read_text(path)
     data = parse_toml(text, where=where) if Path(path).suffix == ".toml" else parse_json(text, where=where)
+    if isinstance(data, dict) and str(data.get("schema", "")).startswith("calibration/"):
+        if data.get("cluster") is None:
+            raise InputError(f"{where}: a calibration of a stack without machines; expected --stack {where}")
+        return convert(data["cluster"], Cluster, where=f"{where}: cluster")
     if not isinstance(data, dict) or "name" in data or "devices" not in data:
         return convert(data, Cluster, where=where)
     printed = convert(data, _WireCluster, where=where)

@@ -1,16 +1,17 @@
 """Rows of runs as arrays: model, machine and layout of n rows at once, for the cost model and for its fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..hardware import Catalogue
-from .cost.coefficients import ROLES, Book, gather, plan_of, resolve
+from .cost.coefficients import ROLES, Book, Coefficients, gather, plan_of, resolve
+from .cost.factors import adjusted
 from .cost.memory import Memory, memory_bytes
 from .cost.price import PRODUCT_BYTES, peak_flops_per_s
-from .cost.quantities import Array, Grid, Machine, Model
+from .cost.quantities import Array, Grid, Machine, Model, Number
 from .cost.step import Step, step_s
 from .runs import Run
 
@@ -72,11 +73,16 @@ def _uses(run: Run, known: Book) -> list[float | list[str | float]]:
     return found
 
 
-def step_of(batch: Batch, values: Array) -> Step:
-    """Return the terms of the step of each row with these values of the constants."""
+def coefficients_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> Coefficients:
+    """Return the coefficients of each row with these values of the constants, and with factors beside them."""
+    return adjusted(gather(batch.plan, np.append(values, 1.0)), factors or {})
+
+
+def step_of(batch: Batch, values: Array, factors: Mapping[str, Number] | None = None) -> Step:
+    """Return the terms of the step of each row with these values of the constants, and with factors beside them."""
     return step_s(
         batch.machine,
-        gather(batch.plan, np.append(values, 1.0)),
+        coefficients_of(batch, values, factors),
         batch.model,
         batch.grid,
         seq_len=batch.seq_len,
@@ -89,7 +95,7 @@ def memory_of(batch: Batch, values: Array) -> Memory:
     """Return the memory of the fullest rank of each row."""
     return memory_bytes(
         batch.machine,
-        gather(batch.plan, np.append(values, 1.0)),
+        coefficients_of(batch, values),
         batch.model,
         batch.grid,
         seq_len=batch.seq_len,

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from .batch import Batch, step_of
 from .cost.coefficients import Book
 from .cost.quantities import Array
+from .estimate import Prior, estimate
 from .runs import Row
 
 NOISE = 0.03  # of one row, as a logarithm: the spread between teams and releases
-TAIL = 2.0  # noises beyond which a row counts linearly
 ITERATIONS = 150
-NUDGE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -40,54 +39,26 @@ def fit(
     fixed: Sequence[str] = (),
     iterations: int = ITERATIONS,
 ) -> Fitted:
-    """Return the constants that make the rows likeliest; `fixed` ones stay at their prior.
-
-    Levenberg-Marquardt on the logarithms; a row's cost is Huber's, (log error / noise)^2 up to TAIL noises and linear
-    beyond; a constant's is ((log value - log prior) / spread)^2.
-    """
+    """Return the constants that make the rows likeliest; `fixed` ones stay at their prior (`plan.estimate`)."""
     constants = list(known.constants.values())
-    prior = np.log([constant.prior for constant in constants])
-    spread = np.array([constant.spread for constant in constants])
-    low = np.log([constant.low for constant in constants])
-    high = np.log([constant.high for constant in constants])
+    prior = Prior(
+        mean=np.log([constant.prior for constant in constants]),
+        spread=np.array([constant.spread for constant in constants]),
+        low=np.log([constant.low for constant in constants]),
+        high=np.log([constant.high for constant in constants]),
+    )
     free = np.array([name not in fixed for name in known.names])
-    theta = prior.copy() if start is None else np.where(free, np.log(start), prior)
     target = np.log(measured_s)
-
-    def cost_of(x: Array) -> tuple[float, Array]:
-        errors = np.log(predicted_s(batch, np.exp(x))) - target
-        u = np.abs(errors) / NOISE
-        huber = np.where(u <= TAIL, u * u, 2 * TAIL * u - TAIL * TAIL)
-        return float((weights * huber).sum() + (((x - prior) / spread) ** 2).sum()), errors
-
-    cost, errors = cost_of(theta)
-    damping = 1e-2
-    for _ in range(iterations):
-        jacobian = np.zeros((len(target), len(theta)))
-        for j in np.flatnonzero(free):
-            nudged = theta.copy()
-            nudged[j] += NUDGE
-            jacobian[:, j] = (np.log(predicted_s(batch, np.exp(nudged))) - target - errors) / NUDGE
-        u = np.abs(errors) / NOISE
-        w = weights / NOISE**2 * np.where(u <= TAIL, 1.0, TAIL / np.maximum(u, 1e-12))
-        normal = jacobian.T @ (w[:, None] * jacobian) + np.diag(1.0 / spread**2)
-        gradient = jacobian.T @ (w * errors) + (theta - prior) / spread**2
-        held = ((theta <= low) & (gradient > 0)) | ((theta >= high) & (gradient < 0)) | ~free
-        normal[held, :], normal[:, held], gradient[held] = 0.0, 0.0, 0.0
-        normal[held, held] = 1.0  # a constant at its bound stays there
-        improved = False
-        for _ in range(12):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -gradient)
-            candidate = np.clip(theta + np.clip(step, -1.0, 1.0), low, high)
-            new_cost, new_errors = cost_of(candidate)
-            if new_cost < cost:
-                improved = cost - new_cost > 1e-6 * cost
-                theta, cost, errors, damping = candidate, new_cost, new_errors, damping / 4
-                break
-            damping *= 4
-        if not improved:
-            break
-    return Fitted(np.exp(theta), errors)
+    found = estimate(
+        lambda xs: np.stack([np.log(predicted_s(batch, np.exp(x))) - target for x in xs]),
+        weights,
+        prior,
+        noise=NOISE,
+        start=prior.mean if start is None else np.where(free, np.log(start), prior.mean),
+        free=free,
+        iterations=iterations,
+    )
+    return Fitted(np.exp(found.x), found.errors)
 
 
 def cluster(row: Row) -> str:

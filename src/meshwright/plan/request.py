@@ -15,6 +15,7 @@ from ..workload.adapters import ADAPTED
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, book, price
+from .cost.calibration import Calibration, calibrations, joined
 from .cost.coefficients import GENERIC
 from .cost.conditions import Condition
 from .cost.optimizers import FREE
@@ -32,12 +33,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `meshwright plan` that describe a model on a cluster."""
 
     model: Model
-    cluster: str
+    cluster: str  # node type of the catalogue, or a file
     gpus: int | None
     global_batch: int
     seq_len: int | None
     precision: str = "bf16"
-    stack: str = DEFAULT_STACK
+    stack: str = DEFAULT_STACK  # by its name, or the file of a calibration
     fabric: str = "flat"
     intra_bytes_per_s: float | None = None
     inter_bytes_per_s: float | None = None
@@ -46,6 +47,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     lora_rank: int = 0
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     placements: tuple[Placement, ...] = ()  # of the nodes that there are: the nearest ones are taken
+    measured: tuple[Calibration, ...] = ()  # the user's own runs
 
 
 def setting_of(request: Request, catalogue: Catalogue) -> Setting:
@@ -68,6 +70,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         inter_bytes_per_s=request.inter_bytes_per_s,
         latency_s=request.latency_s,
     )
+    software, machine = calibrations(request.stack, request.cluster)
     if request.placements:
         cluster = placed(cluster, request.placements)
     return Setting(
@@ -77,13 +80,14 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
         global_batch=request.global_batch,
         seq_len=seq_len,
         precision=request.precision,
-        stack=stack_named(request.stack),
+        stack=software.stack if software else stack_named(request.stack),
         latency_s=request.latency_s,
         optimizer=request.optimizer,
         lora_rank=request.lora_rank,
         conditions=request.conditions,
         assumed=assumed,
         ignored=request.model.ignored,
+        measured=(*request.measured, *joined(software, machine)),
     )
 
 

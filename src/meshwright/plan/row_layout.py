@@ -62,7 +62,7 @@ def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed:
     hidden = overlapped(cells.get("overlap", ""))
     if hidden is not None:
         found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}
-        found |= {"dp_hidden": 1.0} if "dp" in hidden else {"dp_hidden": 0.0, "dp_tail": 1.0}
+        found |= {"dp_hidden": float("dp" in hidden)}
     return found
 
 

@@ -74,8 +74,11 @@ def read_rows(
     models: Mapping[str, Architecture],
     *,
     strangers: bool = False,
+    default: str | None = None,
 ) -> list[Row]:
     """Return the rows of a CSV file; with `strangers` as if no stack of it had been measured.
+
+    `default` is the family of rows that name none.
 
     Raises InputError where it is no table of runs.
     """
@@ -84,6 +87,8 @@ def read_rows(
     if not {"gpu", "num_gpus"} <= set(names):
         raise InputError(f"{path}: expected a table with the columns gpu and num_gpus in its first line")
     folder = Path(path).parent
+    if default is not None:
+        lines = [line if not is_empty(line.get("family") or "") else {**line, "family": default} for line in lines]
     return [_row(line, number, catalogue, book, models, folder) for number, line in enumerate(lines, 1)]
 
 

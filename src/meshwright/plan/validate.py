@@ -13,10 +13,11 @@ from ..layout import Fits
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names
 from .batch import Batch, batch_of, memory_of, step_of
-from .cost.cautions import cautions, widened
+from .cost.calibration import Calibration
 from .cost.coefficients import Book
 from .cost.fits import DOUBTFUL, OVER, verdicts, word
 from .cost.quantities import RECOMPUTES
+from .own import Own
 from .runs import Row, Run
 
 
@@ -24,7 +25,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was predicted for one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
-    prediction less certain and widens the band.
+    prediction less certain and widens the band, `origin` where its constants come from.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     error_band: float | None = None
     assumed: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    origin: str = ""
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +70,24 @@ def known_models() -> dict[str, Architecture]:
     return {name: model for name, model in found.items() if isinstance(model, Architecture)}
 
 
-def predict(rows: Sequence[Row], catalogue: Catalogue, known: Book) -> list[Outcome | Unpriced]:
-    """Return a prediction or a reason for each row, in order; nothing that was measured enters it."""
+def predict(
+    rows: Sequence[Row], catalogue: Catalogue, known: Book, calibration: Calibration | None = None
+) -> list[Outcome | Unpriced]:
+    """Return a prediction or a reason for each row, in order; nothing that was measured of a row enters its own.
+
+    A run that the calibration has too is predicted by the calibration's other runs.
+    """
     runs = [row.run for row in rows if row.run is not None]
     if not runs:
         return [Unpriced(id=row.id, family=row.family, reason=row.reason or "") for row in rows]
     batch = batch_of(runs, catalogue, known)
-    times_s = np.asarray(step_of(batch, known.values).total_s, dtype=float)
+    own = Own.of(runs, batch, known, calibration)
+    times_s = np.asarray(step_of(batch, known.values, own.factors).total_s, dtype=float)
     sizes = np.asarray(memory_of(batch, known.values).reserved_bytes, dtype=float)
-    predicted = iter(zip(times_s, sizes, _verdicts(runs, batch, known), strict=True))
-    return [_outcome(row, known, *next(predicted)) if row.run else _unpriced(row) for row in rows]
+    predicted = iter(
+        zip(times_s, sizes, _verdicts(runs, batch, known), own.bands, own.doubts, own.origins, strict=True)
+    )
+    return [_outcome(row, *next(predicted)) if row.run else _unpriced(row) for row in rows]
 
 
 def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
@@ -90,25 +100,37 @@ def _verdicts(runs: Sequence[Run], batch: Batch, known: Book) -> list[Fits]:
     return [word(one) for one in np.where(silent & (found == OVER) & (least < OVER), DOUBTFUL, found)]
 
 
-def summarise(rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known: Book) -> list[Summary]:
-    """Return the errors by family, in the order of the table, and of all rows together at the end."""
+def summarise(
+    rows: Sequence[Row], outcomes: Iterable[Outcome | Unpriced], known: Book, calibration: Calibration | None = None
+) -> list[Summary]:
+    """Return the errors by family, in the order of the table, and of all rows together at the end.
+
+    A family's band is that of its stack; with a calibration the median of its rows'.
+    """
     by_family: dict[str, list[Outcome | Unpriced]] = {}
     for outcome in outcomes:
         by_family.setdefault(outcome.family, []).append(outcome)
     stacks = {row.family: row.run.stack for row in rows if row.run}
-    found = [_summary(name, group, known.band(stacks.get(name, ""))) for name, group in by_family.items()]
+    found = []
+    for name, group in by_family.items():
+        own = [o.error_band for o in group if isinstance(o, Outcome) and o.error_band is not None]
+        band = float(np.median(own)) if own and calibration is not None else known.band(stacks.get(name, ""))
+        found.append(_summary(name, group, band))
     everything = [outcome for group in by_family.values() for outcome in group]
     bands = [summary.band for summary in found]
     return [*found, _summary("all", everything, max(bands))] if len(found) > 1 else found
 
 
-def warnings(rows: Iterable[Row], known: Book) -> dict[str, int]:
+def warnings(outcomes: Iterable[Outcome | Unpriced]) -> dict[str, int]:
     """Return what makes predictions of these rows less certain, with the number of rows that it concerns."""
     counts: dict[str, int] = {}
-    for row in rows:
-        if row.run is not None:
-            run = row.run
-            for text in (*_doubts(run, known), *(f"assumed: {item}" for item in run.assumed)):
+    for outcome in outcomes:
+        if isinstance(outcome, Outcome):
+            for text in (
+                f"constants of {outcome.stack}: {outcome.origin}",
+                *outcome.doubts,
+                *(f"assumed: {item}" for item in outcome.assumed),
+            ):
                 counts[text] = counts.get(text, 0) + 1
     return counts
 
@@ -123,14 +145,11 @@ def _unpriced(row: Row) -> Unpriced:
     return Unpriced(id=row.id, family=row.family, reason=row.reason or "")
 
 
-def _doubts(run: Run, known: Book) -> tuple[str, ...]:
-    return cautions(run.architecture, run.layout, stack=run.stack, accelerator=run.accelerator, known=known)
-
-
-def _outcome(row: Row, known: Book, step_time_s: float, memory_bytes: float, fits: Fits) -> Outcome:
+def _outcome(
+    row: Row, step_time_s: float, memory_bytes: float, fits: Fits, band: float, doubts: tuple[str, ...], origin: str
+) -> Outcome:
     measured = row.measured_step_time_s
     assert row.run is not None
-    doubts = _doubts(row.run, known)
     return Outcome(
         id=row.id,
         family=row.family,
@@ -140,9 +159,10 @@ def _outcome(row: Row, known: Book, step_time_s: float, memory_bytes: float, fit
         measured_step_time_s=measured,
         error=float(step_time_s) / measured - 1.0 if measured else None,
         stack=row.run.stack,
-        error_band=widened(known.band(row.run.stack), doubts),
+        error_band=band,
         assumed=row.run.assumed,
         doubts=doubts,
+        origin=origin,
     )
 
 

@@ -81,8 +81,8 @@ STACKS = {  # published ones that do otherwise than most
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
     "fms": msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES),
 }
-# in 8 bits and fewer NVIDIA's recipes sum gradients in half precision
-HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024"})
+# in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
+HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 
@@ -92,5 +92,5 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
         return engine(precision)
     found = STACKS.get(stack, Conventions())
     if stack in HALF_SUMS and precision not in HIGH:
-        return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES)
+        return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES, gradient_bytes=HALF_BYTES)
     return found

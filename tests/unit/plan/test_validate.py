@@ -165,7 +165,7 @@ def test_json_is_one_object_a_row_and_the_summary_goes_to_stderr(tmp_path):
     first, second = map(json.loads, result.stdout.splitlines())
     keys = ["id", "family", "step_time_s", "peak_memory_bytes_per_gpu", "fits", "measured_step_time_s", "error"]
     assert list(first)[: len(keys)] == keys
-    assert (first["stack"], first["error_band"]) == ("since-2024", pytest.approx(0.315))
+    assert (first["stack"], first["error_band"]) == ("since-2024", book().errors["unseen"].band)
     assert any("family mine: no such stack" in text for text in first["assumed"])
     assert second.keys() == {"id", "family", "reason"}
     assert "mine" in result.stderr
@@ -216,3 +216,14 @@ def test_a_measured_cell_that_holds_no_figure_is_named(tmp_path, text):
     assert (first.measured_step_time_s, first.measured_peak_memory_bytes) == (None, 7)
     assert first.unreadable == (f"step_time_s: {text!r} is no number above 0, so it counts as not measured",)
     assert second.unreadable == ()
+
+
+def test_every_row_says_where_its_constants_come_from(tmp_path):
+    rows = (RUN, {**RUN, "family": "bridge"}, {**RUN, "family": "megatron"}, {**RUN, "gpu": "MI300X"})
+    origins = [outcome.origin for outcome in outcomes(tmp_path, *rows)]
+
+    assert origins[0].startswith("fitted on ")
+    assert origins[0].endswith("of this accelerator, none of this stack")
+    assert origins[1].endswith("of this stack")
+    assert origins[2].endswith("of stack bridge")
+    assert origins[3] == "prior"

@@ -1,11 +1,15 @@
 """What makes a prediction less certain than its stack's error band says, in words for the answer."""
 
+from collections.abc import Sequence
+
 from ...layout import Layout
 from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Latent
 from .attention import ALIGNED, FUSED_BATCH
+from .calibration import Calibration, constants_digest
 from .coefficients import STRANGERS, Book
-from .seen import DOUBT, unseen_kinds
+from .factors import FACTORS
+from .seen import DOUBT, kinds_of, unseen_kinds
 
 RECURRENT = "recurrent layers"
 RECURRENT_BAND = 0.25
@@ -13,18 +17,34 @@ HOSTS_MEASURED = frozenset({"vtrainm", "vtrains"})  # stacks whose launch times 
 
 
 def cautions(
-    architecture: Architecture, layout: Layout, *, stack: str, accelerator: str, known: Book
+    architecture: Architecture,
+    layout: Layout,
+    *,
+    stack: str,
+    accelerator: str,
+    known: Book,
+    measured: Sequence[Calibration] = (),
 ) -> tuple[str, ...]:
-    """Return one sentence for each doubt; empty where there is none."""
+    """Return one sentence for each doubt; empty where there is none.
+
+    `measured` are the user's own runs as far as they concern this answer: what they saw is in no doubt.
+    """
     found = []
     asked, stack = stack, known.fitted(stack)
-    if stack not in known.stacks or stack in STRANGERS:
+    machine, software = (
+        any(FACTORS[name].machine == own for one in measured for name in one.factors) for own in (True, False)
+    )
+    if any(one.constants != constants_digest() for one in measured):
+        found.append("calibration: of the constants of another version; write it anew by --calibrate RUNS --save FILE")
+    if software:
+        pass
+    elif stack not in known.stacks or stack in STRANGERS:
         found.append("software stack: none of the measured ones; generic constants")
     elif stack not in known.errors:
         found.append(f"software stack {asked}: no run of it was measured; generic constants")
-    if not any(accelerator in device.accelerators for device in known.devices.values()):
+    if not machine and not any(accelerator in device.accelerators for device in known.devices.values()):
         found.append(f"accelerator {accelerator}: no run on it was measured; constants of the H100")
-    if stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
+    if not machine and stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
         found.append("host: its launch times were not measured, and they bound narrow layers")
     unfused = stack in known.stacks and known.stacks[stack].uses.get("flash") == 0.0
     if unfused and architecture.head_dim % ALIGNED:
@@ -33,7 +53,8 @@ def cautions(
         )
     if unfused and (layout.mbs * architecture.num_attention_heads // layout.tp) % FUSED_BATCH:
         found.append(f"mbs x heads / tp is no multiple of {FUSED_BATCH}: the fused softmax falls back")
-    return (*found, *unseen_layers(architecture), *unseen_kinds(layout))
+    seen = {kind for one in measured for run in one.runs for kind in kinds_of(Layout.parse(run.layout))}
+    return (*found, *unseen_layers(architecture), *unseen_kinds(layout, beside=seen))
 
 
 def unseen_layers(architecture: Architecture) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Coefficients(NamedTuple):
     moe_pace: Number  # of layers with experts, in a release of the stack
     sends_hidden: Number  # share of the sends between stages that an interleaved schedule hides
     dp_hidden: Number  # share of the window of backward in which gradients travel unseen
-    dp_tail: Number  # share of the gradient traffic that is never hidden
+    dp_drag: Number  # share of that hidden traffic by which it slows the computation beside it
     fsdp_drag: Number  # share of the shorter of compute and traffic that ZeRO-3 adds to the longer
     loss: Number  # multiplies the bytes of the loss
     optimizer: Number  # multiplies the bytes of the update

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,17 +14,20 @@ from ...timeline import Performance
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
+from .calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import Condition
+from .factors import FACTORS, adjusted
 from .measured import on_measured_links, with_switch
-from .memory import memory_bytes
+from .memory import Memory, memory_bytes
 from .optimizers import optimizer_roles
 from .quantities import Array, Grid, Machine, Model
 from .seen import origin
-from .step import step_s
+from .step import Step, step_s
 
 DEFAULT_STACK = OWN
+NUDGE = 1e-4  # of a factor's logarithm
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
@@ -58,6 +62,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     conditions: tuple[Condition, ...] = ()  # that keep a search to some layouts
     assumed: tuple[str, ...] = ()  # of the model: sizes and a sequence length that nobody gave
     ignored: tuple[str, ...] = ()  # keys of its config that were passed over
+    measured: tuple[Calibration, ...] = ()  # the user's own runs, of this stack and of these machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +101,8 @@ class Prices:
 
 def price(setting: Setting, grid: Grid) -> Prices:
     """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision."""
-    machine, c = machine_of(setting), coefficients_of(setting)
-    model = Model.of(setting.architecture)
-    shard = grid.dp * grid.cp / grid.replicas
-    batch, seq_len = float(setting.global_batch), float(setting.seq_len)
-    step = step_s(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
-    memory = memory_bytes(machine, c, model, grid, seq_len=seq_len, global_batch=batch, shard=shard)
+    c = coefficients_of(setting)
+    step, memory = _step(setting, grid, c), _memory(setting, grid, c)
     return Prices(
         step_time_s=step.total_s,
         forward_s=step.forward_s,
@@ -127,36 +128,91 @@ def price(setting: Setting, grid: Grid) -> Prices:
     )
 
 
+def _step(setting: Setting, grid: Grid, c: Coefficients) -> Step:
+    return step_s(machine_of(setting), c, Model.of(setting.architecture), grid, **_batch(setting, grid))
+
+
+def _memory(setting: Setting, grid: Grid, c: Coefficients) -> Memory:
+    return memory_bytes(machine_of(setting), c, Model.of(setting.architecture), grid, **_batch(setting, grid))
+
+
+def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:
+    shard = grid.dp * grid.cp / grid.replicas
+    return {"seq_len": float(setting.seq_len), "global_batch": float(setting.global_batch), "shard": shard}
+
+
 def coefficients_of(setting: Setting) -> Coefficients:
-    """Return the constants of a setting's stack and machines, with what the cluster's own links were measured at."""
+    """Return the constants of a setting's stack and machines, with what its own links and runs were measured at."""
     group = node_group_of(setting.cluster)
-    c = with_switch(coefficients(book(), setting.stack, group.gpu.model, setting.precision, group.nic_kind), group)
-    c = on_measured_links(
+    factors = own_factors(setting)
+    kind = "" if "network" in factors else group.nic_kind  # the user's own network was measured beside no kind's
+    c = with_switch(coefficients(book(), setting.stack, group.gpu.model, setting.precision, kind), group)
+    own = on_measured_links(
         c,
         machine_of(setting),
         setting.cluster,
         links=setting.intra_bytes_per_s is None,
         network=setting.inter_bytes_per_s is None,
     )
+    if own.link != c.link:  # what `bench` measured of links is more than what steps tell of them
+        factors.pop("links", None)
+    if own.network != c.network:
+        factors.pop("network", None)
+    c = adjusted(own, factors)
     c = c if setting.latency_s is None else c._replace(network_latency_s=setting.latency_s)
     roles = optimizer_roles(setting.optimizer, float(c.optimizer_bytes), where="--optimizer")
     c = c._replace(optimizer=c.optimizer * roles.pop("optimizer*", 1.0), **roles)
     return c._replace(trained=trained_share(setting.architecture, setting.lora_rank)) if setting.lora_rank else c
 
 
-def performance(setting: Setting, prices: Prices, index: int, layout: Layout | None = None) -> Performance:
-    """Return the prediction of one layout as the struct that measurements use too; doubts are said and widen the band.
+def applied(setting: Setting) -> list[tuple[Calibration, tuple[str, ...]]]:
+    """Return the user's own runs, each with the factors that hold for a setting's stack and machines."""
+    accelerator = node_group_of(setting.cluster).gpu.model
+    found = [(one, one.concerns(setting.stack, one.family, accelerator)) for one in setting.measured]
+    return [(one, names) for one, names in found if names]
 
-    Without `layout` nothing is said of doubts that depend on it.
-    """
+
+def own_factors(setting: Setting) -> dict[str, float]:
+    """Return the factors of the user's own runs that hold for a setting."""
+    return {name: one.factors[name] for one, names in applied(setting) for name in names}
+
+
+def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
+    """Return the error band of a layout as the user's own runs have narrowed it."""
+    mine = applied(setting)
+    if not mine:
+        return band
+    grid, c = Grid.of([layout]), coefficients_of(setting)
+    base = _step(setting, grid, c).total_s
+    nudged = [_step(setting, grid, adjusted(c, {name: np.exp(NUDGE)})).total_s for name in FACTORS]
+    follows = np.array([float(np.log(one / base)[0]) / NUDGE for one in nudged])
+    prior = prior_of(mine[0][0])
+    left = covariance_of(mine, prior)
+    found = narrowed(
+        band,
+        follows @ prior @ follows,
+        follows @ left @ follows,
+        experts=setting.architecture.experts,
+        misfit=max(one.misfit for one, _ in mine),
+    )
+    return float(found)
+
+
+def performance(setting: Setting, prices: Prices, index: int, layout: Layout) -> Performance:
+    """Return the prediction of one layout as the struct that measurements use too; doubts widen its band."""
     known = book()
     group = node_group_of(setting.cluster)
+    mine = applied(setting)
     doubts = cautions(
-        setting.architecture, layout or Layout(), stack=setting.stack, accelerator=group.gpu.model, known=known
+        setting.architecture,
+        layout,
+        stack=setting.stack,
+        accelerator=group.gpu.model,
+        known=known,
+        measured=[one.only(names) for one, names in mine],
     )
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
-    stack = known.stacks.get(setting.stack, GENERIC)
     step_time_s = float(prices.step_time_s[index])
     tokens = setting.global_batch * setting.seq_len
     flops = tokens * flops_per_token(setting) / setting.gpus
@@ -174,13 +230,20 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout | N
         model_tflops_per_gpu=tflops,
         mfu=tflops * 1e12 / machine_of(setting).peak,
         peak_memory_bytes_per_gpu=round(float(prices.reserved_bytes[index])),
-        error_band=widened(known.band(setting.stack), doubts),
+        error_band=widened(_narrowed(setting, layout, known.band(setting.stack)), doubts),
         not_modelled=(*NOT_MODELLED, *(OWN_NOT_MODELLED if setting.stack == OWN else ()), *doubts),
-        calibration=(
-            origin(known, setting.stack, group.gpu.model),
-            f"stack {setting.stack}: {stack.title}",
-            "constants.toml",
-        ),
+        calibration=origins(setting),
+    )
+
+
+def origins(setting: Setting) -> tuple[str, ...]:
+    """Return where the constants of an answer come from, the most particular first."""
+    known = book()
+    return (
+        *(measured_here(one, names) for one, names in applied(setting)),
+        origin(known, setting.stack, node_group_of(setting.cluster).gpu.model),
+        f"stack {setting.stack}: {known.stacks.get(setting.stack, GENERIC).title}",
+        "constants.toml",
     )
 
 

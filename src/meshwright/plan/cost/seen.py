@@ -6,7 +6,7 @@
 import functools
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import resources
 
 import msgspec
@@ -54,9 +54,9 @@ def seen() -> Seen:
     return convert(tomllib.loads(text), Seen, where="seen.toml")
 
 
-def unseen_kinds(layout: Layout) -> tuple[str, ...]:
-    """Return one sentence for each kind of a layout that no measured run had."""
-    return tuple(f"{kind}: {DOUBT}" for kind in kinds_of(layout) if not seen().kinds.get(kind))
+def unseen_kinds(layout: Layout, *, beside: Collection[str] = ()) -> tuple[str, ...]:
+    """Return one sentence for each kind of a layout that no measured run had, those `beside` the fitted ones aside."""
+    return tuple(f"{kind}: {DOUBT}" for kind in kinds_of(layout) if not seen().kinds.get(kind) and kind not in beside)
 
 
 def origin(known: Book, stack: str, accelerator: str) -> str:

@@ -16,6 +16,8 @@ from .quantities import Grid, Machine, Model, Number
 
 LOSS_BYTES = 18.0  # a logit: written in half precision, cast, softmax and its gradient in single precision
 UPDATE_BYTES = 30.0  # a parameter: gradient 4, master weight and two moments read and written 24, weight written 2
+# of a bucket, as Megatron-LM fills them: so many at least, and so many for each data-parallel rank
+BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK = 40e6, 1e6
 SENDS = 10.0  # small messages between two GPUs of a node in the time of one small all-reduce
 
 
@@ -172,7 +174,7 @@ def _data_parallel(
     """
     ranks = grid.dp * grid.cp
     sent = once_each(model, grid, SENT, partial(_sent_s, machine, c), held, shard)
-    plain, exposed_plain = _unsharded(c, grid, sent, layer, layers, micro)
+    plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, held)
     often = np.where(sent.each, micro * (2.0 * sent.gather_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
     sharded = often + sent.copies_s
     busy = np.maximum(work, sharded) + c.fsdp_drag * np.minimum(work, sharded)
@@ -218,16 +220,32 @@ def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, shard: 
 
 
 def _unsharded(
-    c: Coefficients, grid: Grid, sent: _Sent, layer: Layer, layers: Number, micro: Number
+    c: Coefficients,
+    model: Model,
+    grid: Grid,
+    sent: _Sent,
+    layer: Layer,
+    layers: Number,
+    micro: Number,
+    held: Number,
 ) -> tuple[Number, Number]:
-    """Return all and the exposed seconds of what travels without ZeRO-3."""
+    """Return all and the exposed seconds of what travels without ZeRO-3.
+
+    Each bucket of gradients travels beside the backward of the layers below it, each of weights beside the forward of
+    those above: what is longer than that window is exposed, and always the bucket that ends or begins it, that of the
+    embedding. What is hidden slows the computation beside it, since both share memory and multiprocessors.
+    """
     gradients, weights = sent.gradients_s, sent.weights_s
     # ZeRO-2 holds no whole gradient, so that each micro-batch scatters its own, unless the last one of a pipeline does
     scatters = np.where(grid.zero == 2, sent.scatters[0] * micro + sent.scatters[1], 1.0)
     forward, backward = layers * layer.forward.total_s, layers * (layer.backward.total_s + layer.again.total_s)
     waits = (grid.zero == 1) & (c.gather_waits > 0)
     hidden = np.where(waits, 0.0, weights)  # of the weights, what may travel beside computation
-    plain = np.where(grid.zero > 0, scatters * gradients + hidden, sent.reduced_s)
-    window = c.dp_hidden * (scatters * backward + np.where((grid.zero > 0) & ~waits, forward, 0.0))
+    first = np.where(grid.zero > 0, scatters * gradients, sent.reduced_s)
+    second = np.where(grid.zero > 0, hidden, 0.0)
+    bucket = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_A_RANK * grid.dp * grid.cp)
+    alone = np.minimum(1.0, np.maximum(bucket, model.vocab * model.hidden / grid.tp) / np.maximum(held, 1.0))
+    shown = np.maximum(first - c.dp_hidden * scatters * backward, np.where(c.dp_hidden > 0, alone, 1.0) * first)
+    shown = shown + np.maximum(second - c.dp_hidden * forward, np.where(c.dp_hidden > 0, alone, 1.0) * second)
     after = np.where(waits, weights, 0.0)
-    return plain + after, np.maximum(plain - window, c.dp_tail * plain) + after
+    return first + second + after, shown + c.dp_drag * (first + second - shown) + after

@@ -220,9 +220,9 @@ def test_recomputation_trades_memory_for_time():
 
 def test_the_prediction_says_how_far_off_it_may_be_and_what_it_leaves_out():
     given = setting(stack="mpt")
-    known = performance(given, priced(given, Layout(dp=8)), 0)
+    known = performance(given, priced(given, Layout(dp=8)), 0, Layout(dp=8))
     strange = replace(given, stack="somebody-elses")
-    unknown = performance(strange, priced(strange, Layout(dp=8)), 0)
+    unknown = performance(strange, priced(strange, Layout(dp=8)), 0, Layout(dp=8))
 
     assert 0 < known.error_band < unknown.error_band
     assert any("stragglers" in item for item in known.not_modelled)
@@ -382,3 +382,37 @@ def test_a_recurrence_takes_at_least_as_long_as_its_bytes_take_through_memory():
     prices = priced(given, Layout(dp=8))
     least_s = tokens * given.architecture.num_hidden_layers * 5 * 2 * mixer.kept / machine.memory_rate
     assert prices.forward_s[0] > least_s
+
+
+def test_gradients_hide_under_the_backward_that_there_is():
+    model = load_model("llama3-8b").architecture
+    layout = Layout(dp=32, zero=1)
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    long, short = (priced(replace(given, global_batch=batch), layout) for batch in (320, 32))
+    narrow = priced(replace(given, inter_bytes_per_s=2e9), layout)
+    traffic = narrow.data_comm_s[0] + narrow.hidden_comm_s[0]
+
+    assert short.data_comm_s[0] == pytest.approx(long.data_comm_s[0])  # of the last micro-batch, however many there are
+    assert short.data_comm_s[0] < 0.75 * (short.data_comm_s[0] + short.hidden_comm_s[0])
+    assert narrow.data_comm_s[0] > 0.8 * traffic  # next to the traffic there is no backward to speak of
+
+
+def test_the_bucket_of_the_embedding_has_nothing_to_hide_under():
+    model = load_model("llama3-8b").architecture
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    wide = replace(model, vocab_size=8 * model.vocab_size)
+    few, many = (priced(replace(given, architecture=one), Layout(dp=32, zero=1)) for one in (model, wide))
+    shares = [p.data_comm_s[0] / (p.data_comm_s[0] + p.hidden_comm_s[0]) for p in (few, many)]
+
+    assert shares[1] > shares[0]
+
+
+def test_gradients_in_half_precision_are_half_the_traffic():
+    model = load_model("llama3-8b").architecture
+    given = setting(model, "dgx-b200", 32, stack="bridge", global_batch=32)
+    half, single = (coefficients(book(), "bridge", "b200", name).gradient_bytes for name in ("fp8", "bf16"))
+    low, high = (priced(replace(given, precision=name), Layout(dp=32)) for name in ("fp8", "bf16"))
+    traffic = [p.data_comm_s[0] + p.hidden_comm_s[0] for p in (low, high)]
+
+    assert (half, single) == (2, 4)
+    assert traffic[0] == pytest.approx(traffic[1] / 2, rel=0.2)

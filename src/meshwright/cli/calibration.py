@@ -1,0 +1,58 @@
+"""`--calibrate RUNS.csv` and `--save FILE` of `plan` and `validate`: the user's own measured steps."""
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..cluster.graph import Cluster
+    from ..hardware import Catalogue
+    from ..plan.cost.calibration import Calibration
+
+
+def calibration_of(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> "Calibration | None":
+    """Return what the runs of `--calibrate` say, and print it; None without the option."""
+    from ..plan.calibrate import calibrate
+    from ..plan.cost import book
+    from ..plan.cost.calibration import is_file
+    from ..plan.validate import known_models
+    from ..report.calibration import show_calibration
+
+    if given["calibrate"] is None:
+        if given["save"] is not None:
+            raise InputError("--save: needs --calibrate RUNS.csv")
+        return None
+    stack = given.get("stack")
+    if stack is not None and is_file(stack):
+        raise InputError(f"--stack {stack} and --calibrate: expected one of them")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    found = calibrate(given["calibrate"], catalogue, book(), known_models(), made=today, stack=stack)
+    if stack is not None and found.stack != stack:
+        raise InputError(f"--calibrate {given['calibrate']}: runs of {found.family or found.stack}, not of {stack}")
+    show_calibration(console, found)
+    return found
+
+
+def save_calibration(given: Mapping[str, Any], found: "Calibration | None", cluster: "Cluster | None" = None) -> None:
+    """Write what `--save` asks for; `cluster` in place of the table's machines, where it has the same accelerators."""
+    import msgspec
+
+    from ..files import write_struct
+    from ..plan.cost.price import node_group_of
+
+    path: Path | None = given.get("save")
+    if found is None or path is None:
+        return
+    if path.suffix != ".json":
+        raise InputError(f"--save {path}: expected a name that ends in .json")
+    if cluster is not None and node_group_of(cluster).gpu.model == found.accelerator:
+        found = msgspec.structs.replace(found, cluster=cluster)
+    try:
+        write_struct(path, found)
+    except OSError as error:
+        raise InputError(f"--save {path}: {error.strerror or error}") from None

@@ -1,0 +1,231 @@
+"""Fit a few factors to a user's own measured steps: priors, least squares, and each run predicted by the others."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ..cluster.builders import catalogue_cluster
+from ..cluster.described import described
+from ..cluster.graph import Cluster, Device
+from ..errors import InputError
+from ..files import read_bytes
+from ..hardware import Catalogue
+from ..workload.architecture import Architecture
+from .batch import Batch, batch_of, step_of
+from .cost.calibration import OWN, OWN_EXPERTS, Calibration, Measured, constants_digest, narrowed
+from .cost.coefficients import UNSEEN, Book
+from .cost.factors import FACTORS, prior_spreads
+from .cost.quantities import Array, Number
+from .estimate import Estimate, Prior, estimate
+from .machines import overridden
+from .runs import MAX_TABLE_BYTES, Row, Run, read_rows
+
+NOISE = 0.04  # of one measured step, as a logarithm: what layouts of one stack differ by
+MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
+ITERATIONS = 20
+PARTS = 10  # into which more runs than that are dealt, to be left out in turn
+DOUBTS = 2.0  # runs that say that the errors are as they should be, before any is left out
+NUDGE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Measured steps of one stack on one kind of machine, as arrays."""
+
+    ids: list[str]
+    runs: list[Run]
+    batch: Batch
+    measured_s: Array
+    values: Array  # of the constants
+    prior: Prior
+
+    def errors(self, x: Array, rows: Sequence[int]) -> Array:
+        """Return the log error of some rows with these logarithms of the factors."""
+        return np.asarray(self.errors_at(x[None], rows)[0])
+
+    def errors_at(self, xs: Array, rows: Sequence[int]) -> Array:
+        """Return the log errors of some rows for each of several vectors of factors' logarithms, priced at once."""
+        count = len(xs)
+        factors = {name: np.repeat(np.exp(xs[:, place]), len(rows)) for place, name in enumerate(FACTORS)}
+        predicted_s = step_of(self.batch.take(np.tile(rows, count)), self.values, factors).total_s
+        return np.log(np.asarray(predicted_s).reshape(count, -1) / self.measured_s[rows])
+
+    def fitted(self, rows: Sequence[int]) -> Estimate:
+        """Return the likeliest factors of some rows."""
+        return estimate(
+            lambda xs: self.errors_at(xs, rows),
+            np.ones(len(rows)),
+            self.prior,
+            noise=NOISE,
+            start=self.prior.mean,
+            iterations=ITERATIONS,
+        )
+
+
+def calibrate(
+    path: str | Path,
+    catalogue: Catalogue,
+    known: Book,
+    models: Mapping[str, Architecture],
+    *,
+    made: str,
+    stack: str | None = None,
+    cluster: Cluster | None = None,
+) -> Calibration:
+    """Return what the measured steps of a table say of their stack and machines.
+
+    `stack` is that of rows that name none, `cluster` their machines, where more is known of them than the table says;
+    `made` the day. InputError for rows that cannot be priced or were not measured, and for several stacks or
+    accelerators in one table.
+    """
+    steps, spreads = _steps(path, catalogue, known, models, stack)
+    everyone = list(range(len(steps.runs)))
+    whole = steps.fitted(everyone)
+    others = _others(steps)
+    misfit, before = _misfit(steps, others), known.band(steps.runs[0].stack)
+    return Calibration(
+        stack=steps.runs[0].stack,
+        family=steps.runs[0].family,
+        accelerator=steps.runs[0].accelerator,
+        factors=_named(whole.x),
+        covariance=tuple(map(tuple, np.linalg.inv(whole.information).tolist())),
+        spreads=spreads,
+        band=_band(steps, whole, before, misfit),
+        band_before=before,
+        misfit=misfit,
+        runs=_measured(steps, whole, others),
+        table=Path(path).name,
+        sha256=hashlib.sha256(read_bytes(path, max_bytes=MAX_TABLE_BYTES)).hexdigest(),
+        made=made,
+        constants=constants_digest(),
+        cluster=cluster or _machines(steps.runs, catalogue),
+    )
+
+
+def inputs_digest(run: Run) -> str:
+    """Return a digest of what was run: equal for rows that differ in nothing but their name and their measurement."""
+    same = replace(run, id="", assumed=())
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+
+
+def sensitivity_of(batch: Batch, values: Array, factors: Mapping[str, Number]) -> Array:
+    """Return how the logarithm of each row's step time follows that of each factor, rows by factors."""
+    base = np.log(step_of(batch, values, factors).total_s)
+    nudged = [{**factors, name: factors[name] * np.exp(NUDGE)} for name in FACTORS]
+    return np.stack([(np.log(step_of(batch, values, one).total_s) - base) / NUDGE for one in nudged], axis=1)
+
+
+def _steps(
+    path: str | Path, catalogue: Catalogue, known: Book, models: Mapping[str, Architecture], stack: str | None
+) -> tuple[Steps, dict[str, float]]:
+    """Return the measured steps of a table, repeats of one run as one, and the factors' spreads before any of them."""
+    repeats: dict[str, list[tuple[Row, Run]]] = {}
+    for row in read_rows(path, catalogue, known, models, default=stack):
+        repeats.setdefault(inputs_digest(_usable(row, path)), []).append((row, _usable(row, path)))
+    if not repeats:
+        raise InputError(f"{path}: no rows; expected one to ten measured steps")
+    ids = [", ".join(row.id for row, _ in group) for group in repeats.values()]
+    runs = [group[0][1] for group in repeats.values()]
+    for what, names in (("stack", {r.family or r.stack for r in runs}), ("gpu", {r.accelerator for r in runs})):
+        if len(names) > 1:
+            raise InputError(f"{path}: {what} {' and '.join(sorted(names))}: expected runs of one, in a table each")
+    times = [[float(row.measured_step_time_s or 0.0) for row, _ in group] for group in repeats.values()]
+    prior, spreads = priors_of(runs[0], known)
+    measured_s = np.exp([np.mean(np.log(group)) for group in times])
+    return Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior), spreads
+
+
+def priors_of(run: Run, known: Book) -> tuple[Prior, dict[str, float]]:
+    """Return what is held of the factors of a run's stack and machine before it, and the factors' spreads by name."""
+    share = known.band(run.stack) / known.errors[UNSEEN].band
+    measured = any(run.accelerator in device.accelerators for device in known.devices.values())
+    spreads = prior_spreads(share, new_accelerator=not measured)
+    most = np.full(len(FACTORS), np.log(MOST))
+    return Prior(np.zeros(len(FACTORS)), np.array(list(spreads.values())), -most, most), spreads
+
+
+def _usable(row: Row, path: str | Path) -> Run:
+    """Return what a row ran; InputError where it cannot be priced or was not measured."""
+    if row.run is None:
+        raise InputError(f"{path}: {row.id}: {row.reason}")
+    if row.unreadable or not row.measured_step_time_s:
+        why = row.unreadable[0] if row.unreadable else "no step_time_s"
+        raise InputError(f"{path}: {row.id}: {why}; expected the measured seconds of a step")
+    return row.run
+
+
+def _others(steps: Steps) -> list[Estimate]:
+    """Return, for each run, the factors that the others give; empty where there are none."""
+    count = len(steps.runs)
+    parts = min(count, PARTS)
+    if count < 2:
+        return []
+    found = [steps.fitted([i for i in range(count) if i % parts != part]) for part in range(parts)]
+    return [found[i % parts] for i in range(count)]
+
+
+def _misfit(steps: Steps, others: Sequence[Estimate]) -> float:
+    """Return how much larger the variance of left-out errors is than it should be; 1 where it is not, or unknown."""
+    ratios = []
+    for i, other in enumerate(others):
+        factors = {name: np.array([value]) for name, value in _named(other.x).items()}
+        follows = sensitivity_of(steps.batch.take([i]), steps.values, factors)[0]
+        own = OWN_EXPERTS if steps.runs[i].architecture.experts else OWN
+        variance = own**2 + follows @ np.linalg.inv(other.information) @ follows
+        ratios.append(float(steps.errors(other.x, [i])[0] ** 2 / variance))
+    return max(1.0, (DOUBTS + sum(ratios)) / (DOUBTS + len(ratios)))
+
+
+def _band(steps: Steps, whole: Estimate, before: float, misfit: float) -> float:
+    """Return the error band of runs like these, in the mean."""
+    follows = sensitivity_of(steps.batch, steps.values, dict(zip(FACTORS, np.exp(whole.x), strict=True)))
+    had, left = (
+        np.einsum("ni,ij,nj->n", follows, matrix, follows)
+        for matrix in (np.diag(steps.prior.spread**2), np.linalg.inv(whole.information))
+    )
+    experts = np.array([run.architecture.experts for run in steps.runs])
+    return round(float(narrowed(before, had, left, experts=experts, misfit=misfit).mean()), 4)
+
+
+def _measured(steps: Steps, whole: Estimate, others: Sequence[Estimate]) -> tuple[Measured, ...]:
+    def share(x: Array, place: int) -> float:
+        return round(float(np.expm1(steps.errors(x, [place])[0])), 5)
+
+    return tuple(
+        Measured(
+            id=steps.ids[i],
+            inputs=inputs_digest(run),
+            layout=str(run.layout),
+            gpus=run.gpus,
+            measured_step_time_s=float(steps.measured_s[i]),
+            before=share(np.zeros(len(FACTORS)), i),
+            fitted=share(whole.x, i),
+            left_out=share(others[i].x, i) if others else None,
+            without=_named(others[i].x) if others else dict.fromkeys(FACTORS, 1.0),
+        )
+        for i, run in enumerate(steps.runs)
+    )
+
+
+def _named(x: Array) -> dict[str, float]:
+    return {name: round(float(value), 5) for name, value in zip(FACTORS, np.exp(x), strict=True)}
+
+
+def _machines(runs: Sequence[Run], catalogue: Catalogue) -> Cluster | None:
+    """Return the machines of the run on most GPUs, as its row describes them; None where no node type has them."""
+    run = max(runs, key=lambda one: one.gpus)
+    if not run.node:
+        return None
+    cluster = catalogue_cluster(catalogue, run.node)
+    group = cluster.groups[0]
+    several = run.gpus > run.gpus_per_node
+    per_node = run.gpus_per_node if several else max(run.gpus_per_node, group.gpus)
+    own = described(Device(id="GPU", kind="gpu"), run.accelerator, catalogue.accelerators[run.accelerator], catalogue)
+    group = replace(group, gpus=per_node, gpu=own, count=max(1, run.gpus // per_node))
+    rate = run.node_bytes_per_s / min(1.0, run.gpus / per_node)
+    return overridden(replace(cluster, groups=(group,)), inter_bytes_per_s=rate or None)

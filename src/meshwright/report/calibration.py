@@ -1,0 +1,44 @@
+"""What a calibration by the user's own runs says, for the terminal."""
+
+from rich.console import Console
+from rich.table import Table
+
+from ..plan.cost.calibration import Calibration
+from ..plan.cost.factors import FACTORS
+from ..units import format_time
+
+MOVED = 0.01  # of a factor: what is worth a word
+
+
+def show_calibration(console: Console, found: Calibration) -> None:
+    """Print the runs with their errors, the factors that moved, and how far the band narrows."""
+    count = len(found.runs)
+    table = Table(
+        title=f"calibrated on {count} run{'s' if count > 1 else ''} of {found.family or found.stack} on "
+        f"{found.accelerator} ({found.table}); errors in %",
+        title_justify="left",
+    )
+    for name in ("run", "layout", "GPUs", "measured", "before", "fitted", "left out"):
+        table.add_column(name, justify="left" if name in {"run", "layout"} else "right", overflow="fold")
+    for run in found.runs:
+        errors = [_percent(run.before), _percent(run.fitted), "-" if run.left_out is None else _percent(run.left_out)]
+        table.add_row(run.id, run.layout, str(run.gpus), format_time(run.measured_step_time_s), *errors)
+    console.print(table)
+    moved = [f"{name} x{value:.3g}" for name, value in found.factors.items() if abs(value - 1.0) > MOVED]
+    console.print(f"factors: {', '.join(moved) or 'all within 1 % of 1'}", highlight=False)
+    for name in FACTORS:
+        if f"{name} x" in " ".join(moved):
+            console.print(f"  {name}: {FACTORS[name].meaning}", highlight=False)
+    left = [abs(run.left_out) for run in found.runs if run.left_out is not None]
+    before = sum(abs(run.before) for run in found.runs) / count
+    told = f"left out, each predicted by the others: {sum(left) / len(left):.1%} in the mean; " if left else ""
+    console.print(
+        f"{told}before: {before:.1%}; the band of such runs narrows from {found.band_before:.0%} to {found.band:.0%}",
+        highlight=False,
+    )
+    if len(found.runs) == 1:
+        console.print("one run says nothing of its own error: a second, of another layout, would", highlight=False)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f}"

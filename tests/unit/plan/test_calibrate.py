@@ -1,0 +1,279 @@
+"""`--calibrate`: a few measured steps of one's own, what they say, and where it holds."""
+
+import csv
+import io
+import itertools
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from meshwright import cli
+from meshwright.errors import InputError
+from meshwright.hardware import load
+from meshwright.plan.batch import batch_of, step_of
+from meshwright.plan.calibrate import calibrate
+from meshwright.plan.cost.calibration import narrowed, read_calibration
+from meshwright.plan.cost.coefficients import book
+from meshwright.plan.cost.factors import FACTORS, adjusted
+from meshwright.plan.runs import read_rows
+from meshwright.plan.validate import known_models, predict
+from tests.unit.bench.published import collective_tables
+
+PUBLISHED = collective_tables().parent / "training_runs_2.csv"
+BASE = {
+    **{"family": "house", "gpu": "H100-80GB-SXM", "num_gpus": "64", "layers": "32", "hidden": "4096", "heads": "32"},
+    **{"kv_heads": "8", "ffn_hidden": "14336", "vocab": "128256", "gated_mlp": "1", "seq_len": "8192", "pp": "1"},
+    **{"global_batch_sequences": "128", "micro_batch": "1", "zero_stage_fsdp": "1", "precision": "bf16"},
+}
+PLAN = [*("plan", "--model", "llama3-8b", "--gpus", "64", "--global-batch", "128", "--layout", "tp=2,dp=32,zero=1")]
+
+
+def lines(*changes: dict[str, str]) -> list[dict[str, str]]:
+    return [{"id": f"mine-{place}", **BASE, **change} for place, change in enumerate(changes)]
+
+
+def written(path, rows) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(text.getvalue())
+    return str(path)
+
+
+def rows_of(path):
+    return read_rows(path, load(), book(), known_models())
+
+
+def measured_by(tmp_path, rows, factors: dict[str, float]):
+    """Return the rows with the steps that a machine and a stack with these factors would take."""
+    runs = [row.run for row in rows_of(written(tmp_path / "bare.csv", rows))]
+    times_s = np.asarray(step_of(batch_of(runs, load(), book()), book().values, factors).total_s)
+    return [{**row, "step_time_s": f"{time:.6g}"} for row, time in zip(rows, times_s, strict=True)]
+
+
+def calibrated(path, **more):
+    return calibrate(path, load(), book(), known_models(), made="2026-01-01", **more)
+
+
+LAYOUTS = ({"tp": "8"}, {"tp": "4"}, {"tp": "2", "pp": "4"}, {"tp": "1"}, {"tp": "1", "global_batch_sequences": "64"})
+
+
+def test_a_slow_network_is_told_from_a_slow_stack(tmp_path):
+    narrow = lines(*({**layout, "inter_node_Gbps_per_node": "200"} for layout in LAYOUTS))  # traffic shows
+    slow = measured_by(tmp_path, narrow, {"network": 0.4})
+    late = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
+
+    network = calibrated(written(tmp_path / "slow.csv", slow))
+    pace = calibrated(written(tmp_path / "late.csv", late))
+
+    assert network.factors["network"] < 0.9
+    assert abs(np.log(network.factors["network"])) > 2 * abs(np.log(network.factors["pace"]))
+    assert pace.factors["pace"] > 1.07
+    assert pace.factors["network"] == pytest.approx(1.0, abs=0.1)
+    for found in (network, pace):
+        assert sum(abs(run.left_out) for run in found.runs) < sum(abs(run.before) for run in found.runs) / 2
+
+
+def unfitted():
+    """Return the constants as they are held before any run is seen."""
+    known = book()
+    prior = {name: msgspec.structs.replace(one, value=one.prior) for name, one in known.constants.items()}
+    return msgspec.structs.replace(known, constants=prior)
+
+
+def test_two_runs_halve_the_error_of_a_stack_that_was_never_seen(tmp_path):
+    with PUBLISHED.open() as file:
+        table = [line for line in csv.DictReader(file) if line["family"] == "simumax_dense"]
+    for line in table:
+        line |= {"config": str(PUBLISHED.parent / line["config"]), "family": "nobodys"}
+    known, catalogue, models = unfitted(), load(), known_models()
+    rows = read_rows(written(tmp_path / "all.csv", table), catalogue, known, models)
+    before = np.mean([abs(outcome.error) for outcome in predict(rows, catalogue, known)])
+    after = []
+    for pair in itertools.islice(itertools.combinations(table, 2), 0, None, 15):
+        path = written(tmp_path / "pair.csv", pair)
+        found = calibrate(path, catalogue, known, models, made="2026-01-01")
+        rest = [row for row in rows if row.id not in {line["id"] for line in pair}]
+        after.append(np.mean([abs(outcome.error) for outcome in predict(rest, catalogue, known, found)]))
+
+    assert len(table) == 15
+    assert len(after) == 7
+    assert np.mean(after) < before / 2
+
+
+def test_a_row_is_never_predicted_by_its_own_measurement(tmp_path):
+    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2, "network": 0.7})
+    other = [{**rows[0], "step_time_s": str(2 * float(rows[0]["step_time_s"]))}, *rows[1:]]
+    found = []
+    for name, table in (("a.csv", rows), ("b.csv", other)):
+        path = written(tmp_path / name, table)
+        found.append(predict(rows_of(path), load(), book(), calibrated(path))[0])
+
+    assert found[0].step_time_s == found[1].step_time_s
+    assert found[0].step_time_s > 1.05 * predict(rows_of(path), load(), book())[0].step_time_s
+
+
+def test_repeats_of_a_run_count_once(tmp_path):
+    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2})
+    again = [{**rows[0], "id": f"again-{place}"} for place in range(5)]
+
+    once, often = (calibrated(written(tmp_path / f"{len(t)}.csv", t)) for t in (rows, [*rows, *again]))
+
+    assert often.factors == pytest.approx(once.factors, abs=1e-4)
+    assert len(often.runs) == len(once.runs) == len(LAYOUTS)
+
+
+def test_other_stacks_and_accelerators_are_left_alone(tmp_path):
+    path = written(tmp_path / "a.csv", measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2}))
+    found = calibrated(path)
+    others = lines({"family": "another"}, {"family": "bridge"}, {"gpu": "B200", "family": "another"})
+    table = rows_of(written(tmp_path / "others.csv", others))
+    plain, with_it = (predict(table, load(), book(), one) for one in (None, msgspec.structs.replace(found, runs=())))
+
+    assert with_it[2] == plain[2]
+    only_machine = {name: value for name, value in found.factors.items() if FACTORS[name].machine}
+    assert found.concerns("since-2024", "another", "h100") == tuple(only_machine)
+    assert with_it[0].step_time_s != plain[0].step_time_s  # the same machines
+
+
+def test_the_band_of_another_layout_narrows_with_each_run(tmp_path):
+    rows = measured_by(tmp_path, lines(*LAYOUTS, {"tp": "2"}), {"pace": 1.1})
+    other = rows_of(written(tmp_path / "other.csv", rows[-1:]))
+    bands = []
+    for count in (1, 2, 5):
+        found = calibrated(written(tmp_path / f"{count}.csv", rows[:count]))
+        bands.append(predict(other, load(), book(), found)[0].error_band)
+
+    assert book().band("since-2024") > bands[0] > bands[1] > bands[2] > 1.645 * 0.06
+
+
+def test_without_a_run_a_band_stays_as_it_is():
+    assert float(narrowed(0.3, 0.01, 0.01, experts=0, misfit=1.0)) == pytest.approx(0.3)
+    assert float(narrowed(0.3, 0.01, 0.0, experts=0, misfit=1.0)) == pytest.approx(1.645 * 0.06)
+    assert float(narrowed(0.3, 0.01, 0.0, experts=0, misfit=4.0)) == pytest.approx(2 * 1.645 * 0.06)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step_time_s": ""}, "mine-1: no step_time_s; expected the measured seconds of a step"),
+        ({"step_time_s": "fast"}, "mine-1: step_time_s"),
+        ({"gpu": "B200", "step_time_s": "1.0"}, "gpu b200 and h100: expected runs of one"),
+        ({"family": "bridge", "step_time_s": "1.0"}, "stack bridge and house: expected runs of one"),
+        ({"tp": "3", "step_time_s": "1.0"}, "mine-1: tp"),
+    ],
+)
+def test_a_table_that_says_too_little_or_too_much_is_refused(tmp_path, change, message):
+    rows = lines({"tp": "2", "step_time_s": "3.0"}, {"tp": "4", **change})
+
+    with pytest.raises(InputError) as caught:
+        calibrated(written(tmp_path / "runs.csv", rows))
+
+    assert message in str(caught.value)
+
+
+def test_coefficients_of_the_factors_stay_shares(tmp_path):
+    from meshwright.plan.cost.coefficients import coefficients
+
+    c = coefficients(book(), "bridge", "h100", "bf16")
+
+    assert adjusted(c, {}) == c
+    assert adjusted(c, {"tensor": 1000.0}).tp_hidden == 0.0
+    assert adjusted(c, {"exposed": 1000.0}).dp_drag == 1.0
+    assert {role for factor in FACTORS.values() for role in factor.roles} <= set(c._fields)
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A table of runs, and the file that `--save` makes of it."""
+    rows = measured_by(tmp_path, lines(*LAYOUTS), {"pace": 1.2, "network": 0.7})
+    table, kept = written(tmp_path / "runs.csv", rows), str(tmp_path / "mine.json")
+    assert cli.run(["validate", "--calibrate", table, "--save", kept]) == 0
+    return table, kept
+
+
+def priced(capsys, *words):
+    capsys.readouterr()
+    assert cli.run([*PLAN, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["predicted"]
+
+
+def test_the_saved_file_is_a_stack_and_a_cluster_and_prices_as_the_runs_do(capsys, mine):
+    table, kept = mine
+
+    at_once = priced(capsys, "--calibrate", table, "--cluster", "dgx-h100")
+    both = priced(capsys, "--cluster", kept, "--stack", kept)
+    software = priced(capsys, "--cluster", "dgx-h100", "--stack", kept)
+    machines = priced(capsys, "--cluster", kept, "--stack", "since-2024")
+    neither = priced(capsys, "--cluster", "dgx-h100", "--stack", "since-2024")
+
+    assert both["step_time_s"] == pytest.approx(at_once["step_time_s"])
+    assert both["step_time_s"] > software["step_time_s"] > neither["step_time_s"]
+    assert both["step_time_s"] > machines["step_time_s"] > neither["step_time_s"]
+    assert both["error_band"] < neither["error_band"]
+    assert both["calibration"][0] == "measured here: 5 runs of runs.csv"
+    assert software["calibration"][0].endswith("its software alone")
+    assert machines["calibration"][0].endswith("its machines alone")
+    assert neither["calibration"][0].startswith("fitted on ")
+
+
+def test_the_file_says_what_it_comes_from(mine):
+    found = read_calibration(mine[1])
+
+    assert (found.table, found.stack, found.family, found.accelerator) == ("runs.csv", "since-2024", "house", "h100")
+    assert len(found.sha256) == 64
+    assert [run.id for run in found.runs] == [f"mine-{place}" for place in range(5)]
+    assert all(abs(run.left_out) < abs(run.before) for run in found.runs)
+    assert found.cluster is not None
+    assert found.cluster.num_gpus == 64
+
+
+def test_a_file_of_other_constants_is_in_doubt(capsys, mine, tmp_path):
+    kept = tmp_path / "old.json"
+    document = json.loads(Path(mine[1]).read_text()) | {"constants": "0" * 16}
+    kept.write_text(json.dumps(document))
+
+    fresh, old = (priced(capsys, "--cluster", one, "--stack", one) for one in (mine[1], str(kept)))
+
+    assert any("of the constants of another version" in text for text in old["not_modelled"])
+    assert old["error_band"] == pytest.approx(fresh["error_band"] + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["validate", "--save", "x.json"], "--save: needs --calibrate RUNS.csv"),
+        ([*PLAN, "--cluster", "dgx-h100", "--stack", "{cluster}"], "expected a calibration"),
+        ([*PLAN, "--cluster", "dgx-h100", "--stack", "{kept}", "--calibrate", "{table}"], "expected one of them"),
+        (
+            [*PLAN, "--cluster", "dgx-h100", "--stack", "bridge", "--calibrate", "{table}"],
+            "runs of house, not of bridge",
+        ),
+        (["validate", "--calibrate", "{table}", "--save", "x.yaml"], "expected a name that ends in .json"),
+        (["validate", "--calibrate", "nowhere.csv"], "nowhere.csv: no such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_in_one_line(capsys, mine, tmp_path, words, message):
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text('{"name": "x"}')
+    names = {"table": mine[0], "kept": mine[1], "cluster": str(cluster)}
+    capsys.readouterr()
+
+    assert cli.run([word.format(**names) for word in words]) == 2
+
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in error
+
+
+def test_runs_of_one_table_are_shown_with_their_errors_left_out(capsys, mine):
+    capsys.readouterr()
+    assert cli.run(["validate", "--calibrate", mine[0]]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+
+    assert "calibrated on 5 runs of house on h100" in text
+    assert "left out, each predicted by the others:" in text
+    assert f"the band of such runs narrows from {book().band('since-2024'):.0%} to" in text
