@@ -96,18 +96,22 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
+    is_over: bool = False  # it did no harm: the training went on, or the GPU does
+    is_general: bool = False  # it befell the job, not one of its ranks
+    is_summary: bool = False  # a launcher's word at the end: where it stands says nothing of when it was
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How torchrun says a rank ended; `code` is minus the signal."""
+    """How a launcher says a process ended; `code` is minus the signal. Without a rank it counts by itself."""
 
-    rank: int
+    rank: int | None
     where: Where
+    task: int | None = None  # of MPI: a rank where each rank is a task
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None
     code: int = 0
-    first: bool = False  # "root cause (first observed failure)"
+    first: bool = False  # "root cause (first observed failure)", or the only one that the launcher names
 
 
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,11 @@ from .world import MOST_RANKS
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
+_EARLIER_XID = re.compile(r"caused by previous Xid (\d+)")
+_NO_HANDLE = re.compile(
+    r"Unable to determine the device handle for gpu ?(?P<bus>[0-9a-f:.]+): (?P<why>(?:GPU is lost|Unknown Error)[^.]*)",
+    re.IGNORECASE,
+)
 _SXID = re.compile(r"nvidia-nvswitch\S*: SXid \(PCI:(?P<bus>[\w:.]+)\): (?P<number>\d+), Fatal")
 _LOST = re.compile(
     r"NVRM:.*?GPU (?:at"
@@ -52,8 +57,8 @@ _KUBERNETES = re.compile(
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 XIDS = {
-    13: "graphics engine exception",
-    31: "memory page fault of a kernel",
+    13: "graphics engine exception, most often of the program",
+    31: "memory page fault of a kernel, most often of the program",
     48: "uncorrectable ECC error",
     61: "internal microcontroller breakpoint",
     62: "internal microcontroller halt",
@@ -70,10 +75,11 @@ XIDS = {
     145: "NVLink error",
     149: "NVLink error",
 }  # NVIDIA's "Xid Errors" documentation
+_KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|Bus error|ceph"
@@ -121,6 +127,8 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
     elif xid:
         number = int(xid.group("xid"))
+        if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
+            number = int(earlier.group(1))  # the driver names what this one follows from
         pid = int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None
         named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
         yield Failure(
@@ -131,7 +139,11 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             bus_id=_bus(xid.group("bus")),
             where=where,
             follows=number in _AFTERMATH or number in _HARMLESS,
+            is_over=number in _HARMLESS,
         )
+    elif handle := _NO_HANDLE.search(text):
+        what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
@@ -157,20 +169,22 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
 
 def _slurm(message: Message, text: str) -> Iterator[Fact]:
     where = message.where
-    tasks, ended, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
+    tasks, cancelled, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
     if tasks:
         what, numbers = tasks.group("what"), _numbers(tasks.group("tasks"))
         kind = "host_memory" if "Out Of Memory" in what else "killed"
-        if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what):
+        code = int(ended[1]) if (ended := re.search(r"Exited with exit code (\d+)", what)) else 0
+        if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what) or code - 128 in _KILLING:
             told = f"SLURM: task {tasks.group('tasks')} on {tasks.group('host')}: {what.strip()}"
             yield Failure(kind=kind, what=told, ranks=numbers, host=tasks.group("host"), where=where)
     elif _SLURM_OOM.search(text):
         yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
-    elif ended:
-        what = f"SLURM cancelled the job {ended.group('why').strip().lower()}"
-        yield Failure(kind="killed", what=what, where=where, follows="TIME LIMIT" in text)
+    elif cancelled:
+        what = f"SLURM cancelled the job {cancelled.group('why').strip().lower()}"
+        yield Failure(kind="killed", what=what, where=where, follows="TIME LIMIT" in text, is_general=True)
     elif node:
-        yield Failure(kind="killed", what=f"node {node.group('host')} failed", host=node.group("host"), where=where)
+        host = node.group("host")
+        yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)
 
 
 def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
