@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..hardware import Catalogue, Interconnect, NodeType
 from .explain import attainable_bytes_per_s
 from .reading.tables import Table
+from .settings import nics_named
 from .table import COUNTED
 
 # GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
@@ -33,6 +34,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     nic_name: str = ""
     nic_bytes_per_s: float | None = None  # attainable by one NIC
     nics: int | None = None
+    nics_said: bool = False  # by an option or the command, not assumed
     gpus: int | None = None  # of a node
     domain: int | None = None  # GPUs that share links of their own
     assumed: str = ""  # what nobody said: the node type that the GPUs suggest
@@ -65,11 +67,14 @@ def machine_of(
     if network is not None:
         changes |= {"nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1}
     elif nics is not None:
-        changes |= {"nics": nics}
+        changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
         changes |= {"link_key": link, "link": own, "reduces_in_switch": None}
     if not node and kind and network is None and own is None:
         changes |= {"assumed": kind}
+    named = nics_named(table.settings) if nics is None else None
+    if named and machine.nics:
+        changes |= {"nics": min(named, machine.nics), "nics_said": True}
     return msgspec.structs.replace(machine, **changes)
 
 
@@ -187,5 +192,5 @@ def _across(machine: Machine, least: float, of: str, most: float | None = None) 
         most_bytes_per_s=least if most is None else most,
         of=of,
         crosses=True,
-        needs_nics=bool(machine.assumed),
+        needs_nics=bool(machine.assumed) and not machine.nics_said,
     )

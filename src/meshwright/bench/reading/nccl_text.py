@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...errors import InputError
+from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, Cut, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .identify import Identity, Named, identify, named_in, ranks_of_command
@@ -37,6 +38,7 @@ class _Run:
     closed: bool = False  # its footer was seen
     heading: Named | None = None  # a name after its rows: that of the next table
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 def read_nccl_text(text: str, where: str) -> list[Table]:
@@ -79,12 +81,14 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
             if run.closed:  # rows after a footer, without a header of their own
                 runs.append(run)
                 run = _Run(run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, run.header)
+                run.settings = runs[-1].settings
             _take_row(run, line, where, number, last)
             continue
         if run.rows and _begins_run(run, line):
             runs.append(run)
             run = _Run(run.heading or run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
             carried = parse_header(line) is not None
+            run.settings = dict(runs[-1].settings) if carried else {}
             if carried:  # the list of devices is above the headers of all tables that one run prints
                 run.devices, run.starts = dict(runs[-1].devices), runs[-1].starts
         _take_line(run, line, where, number)
@@ -141,6 +145,7 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
     elif named is not None and (named.sure or run.named is None or not run.named.sure):
         run.named = named
     run.commanded = ranks_of_command(line) or run.commanded
+    run.settings |= settings_in(line)
 
 
 def _take_device(run: _Run, line: str) -> None:
@@ -210,6 +215,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
         devices=tuple(run.devices[rank][1] for rank in order) or _some_devices(run, known.ranks),
         wrong=wrong,
         alone=alone,
+        settings=tuple(run.settings.items()),
         notes=(*run.notes, *notes, *known.notes),
     )
 
@@ -233,13 +239,24 @@ def _listed(run: _Run) -> tuple[int | None, list[str]]:
 
 
 def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:
-    """Return a name for the host of each rank where only some are listed: their numbers on the host tell."""
+    """Return a name for the host of each rank where only some are listed: their numbers on the host tell.
+
+    Several sizes of a host may fit. One is shown where all its devices are listed, or two ranks on either side of a
+    border between hosts; else nothing is known.
+    """
     if not run.devices or not ranks:
         return ()
-    places = [(rank, number) for rank, (_, _, _, number) in run.devices.items()]
-    most = max(number for _, number in places) + 1
-    each = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places)]
-    return tuple(f"node {rank // each[0]}" for rank in range(ranks)) if each else ()
+    places = {rank: number for rank, (_, _, _, number) in run.devices.items()}
+    most = max(places.values()) + 1
+    fits = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places.items())]
+    if not fits:
+        return ()
+    each = fits[0]
+    is_whole = each > 1 and set(places.values()) == set(range(each))
+    has_border = any(rank - 1 in places for rank in places if rank and rank % each == 0)
+    if len(fits) > 1 and not is_whole and not has_border:
+        return ()
+    return tuple(f"node {rank // each}" for rank in range(ranks))
 
 
 def _some_devices(run: _Run, ranks: int | None) -> tuple[str, ...]:
