@@ -42,8 +42,8 @@ _NOT_THE_CAUSE = {
 }
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
-    r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
-    r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"[NH]CCL (?:error|communicator)|EI000\d|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
+    r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives"
     r"|process group has been|shutting down|SIGTERM",
@@ -54,7 +54,9 @@ _WORKER_KILLED = re.compile(
 )
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
-    r"(?:out of shared memory|No space left on device).*|unable to (?:mmap|open shared memory|write to file </torch)"
+    # a path that is named and lies elsewhere is a disk that is full
+    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
+    r"|unable to (?:mmap|open shared memory|write to file </torch)"
 )
 _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"

@@ -128,10 +128,12 @@ class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Absentees(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that did not come, named by one who waited for all: a monitored barrier."""
+    """The ranks that did not come, named by one who waited for all (a monitored barrier) or for one of them (HCCL)."""
 
     ranks: tuple[int, ...]
     where: Where
+    by: str = "a monitored barrier"
+    operation: str = "monitored_barrier"
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,11 +144,15 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key."""
+    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key.
+
+    `to` is the address of a store that could not be reached at all.
+    """
 
     rank: int | None
     where: Where
     of: int | None = None
+    to: str = ""
 
 
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):

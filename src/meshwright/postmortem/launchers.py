@@ -11,7 +11,8 @@ from .facts import Exit, Fact, Failure
 from .lines import Message
 
 _TELLS = re.compile(
-    r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|[Rr]ay"
+    r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
+    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 _DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+).*exits with return code = (?P<code>-?\d+)")
@@ -29,6 +30,7 @@ _HYDRA = re.compile(
     r"RANK (?P<task>\d+) PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)(?: =)?"
     r" (?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<code>\d+))"
 )
+_ABORTED = re.compile(r"MPI_ABORT was invoked on rank (?P<task>\d+) in communicator .*?errorcode (?P<code>-?\d+)")
 _RAY_MEMORY = re.compile(
     r"ray\.exceptions\.OutOfMemoryError|Workers \(tasks / actors\) killed due to memory pressure"
     r"|Task was killed due to the node running low on memory"
@@ -45,7 +47,7 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
         text = message.text
         if not _TELLS.search(text):
             continue
-        if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text:
+        if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text or "MPI_ABORT" in text:
             yield from _mpi(message, messages[index : index + _SPREAD])
         elif _RAY_MEMORY.search(text) or _RAY_DIED.search(text):
             yield from _ray(message, messages[index : index + _SPREAD])
@@ -78,7 +80,7 @@ def _exit(message: Message, found: re.Match[str]) -> Exit:
 def _mpi(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
     told = " ".join(line.text.strip(_QUOTES) for line in following)
     told = re.sub(r"\s+", " ", told)
-    if found := _OPEN_MPI.search(told) or _OPEN_MPI_CODE.search(told) or _HYDRA.search(told):
+    if found := _OPEN_MPI.search(told) or _OPEN_MPI_CODE.search(told) or _HYDRA.search(told) or _ABORTED.search(told):
         yield _exit(message, found)
 
 

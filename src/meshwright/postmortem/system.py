@@ -46,7 +46,7 @@ _SLURM_OOM = re.compile(
 )
 _SLURM_END = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON (?P<host>\S+) CANCELLED AT \S+ (?P<why>DUE TO (?:TIME LIMIT"
-    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE))",
+    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE)|(?=\*\*\*))",
 )
 _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
@@ -180,8 +180,9 @@ def _slurm(message: Message, text: str) -> Iterator[Fact]:
     elif _SLURM_OOM.search(text):
         yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
     elif cancelled:
-        what = f"SLURM cancelled the job {cancelled.group('why').strip().lower()}"
-        yield Failure(kind="killed", what=what, where=where, follows="TIME LIMIT" in text, is_general=True)
+        what = f"SLURM cancelled the job {cancelled.group('why').strip().lower() or 'by request (scancel)'}"
+        follows = "DUE TO" not in text or "TIME LIMIT" in text  # it ends a job that hangs
+        yield Failure(kind="killed", what=what, where=where, follows=follows, is_general=True)
     elif node:
         host = node.group("host")
         yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)

@@ -149,6 +149,37 @@ CASES = {
         ["[rank6]: RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution"],
         answer("device", 6),
     ),
+    "HCCL names the rank that it waits for": (
+        [
+            line
+            for rank in (0, 1, 2)
+            for line in (
+                f"[rank{rank}]: RuntimeError: [ERROR] HCCL error in: ProcessGroupHCCL.cpp:64",
+                f"[rank{rank}]: EI0002: The Notify register has not received the Notify record from remote rank [3].",
+            )
+        ],
+        answer("absent", 3),
+    ),
+    "a store that cannot be reached is nobody's wait for a key": (
+        ["torch.distributed.DistNetworkError: The client socket has timed out while trying to connect to (n0, 29500)."],
+        answer("absent", unknown=True),
+    ),
+    "MPI's own abort": (
+        ["MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD", "with errorcode 1."],
+        answer("exception", 5),
+    ),
+    "a disk that is full is no shared memory": (
+        ["[rank0]: OSError: [Errno 28] No space left on device: '/ckpt/step_1000/model.pt'"],
+        answer("exception", 0),
+    ),
+    "a full /dev/shm": (
+        ["[rank0]: OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'"],
+        answer("host_memory", 0),
+    ),
+    "a job that somebody cancelled": (
+        ["slurmstepd: error: *** STEP 12345.0 ON n01 CANCELLED AT 2025-01-01T10:00:00 ***"],
+        answer("killed"),
+    ),
     "an interrupt is no evidence": (["[rank0]: KeyboardInterrupt"], answer("none", unknown=True)),
 }
 
