@@ -55,7 +55,10 @@ def one_schedule(function: F) -> F:
                 "--xml", metavar="FILE", type=click.Path(path_type=Path), help="An MSCCL XML file instead of NAME."
             ),
             click.option(
-                "--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule as text or .json, instead."
+                "--file",
+                metavar="FILE",
+                type=click.Path(path_type=Path),
+                help="A schedule as text or .json, or an MSCCL++ plan (.json), instead.",
             ),
         )
     ):
@@ -125,7 +128,7 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
         click.echo("a sum in floating point ends with the same bits on all ranks")
     elif same_bits is not None:
         click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
-    if source["xml"] is not None:
+    if source["xml"] is not None and source["xml"].suffix != ".json":
         _say_of_file(source["xml"])
     return 0
 
@@ -204,7 +207,7 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
     verify(schedule)
     if as_json:
         text = to_json(schedule) + "\n"
-    elif source["xml"] is not None:
+    elif source["xml"] is not None and source["xml"].suffix != ".json":
         algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
         fault = LIMITS[runtime].fault_of(algo) if runtime else ""
         if fault:
@@ -221,7 +224,7 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
 @JSON
 def import_(xml: Path, output: Path | None, as_json: bool) -> int:
-    """Read MSCCL XML, prove it, and print it as a schedule (the text form, or JSON)."""
+    """Read MSCCL XML or an MSCCL++ plan, prove it, and print it as a schedule (the text form, or JSON)."""
     schedule = read_schedule(xml)
     verify(schedule)
     _write(output, to_json(schedule) + "\n" if as_json else str(schedule))

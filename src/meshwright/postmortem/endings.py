@@ -43,7 +43,8 @@ _NOT_THE_CAUSE = {
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
     r"[NH]CCL (?:error|communicator)|EI000\d|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
-    r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
+    r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives"
     r"|process group has been|shutting down|SIGTERM",
