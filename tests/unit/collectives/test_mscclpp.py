@@ -6,6 +6,8 @@ import json
 import pytest
 
 from meshwright.cli import run
+from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.collectives.mscclpp_import import from_mscclpp
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
@@ -159,3 +161,23 @@ def test_the_commands_take_a_plan_as_they_take_xml(tmp_path, capsys):
     assert run(["collectives", "draw", "--file", str(path)]) == 0
     assert run(["collectives", "export", "--xml", str(path)]) == 0
     assert '<algo name="made"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
+def test_every_algorithm_comes_back_from_its_plan_and_is_proved(collective):
+    for name in names(collective):
+        for ranks in (1, 3, 4):
+            found = from_mscclpp(to_mscclpp(build(collective, name, ranks)))
+
+            proof = verify(found)
+            assert (proof.collective, proof.ranks) == (collective, ranks)
+
+
+def test_a_schedule_that_no_plan_can_say_is_refused_in_one_line(capsys):
+    assert run(["collectives", "export", "ring", "--ranks", "4", "--for", "mscclpp"]) == 0
+    assert json.loads(capsys.readouterr().out)["collective"] == "allreduce"
+    assert (
+        run(["collectives", "export", "pairwise", "--collective", "all_to_all", "--ranks", "4", "--for", "mscclpp"])
+        == 2
+    )
+    assert "expected one of all_gather, all_reduce" in capsys.readouterr().err
