@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from ..report.stuck import Record
 from . import endings, flight, kernels, launchers, nccl, stacks, system, watchdog
 from .calls import Group
 from .causes import cause_of
@@ -29,6 +28,7 @@ from .facts import (
 from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, Message, messages
 from .position import Position
+from .records import Record
 from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
