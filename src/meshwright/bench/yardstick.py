@@ -96,6 +96,7 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
         name for name, node in catalogue.nodes.items()
         if own.link and known[node.accelerator].link and own.architecture
         and known[node.accelerator].architecture == own.architecture
+        and own.bridged == known[node.accelerator].bridged  # a card may have a bridge, or none
     ]  # fmt: skip
     for names in (same, alike):
         equal = [name for name in names if catalogue.nodes[name].gpus.number == per_node]

@@ -146,3 +146,18 @@ def test_a_matrix_is_printed_as_one(tmp_path, capsys):
 
     assert run(["bench", "--from", str(path)]) == 0
     assert "       2     12.20     25.10    900.10" in capsys.readouterr().out
+
+
+def test_two_hosts_that_each_have_a_rank_0_know_nothing_of_each_other():
+    devices = "".join(DEVICE.format(rank, host, rank) for host in "ab" for rank in (0, 1))
+    tables = parse_tables(devices + HEADER + HEADER + ROW.replace("91.51", "48.81") * 2, "t")
+
+    assert [table.alone for table in tables] == [2]
+    assert "built without MPI=1" in judge(load(), tables)[0].reason
+
+
+def test_a_card_in_a_pcie_slot_is_not_held_against_nvlink():
+    devices = "".join(DEVICE.format(rank, "a", rank).replace("H100 80GB HBM3", "A100-PCIE-40GB") for rank in (0, 1))
+    found = verdict(devices + HEADER + ROW.replace("91.51", "48.81"))
+
+    assert (found.ok, found.expected_bytes_per_s) == (None, None)

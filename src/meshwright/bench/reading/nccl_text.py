@@ -32,6 +32,7 @@ class _Run:
     said_ranks: int | None = None
     devices: dict[int, tuple[str, str, int, int]] = field(default_factory=dict)  # host, model, group, number there
     starts: int = 0  # processes that listed themselves as rank 0
+    firsts: set[str] = field(default_factory=set)  # the hosts of those
     header: Header | None = None
     rows: list[Parsed] = field(default_factory=list)
     out_of_bounds: int = 0
@@ -81,7 +82,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
             if run.closed:  # rows after a footer, without a header of their own
                 runs.append(run)
                 run = _Run(run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, run.header)
-                run.settings = runs[-1].settings
+                run.settings, run.firsts = runs[-1].settings, runs[-1].firsts
             _take_row(run, line, where, number, last)
             continue
         if run.rows and _begins_run(run, line):
@@ -90,7 +91,7 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
             carried = parse_header(line) is not None
             run.settings = dict(runs[-1].settings) if carried else {}
             if carried:  # the list of devices is above the headers of all tables that one run prints
-                run.devices, run.starts = dict(runs[-1].devices), runs[-1].starts
+                run.devices, run.starts, run.firsts = dict(runs[-1].devices), runs[-1].starts, set(runs[-1].firsts)
         _take_line(run, line, where, number)
     runs.append(run)
     return [run for run in runs if run.rows or run.notes]
@@ -155,6 +156,8 @@ def _take_device(run: _Run, line: str) -> None:
         return
     number = int(rank["rank"])
     run.starts += number == 0
+    if device and number == 0:
+        run.firsts.add(device["host"])
     if device:
         run.devices[number] = (device["host"], device["device"], int(device["group"] or 0), int(device["number"]))
     else:
@@ -196,7 +199,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
     listed = None if has_leads else listed
     known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
     alone = 0
-    if run.starts > 1 and len({row.bytes for row in rows}) * 2 <= len(rows):
+    if run.starts > 1 and (len(run.firsts) > 1 or len({row.bytes for row in rows}) * 2 <= len(rows)):
         alone = run.starts  # each process printed a table of its own
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
