@@ -161,3 +161,11 @@ def test_a_card_in_a_pcie_slot_is_not_held_against_nvlink():
     found = verdict(devices + HEADER + ROW.replace("91.51", "48.81"))
 
     assert (found.ok, found.expected_bytes_per_s) == (None, None)
+
+
+def test_rows_after_a_footer_keep_the_header_above_it():
+    odd = "#  size  count  type  redop  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong  timestamp\n"
+    row = "  1073741824  268435456  float  sum  22000  48.81  91.51  0  22000  48.81  91.51  0  12:00\n"
+    tables = parse_tables(odd + row + "# Out of bounds values : 0 OK\n" + row, "t")
+
+    assert [len(table.rows) for table in tables] == [1, 1]

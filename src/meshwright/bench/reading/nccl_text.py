@@ -81,7 +81,9 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
         if looks_like_row(line):
             if run.closed:  # rows after a footer, without a header of their own
                 runs.append(run)
-                run = _Run(run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, run.header)
+                run = _Run(
+                    run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, header=run.header
+                )
                 run.settings, run.firsts = runs[-1].settings, runs[-1].firsts
             _take_row(run, line, where, number, last)
             continue
