@@ -164,8 +164,8 @@ def test_a_card_in_a_pcie_slot_is_not_held_against_nvlink():
 
 
 def test_rows_after_a_footer_keep_the_header_above_it():
-    odd = "#  size  count  type  redop  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong  timestamp\n"
-    row = "  1073741824  268435456  float  sum  22000  48.81  91.51  0  22000  48.81  91.51  0  12:00\n"
+    odd = "#  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res\n"  # of 2017, in ms
+    row = "  1073741824  268435456  float  sum  22.000  48.81  91.51  0e+00  22.000  48.81  91.51  0e+00\n"
     tables = parse_tables(odd + row + "# Out of bounds values : 0 OK\n" + row, "t")
 
-    assert [len(table.rows) for table in tables] == [1, 1]
+    assert [table.rows[0].time_s for table in tables] == [0.022, 0.022]
