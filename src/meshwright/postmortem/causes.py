@@ -227,7 +227,9 @@ def _ranks(fault: Failure) -> tuple[int, ...]:
 def _first(found: Sequence[Failure]) -> Failure:
     """Return the fault before which none is known to be; of several that cannot be ordered, the one that tells most."""
     first = [
-        fault for fault in found if not any(other.where.before(fault.where) and _ranks(other) != () for other in found)
+        fault
+        for fault in found
+        if not any(other.where.before(fault.where) and (_ranks(other) or other.is_general) for other in found)
     ] or list(found)
     known = [fault for fault in first if fault.kind != "network"] or first
     return min(known, key=lambda fault: (ORDER.index(fault.kind), not _ranks(fault)))

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from .facts import Fact, Failure
+from msgspec.structs import replace
+
+from .facts import Exit, Fact, Failure
 from .lines import Message
 from .world import MOST_RANKS
 
@@ -41,6 +43,12 @@ _LINK_UP = re.compile(
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
 _SRUN_TASKS = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<what>.*)")
+_SRUN_ENDS = re.compile(
+    r"srun: (?:Terminating|Force Terminated|Job step aborted)|slurmstepd: error: \*\*\* (?:JOB|STEP) .*CANCELLED"
+)
+_FATAL = re.compile(
+    r"^Fatal Python error: (?P<what>Segmentation fault|Bus error|Illegal instruction|Floating point \w+)"
+)
 _SLURM_OOM = re.compile(
     r"slurmstepd: error: .*?(?:Detected \d+ oom[_-]kill|Exceeded (?:job|step) memory limit)", re.IGNORECASE
 )
@@ -79,7 +87,7 @@ _KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Fatal Python|Lustre|[Ll]ink|DOWN"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|Bus error|ceph"
@@ -90,6 +98,7 @@ def read(messages: list[Message]) -> list[Fact]:
     """Return what kernel, SLURM and Kubernetes say in the messages of one file."""
     found: list[Fact] = []
     named = ""  # the GPU of a notice that the driver spreads over three lines
+    ends = False  # srun ends the step: who is killed from here on is killed by it
     for message in messages:
         text = message.text
         if not _TELLS.search(text):
@@ -101,9 +110,15 @@ def read(messages: list[Message]) -> list[Fact]:
         elif named and "fallen off the bus" in text and not _XID.search(text):
             text, named = f"NVRM: GPU {named} has fallen off the bus", ""
         found += _kernel(message, text, _syslog_host(message.text) or message.host)
-        found += _slurm(message, text)
+        ends = ends or _SRUN_ENDS.search(text) is not None
+        by_slurm = list(_slurm(message, text))
+        found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         found += _kubernetes(message, text)
     return found
+
+
+def _is_killed(fact: Fact) -> bool:
+    return isinstance(fact, Failure) and fact.kind == "killed" and not fact.is_general
 
 
 def _is_down(fact: Fact, device: str) -> bool:
@@ -162,6 +177,9 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif down:
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
+    elif fatal := _FATAL.search(text):
+        what = f"a process ended by itself: {fatal.group('what').lower()}"
+        yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
     elif match := _SEGFAULT.search(text):
         what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
         yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)
@@ -177,6 +195,8 @@ def _slurm(message: Message, text: str) -> Iterator[Fact]:
         if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what) or code - 128 in _KILLING:
             told = f"SLURM: task {tasks.group('tasks')} on {tasks.group('host')}: {what.strip()}"
             yield Failure(kind=kind, what=told, ranks=numbers, host=tasks.group("host"), where=where)
+        elif code and len(numbers) == 1:
+            yield Exit(rank=None, task=numbers[0], code=code, first=True, host=tasks.group("host"), where=where)
     elif _SLURM_OOM.search(text):
         yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
     elif cancelled:

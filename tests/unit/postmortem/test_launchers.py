@@ -180,6 +180,22 @@ CASES = {
         ["slurmstepd: error: *** STEP 12345.0 ON n01 CANCELLED AT 2025-01-01T10:00:00 ***"],
         answer("killed"),
     ),
+    "who srun kills after one has failed is a victim": (
+        [
+            "srun: error: n1: task 9: Exited with exit code 1",
+            "srun: Terminating StepId=991.0",
+            "srun: error: n0: tasks 0-7: Killed",
+        ],
+        answer("exception", 9),
+    ),
+    "a node that fails comes before the tasks that SLURM ends": (
+        ["srun: error: Node failure on gpu-17", "srun: error: gpu-16: tasks 0-7: Killed"],
+        answer("killed"),
+    ),
+    "Python's own word of a crash": (
+        ["[rank3]: Fatal Python error: Segmentation fault"],
+        answer("killed", 3),
+    ),
     "an interrupt is no evidence": (["[rank0]: KeyboardInterrupt"], answer("none", unknown=True)),
 }
 
