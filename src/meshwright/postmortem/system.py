@@ -62,6 +62,7 @@ _KUBERNETES = re.compile(
     r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
     r"|node shutdown)"
 )
+_EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 XIDS = {
@@ -87,7 +88,8 @@ _KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Fatal Python|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|Bus error|ceph"
@@ -218,6 +220,9 @@ def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
         yield Failure(kind=kind, what=f"Kubernetes evicted the pod: node low on {low.group('what')}", where=where)
     elif told and _CONTEXT.search(text):
         yield Failure(kind="killed", what=f"Kubernetes: {told.group('what')}", where=where)
+    elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
+        what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
+        yield Failure(kind="killed", what=what, where=where)
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)

@@ -196,6 +196,14 @@ CASES = {
         ["[rank3]: Fatal Python error: Segmentation fault"],
         answer("killed", 3),
     ),
+    "a container's exit code": (
+        ["      Reason:       Error", "      Exit Code:    139"],
+        answer("killed", unknown=True),
+    ),
+    "a container's exit code beside its reason": (
+        ["      Reason:       OOMKilled", "      Exit Code:    137"],
+        answer("host_memory", unknown=True),
+    ),
     "an interrupt is no evidence": (["[rank0]: KeyboardInterrupt"], answer("none", unknown=True)),
 }
 
