@@ -126,7 +126,9 @@ def _attributed(
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
     rows = list(_rows(text, first))
     tasks = _is_labelled(rows, _SRUN)
-    if not tasks and _is_labelled(rows, _POD_NAME):
+    labels = [found.group("host") for _, row in rows if (found := _POD_NAME.match(row))]
+    # "step10:" is no host: hosts come again
+    if not tasks and _is_labelled(rows, _POD_NAME) and len(set(labels)) <= max(2, len(rows) // 2):
         hosts = {number: found.group("host") for number, row in rows if (found := _POD_NAME.match(row))}
         rows = [(number, _POD_NAME.sub("", row, count=1)) for number, row in rows]
     else:

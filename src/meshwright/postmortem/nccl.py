@@ -84,7 +84,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
         if not match:  # cut from its prefix, or told again by torch below "Last error:"
             if body := _BODY.search(message.text):
-                yield from _faults(message, "NCCL WARN " + (body.group("rest") or body.group("bare")), "", None, None)
+                yield from _faults(message, "NCCL WARN " + (body.group("rest") or body.group("bare")), "", None)
             continue
         host, pid, device = match.group("host"), int(match.group("pid")), int(match.group("device"))
         rest = match.group("rest")
@@ -105,7 +105,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
             )
         elif init:
             yield from _identity(init, host, pid, device, message)
-        yield from _faults(message, rest, host, pid, device)
+        yield from _faults(message, rest, host, pid)
 
 
 def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Message) -> Iterator[Fact]:
@@ -123,10 +123,10 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Me
     )
 
 
-def _faults(message: Message, rest: str, host: str, pid: int | None, device: int | None) -> Iterator[Fact]:
+def _faults(message: Message, rest: str, host: str, pid: int | None) -> Iterator[Fact]:
     own = _network(rest) or _process(rest) if "WARN" in rest or "Got " in rest else None
     if own:
-        yield replace(own, host=host, pid=pid, device=device, rank=message.rank, where=message.where)
+        yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
     if mismatch := _MISMATCH.search(rest):
         yield Fingerprint(rank=int(mismatch.group("rank")), where=message.where)
     if sizes := _SIZES.search(rest):

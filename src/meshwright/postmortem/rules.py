@@ -103,7 +103,9 @@ def _first_fault(case: Case) -> Verdict | None:
 
 
 def _is_one_host(case: Case) -> bool:
-    return len(ranks_seen(case.facts)) > 1 and max(ranks_seen(case.facts)) < A_HOST
+    seen = ranks_seen(case.facts)
+    hosts = {host.split(".")[0] for fact in case.facts if (host := getattr(fact, "host", ""))}
+    return len(seen) > 1 and max(seen) < A_HOST and len(hosts) < 2
 
 
 def _waiting(case: Case) -> tuple[int, ...]:

@@ -204,6 +204,18 @@ CASES = {
         ["      Reason:       OOMKilled", "      Exit Code:    137"],
         answer("host_memory", unknown=True),
     ),
+    "of two hosts a local rank is no rank": (
+        [joined(0, 4, host="a"), joined(2, 4, host="b"), "failed (exitcode: -9) local_rank: 1 (pid: 77) of binary: x"],
+        answer("killed", unknown=True),
+    ),
+    "of one host it is": (
+        [joined(0, 4), joined(2, 4), "failed (exitcode: -9) local_rank: 1 (pid: 77) of binary: x"],
+        answer("killed", 1),
+    ),
+    "steps before each line are no hosts": (
+        [*(f"step{n}: loss 2.1" for n in range(8)), "step8: [rank0]: KeyboardInterrupt"],
+        answer("none", unknown=True),
+    ),
     "an interrupt is no evidence": (["[rank0]: KeyboardInterrupt"], answer("none", unknown=True)),
 }
 
