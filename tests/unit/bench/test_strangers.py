@@ -96,7 +96,9 @@ def test_ucc_without_its_heading_is_of_an_unknown_collective():
         "  Count  Size   Time, us    Bandwidth, GB/s\n    avg min max avg max min\n"
         " 131072 524288 2561.9 2513.1 2619.7 12.8 13.1 12.6\n"
     )
-    named, unnamed = parse_tables("Collective:   Alltoall\n" + rows.replace("12.8 13.1", "1.43 1.5") + rows, "t")
+    named, unnamed = parse_tables(
+        "Collective:   Alltoall\nInplace:  0\n\n" + rows.replace("12.8 13.1", "1.43 1.5") + rows, "t"
+    )
 
     assert (named.collective, unnamed.collective, unnamed.rows[0].bytes) == ("all_to_all", None, 524288)
 

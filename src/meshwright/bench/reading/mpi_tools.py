@@ -15,7 +15,6 @@ from .tables import Rate, Table
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
 _STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
-_UCC_END = ""
 _PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+\.?\d*)+\s*$")
 
@@ -132,19 +131,19 @@ def read_ucc(text: str, where: str) -> list[Table]:
     collective, started = None, None
     name, headed = "ucc", False
     found: list[tuple[float, ...]] = []
-    for number, line in enumerate([*text.splitlines(), _UCC_END], start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         named = re.match(r"\s*Collective:\s+(\w+)", line)
         is_head = re.match(r"\s*Count\s+Size\s+Time, us", line) is not None
-        if named or is_head or line is _UCC_END:
+        if named or is_head:
             if found:
                 tables.append(_ucc_table(name, collective, started, found, where))
-            if named or not is_head or found:  # a name holds for the next table only
+            if named or found:  # a name holds for the next table only
                 name, collective = (named[1], _collective(named[1])) if named else ("ucc", None)
             found, headed = [], is_head
         elif headed and _NUMBERS.match(line) and len(line.split()) >= 5:
             found.append((number, *map(float, line.split()[:6])))
         started = _processes(line) or started
-    return tables
+    return [*tables, _ucc_table(name, collective, started, found, where)] if found else tables
 
 
 def _ucc_table(

@@ -158,7 +158,7 @@ def _take_device(run: _Run, line: str) -> None:
         return
     number = int(rank["rank"])
     run.starts += number == 0
-    if device and number == 0:
+    if device and number == 0 and not int(device["group"] or 0):
         run.firsts.add(device["host"])
     if device:
         run.devices[number] = (device["host"], device["device"], int(device["group"] or 0), int(device["number"]))
