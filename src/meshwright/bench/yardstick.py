@@ -55,7 +55,7 @@ def machine_of(
 ) -> Machine | None:
     """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
     accelerator = None if node else _accelerator_of(catalogue, table.devices)
-    kind = node or _node_of(catalogue, accelerator, table.ranks_per_node)
+    kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
     network = catalogue.networks.get(link) if link else None
     own = None if link is None or network is not None else catalogue.interconnect(link)
     if nics is not None and kind is None and network is None:
@@ -76,6 +76,15 @@ def machine_of(
     if named and machine.nics:
         changes |= {"nics": min(named, machine.nics), "nics_said": True}
     return msgspec.structs.replace(machine, **changes)
+
+
+def _named_node(catalogue: Catalogue, table: Table) -> str | None:
+    """Return the node type of the only instance type that the text names, None where its GPUs are others."""
+    named = [key for key, node in catalogue.nodes.items() if node.title.split()[-1].lower() in table.instances]
+    if len(named) != 1 or len(table.instances) != 1:
+        return None
+    accelerator = _accelerator_of(catalogue, table.devices)
+    return named[0] if accelerator in {None, catalogue.nodes[named[0]].accelerator} else None
 
 
 def _accelerator_of(catalogue: Catalogue, devices: Sequence[str]) -> str | None:

@@ -171,3 +171,13 @@ def test_rows_after_a_footer_keep_the_header_above_it():
     tables = parse_tables(odd + row + "# Out of bounds values : 0 OK\n" + row, "t")
 
     assert [table.rows[0].time_s for table in tables] == [0.022, 0.022]
+
+
+def test_an_instance_type_in_the_text_says_what_it_ran_on():
+    row = ROW.replace("22000", "51000").replace("48.81", "21.05").replace("91.51", "39.48")
+    told = verdict("here is one with p4d.24xlarge:\n$ mpirun -np 16 all_reduce_perf\n" + HEADER + row)
+    two = verdict("p4d.24xlarge and p5.48xlarge\n$ mpirun -np 16 all_reduce_perf\n" + HEADER + row)
+
+    assert (told.ok, told.expected_bytes_per_s) == (True, pytest.approx(42.5e9, rel=0.01))
+    assert "assumed aws-p4d" in told.reason
+    assert two.ok is None

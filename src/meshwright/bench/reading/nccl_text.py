@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ...errors import InputError
 from ..settings import settings_in
 from ..table import Row
@@ -19,6 +21,7 @@ _DEVICE = re.compile(
 _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
+_INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 
@@ -44,6 +47,12 @@ class _Run:
 
 def read_nccl_text(text: str, where: str) -> list[Table]:
     """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
+    instances = tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
+    return [replace(table, instances=instances) for table in _sides(text, where)]
+
+
+def _sides(text: str, where: str) -> list[Table]:
+    """Return the tables of a text; of two that stand side by side the left one's first."""
     lines = clean_lines(text)
     halves = [line.split("|") for _, line in lines]
     if any(len(half) == 2 and all(map(looks_like_row, half)) for half in halves):
@@ -58,8 +67,6 @@ def read_nccl_text(text: str, where: str) -> list[Table]:
 def _numbered(tables: Sequence[Table]) -> list[Table]:
     if len(tables) < 2:
         return list(tables)
-    from msgspec.structs import replace
-
     return [
         replace(
             t, name=f"table {i}" + (f", {t.collective}" if t.collective else "") + (f" of {t.ranks}" if t.ranks else "")
