@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.report.stuck import look_at
+from meshwright.postmortem.live import look_at
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
 from tests.faults.jobs import Job, events, kill, pid_of, steps_done

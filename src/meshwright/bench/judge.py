@@ -8,11 +8,13 @@ from ..hardware import Catalogue
 from ..units import format_bytes, format_rate
 from .explain import attainable_bytes_per_s
 from .reading.tables import Table
+from .settings import explained
 from .shapes import collapse, dip, pair_faults
 from .table import COUNTED, Row
 from .yardstick import Attainable, Machine, attainable, machine_of
 
 GOOD = 0.85  # of what is attainable: tables that maintainers call good reach 86 % and more, those they call low 68 %
+BEYOND = 1.15  # of the most that is attainable: then the links are others than those it is held against
 LARGE = 64 * 2**20  # from here on a collective fills its links
 TRAP = "ACS or the IOMMU on the path, no GPUDirect RDMA (NCCL_DEBUG=INFO names GDRDMA), or not all NICs in use"
 
@@ -99,6 +101,9 @@ def _held_against(table: Table, rows: Sequence[Row], machine: Machine, known: At
     rate, expected = best.busbw_bytes_per_s, _expected(known, rows)
     against = f"{format_rate(rate)} of the {format_rate(expected)} that NCCL reaches ({known.of})"
     said = f"; assumed {machine.assumed}: --nics and --link say otherwise" if machine.assumed and known.crosses else ""
+    if rate > BEYOND * known.most_bytes_per_s:
+        beyond = f"{against}: more than these carry, so it ran over others; --node, --link and --nics say over which"
+        return TableVerdict(ok=None, reason=beyond + said, expected_bytes_per_s=expected)
     if rate >= GOOD * known.least_bytes_per_s:
         return TableVerdict(ok=True, reason=_good(table, rate, known, against) + said, expected_bytes_per_s=expected)
     if rows[-1].bytes < LARGE:
@@ -114,7 +119,9 @@ def _held_against(table: Table, rows: Sequence[Row], machine: Machine, known: At
             reason=f"{against}, about what {round(rate / one) or 1} of its NICs carry: how many are there?{said}",
             expected_bytes_per_s=expected,
         )
-    return TableVerdict(ok=False, reason=_bad(rate, machine, known, against) + said, expected_bytes_per_s=expected)
+    why = explained(table.settings)
+    reason = _bad(rate, machine, known, against) + (f"; {why}" if why else "") + said
+    return TableVerdict(ok=False, reason=reason, expected_bytes_per_s=expected)
 
 
 def _good(table: Table, rate: float, known: Attainable, against: str) -> str:
@@ -153,7 +160,7 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, li
     if link is not None:
         known = catalogue.networks.get(link) or catalogue.interconnect(link)
     expected = attainable_bytes_per_s(known) if known is not None else None
-    if known is not None and "bidirectional" in table.name.lower():
+    if known is not None and table.both_ways:
         expected = 2 * attainable_bytes_per_s(known)
     faults = pair_faults(tables, index)
     if faults:

@@ -80,10 +80,11 @@ def print_rows(rows: Sequence[Row]) -> str:
         + f"{'(B)':>13}{'(elements)':>14}{'':>18}{'(us)':>12}{'(GB/s)':>9}{'(GB/s)':>9}{'':>8}{'(us)':>12}{'(us)':>12}",
     ]
     for row in rows:
+        busbw = "N/A" if row.known_busbw_bytes_per_s is None else f"{row.busbw_bytes_per_s / 1e9:.3f}"
         spread = [f"{'-' if t is None else format(t * 1e6, '.2f'):>12}" for t in (row.low_s, row.high_s)]
         lines.append(
             f" {row.bytes:>13}{row.bytes // row.element_bytes:>14}{row.dtype:>10}{row.redop:>8}"
-            f"{row.time_s * 1e6:>12.2f}{row.algbw_bytes_per_s / 1e9:>9.3f}{row.busbw_bytes_per_s / 1e9:>9.3f}"
+            f"{row.time_s * 1e6:>12.2f}{row.algbw_bytes_per_s / 1e9:>9.3f}{busbw:>9}"
             f"{'N/A' if row.wrong is None else row.wrong:>8}{''.join(spread)}"
         )
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..hardware import Catalogue, Interconnect, NodeType
 from .explain import attainable_bytes_per_s
 from .reading.tables import Table
+from .settings import nics_named
 from .table import COUNTED
 
 # GB/s of bus bandwidth that NCCL's maintainers call right for large messages on 8 GPUs of a node, beside the rate
@@ -33,6 +34,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     nic_name: str = ""
     nic_bytes_per_s: float | None = None  # attainable by one NIC
     nics: int | None = None
+    nics_said: bool = False  # by an option or the command, not assumed
     gpus: int | None = None  # of a node
     domain: int | None = None  # GPUs that share links of their own
     assumed: str = ""  # what nobody said: the node type that the GPUs suggest
@@ -53,7 +55,7 @@ def machine_of(
 ) -> Machine | None:
     """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
     accelerator = None if node else _accelerator_of(catalogue, table.devices)
-    kind = node or _node_of(catalogue, accelerator, table.ranks_per_node)
+    kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
     network = catalogue.networks.get(link) if link else None
     own = None if link is None or network is not None else catalogue.interconnect(link)
     if nics is not None and kind is None and network is None:
@@ -65,12 +67,24 @@ def machine_of(
     if network is not None:
         changes |= {"nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1}
     elif nics is not None:
-        changes |= {"nics": nics}
+        changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
         changes |= {"link_key": link, "link": own, "reduces_in_switch": None}
     if not node and kind and network is None and own is None:
         changes |= {"assumed": kind}
+    named = nics_named(table.settings) if nics is None else None
+    if named and machine.nics:
+        changes |= {"nics": min(named, machine.nics), "nics_said": True}
     return msgspec.structs.replace(machine, **changes)
+
+
+def _named_node(catalogue: Catalogue, table: Table) -> str | None:
+    """Return the node type of the only instance type that the text names, None where its GPUs are others."""
+    named = [key for key, node in catalogue.nodes.items() if node.title.split()[-1].lower() in table.instances]
+    if len(named) != 1 or len(table.instances) != 1:
+        return None
+    accelerator = _accelerator_of(catalogue, table.devices)
+    return named[0] if accelerator in {None, catalogue.nodes[named[0]].accelerator} else None
 
 
 def _accelerator_of(catalogue: Catalogue, devices: Sequence[str]) -> str | None:
@@ -91,6 +105,7 @@ def _node_of(catalogue: Catalogue, accelerator: str | None, per_node: int | None
         name for name, node in catalogue.nodes.items()
         if own.link and known[node.accelerator].link and own.architecture
         and known[node.accelerator].architecture == own.architecture
+        and own.bridged == known[node.accelerator].bridged  # a card may have a bridge, or none
     ]  # fmt: skip
     for names in (same, alike):
         equal = [name for name in names if catalogue.nodes[name].gpus.number == per_node]
@@ -187,5 +202,5 @@ def _across(machine: Machine, least: float, of: str, most: float | None = None) 
         most_bytes_per_s=least if most is None else most,
         of=of,
         crosses=True,
-        needs_nics=bool(machine.assumed),
+        needs_nics=bool(machine.assumed) and not machine.nics_said,
     )

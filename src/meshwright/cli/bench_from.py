@@ -90,9 +90,24 @@ def _text(one: Judged) -> str:
     head = f"# {one.table.name}: {one.table.collective or 'unknown collective'}, {one.table.tool}, ranks {ranks}"
     if one.rows:
         return f"{head}\n{print_rows(one.rows)}"
+    if matrix := _matrix(one.table):
+        return "\n".join([f"# {one.table.name}: {one.table.tool}", *matrix])
     rates = [
         f"{rate.what:<44} {f'{rate.src} to {rate.dst}' if rate.src is not None else f'{rate.bytes} B':>16}"
         f"{format_rate(rate.rate_bytes_per_s):>14}"
         for rate in one.table.rates
     ]
     return "\n".join([f"# {one.table.name}: {one.table.tool}", *rates])
+
+
+def _matrix(table: Table) -> list[str]:
+    """Return the lines of a matrix of pairs, [] where a table is none: a rate for each source and target, GB/s."""
+    found = {(rate.src, rate.dst): rate.rate_bytes_per_s / 1e9 for rate in table.rates if rate.src and rate.dst}
+    sources, targets = dict.fromkeys(src for src, _ in found), dict.fromkeys(dst for _, dst in found)
+    if len(found) < len(table.rates) or len(targets) < 2 or len({rate.what for rate in table.rates}) > 1:
+        return []
+    lines = [f"{'to':>8}" + "".join(f"{dst:>10}" for dst in targets) + "   GB/s"]
+    for src in sources:
+        cells = (f"{found[src, dst]:>10.2f}" if (src, dst) in found else f"{'N/A':>10}" for dst in targets)
+        lines.append(f"{src:>8}" + "".join(cells))
+    return lines

@@ -1,5 +1,6 @@
 """`meshwright collectives`: list, show, verify, price, draw, export and import schedules."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
 from ..collectives.msccl_flight import HELD, flight
 from ..collectives.msccl_limits import LIMITS
 from ..collectives.msccl_write import write_algo
+from ..collectives.mscclpp_export import to_mscclpp
 from ..collectives.network import HostsNetwork, Network, Wire, network_of, uniform
 from ..collectives.price import price
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
@@ -55,7 +57,10 @@ def one_schedule(function: F) -> F:
                 "--xml", metavar="FILE", type=click.Path(path_type=Path), help="An MSCCL XML file instead of NAME."
             ),
             click.option(
-                "--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule as text or .json, instead."
+                "--file",
+                metavar="FILE",
+                type=click.Path(path_type=Path),
+                help="A schedule as text or .json, or an MSCCL++ plan (.json), instead.",
             ),
         )
     ):
@@ -125,7 +130,7 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
         click.echo("a sum in floating point ends with the same bits on all ranks")
     elif same_bits is not None:
         click.echo("ranks sum in orders of their own: in floating point the last bits differ, and replicas drift apart")
-    if source["xml"] is not None:
+    if source["xml"] is not None and source["xml"].suffix != ".json":
         _say_of_file(source["xml"])
     return 0
 
@@ -196,15 +201,25 @@ def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
 @command.command(epilog="Example: meshwright collectives export ring --ranks 8 --output ring.xml")
 @one_schedule
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
-@click.option("--for", "runtime", type=click.Choice(sorted(LIMITS)), help="Keep to what this runtime's reader takes.")
+@click.option(
+    "--for",
+    "runtime",
+    type=click.Choice([*sorted(LIMITS), "mscclpp"]),
+    help="The runtime: its reader's limits, or its own form.",
+)
 @JSON
 def export(output: Path | None, runtime: str | None, as_json: bool, **source: Any) -> int:
-    """Write a schedule as MSCCL XML (with --json: as our own JSON); one of --xml keeps its blocks and channels."""
+    """Write a schedule as MSCCL XML (with --json: as our own JSON); one of --xml keeps its blocks and channels.
+
+    For mscclpp it is an execution plan (JSON).
+    """
     schedule = _schedule(**source)
     verify(schedule)
-    if as_json:
+    if runtime == "mscclpp":
+        text = json.dumps(to_mscclpp(schedule), indent=1) + "\n"
+    elif as_json:
         text = to_json(schedule) + "\n"
-    elif source["xml"] is not None:
+    elif source["xml"] is not None and source["xml"].suffix != ".json":
         algo = read_algo(read_text(source["xml"], max_bytes=MAX_FILE_BYTES), where=str(source["xml"]))
         fault = LIMITS[runtime].fault_of(algo) if runtime else ""
         if fault:
@@ -221,7 +236,7 @@ def export(output: Path | None, runtime: str | None, as_json: bool, **source: An
 @click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
 @JSON
 def import_(xml: Path, output: Path | None, as_json: bool) -> int:
-    """Read MSCCL XML, prove it, and print it as a schedule (the text form, or JSON)."""
+    """Read MSCCL XML or an MSCCL++ plan, prove it, and print it as a schedule (the text form, or JSON)."""
     schedule = read_schedule(xml)
     verify(schedule)
     _write(output, to_json(schedule) + "\n" if as_json else str(schedule))

@@ -10,7 +10,7 @@ from ..cluster.doctor.exchange import meet, position
 from ..cluster.doctor.facts import Facts
 from ..errors import InputError
 from ..files import to_json
-from ..report.stuck import look_at
+from ..postmortem.live import look_at
 from ..units import parse_time
 
 
@@ -121,4 +121,4 @@ def _post_mortem(paths: list[Path], page: Path | None, as_json: bool) -> int:
 def _explain(run_folder: Path, as_json: bool) -> int:
     verdict = look_at(run_folder)
     click.echo(to_json(verdict) if as_json else str(verdict))
-    return 1 if verdict.stuck else 0
+    return 1 if verdict.stuck or verdict.unsure else 0

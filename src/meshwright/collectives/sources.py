@@ -1,4 +1,4 @@
-"""Where a schedule comes from: a name, a file (text, JSON, MSCCL XML), or a function in a Python file of the user."""
+"""Where a schedule comes from: a name, a file (text, JSON, MSCCL XML, MSCCL++ plan), or a function of the user's."""
 
 import importlib.util
 import sys
@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, nearest
-from ..files import read_struct, read_text
+from ..files import convert, parse_json, read_text
 from .algorithms import build, names
 from .msccl_import import load_msccl_xml
+from .mscclpp_file import is_plan
+from .mscclpp_import import from_mscclpp
 from .schedule import COLLECTIVES, Schedule
 
 MAX_BYTES = 64 * 2**20  # of the text form: five million transfers
 
 
 def read_schedule(path: Path) -> Schedule:
-    """Read a file by its suffix: `.xml` MSCCL, `.json` the struct, anything else the text form."""
+    """Read a file by its suffix: `.xml` MSCCL, `.json` the struct or a plan of MSCCL++, anything else the text form."""
     if path.suffix == ".xml":
         return load_msccl_xml(path)
     if path.suffix == ".json":
-        return read_struct(path, Schedule)
+        data = parse_json(read_text(path, max_bytes=MAX_BYTES), where=str(path))
+        return from_mscclpp(data, where=str(path)) if is_plan(data) else convert(data, Schedule, where=str(path))
     return Schedule.parse(read_text(path, max_bytes=MAX_BYTES), where=str(path))
 
 

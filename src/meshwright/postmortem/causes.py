@@ -17,6 +17,7 @@ ORDER: tuple[Kind, ...] = (
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
 _NAME = re.compile(r"\((?P<name>[^)]*)\)")
+_LEAST_ORDER = ("killed", "exception")  # of what shows only that something ended
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
     "device": "which rank uses that GPU: NCCL's Init lines (NCCL_DEBUG=INFO) join bus id and rank",
@@ -42,6 +43,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.first.pid is not None and any(i.pid is not None and i.pid != self.first.pid for i in known):
             return False
+        local = self.first.device
+        if local is not None and any(i.device is not None and i.device != local for i in known):
+            return False
         return not (self.first.bus_id and any(i.bus_id and not _same_bus(i.bus_id, self.first.bus_id) for i in known))
 
     @property
@@ -57,7 +61,7 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
     timeouts = of(facts, Timeout)
     waited = [fact.where for fact in timeouts]
     found = [_resolved(failure, identities, facts) for failure in of(facts, Failure)]
-    found += _of_exits(of(facts, Exit), found)
+    found += _of_exits(of(facts, Exit), found, identities, facts)
     found = [fault for fault in found if not fault.follows and _is_job(fault) and not _too_old(fault, timeouts)]
     found = [fault for fault in found if _can_be_first(fault, waiting, waited)]
     if not found:
@@ -78,13 +82,19 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
         ranks=() if kind == "network" else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
-        is_general=_is_general(first, everyone=everyone),
+        is_general=first.is_general or everyone,
     )
 
 
-def ended_from_outside(facts: list[Fact]) -> Failure | None:
-    """Return the notice of a time limit: it ends a job that hangs, and is the cause only where nothing else shows."""
-    return next((fault for fault in of(facts, Failure) if fault.kind == "killed" and fault.follows), None)
+def least_evidence(facts: list[Fact]) -> Failure | None:
+    """Return what usually follows from a fault elsewhere, for where nothing else shows: the first, a notice before all.
+
+    What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind.
+    """
+    found = [f for f in of(facts, Failure) if f.kind in _LEAST_ORDER and f.follows and not f.is_over]
+    ends = [end for end in of(facts, Exit) if end.first and signal_of(end.code) in _CONSEQUENCES]
+    found += [msgspec.structs.replace(_exit_fault(end, signal_of(end.code)), follows=True) for end in ends]
+    return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
 
 
 def _resolved(failure: Failure, identities: Sequence[Identity], facts: list[Fact]) -> Failure:
@@ -125,25 +135,60 @@ def _same_bus(nccl: str, kernel: str) -> bool:
         return False
 
 
-def _of_exits(exits: Sequence[Exit], told: Sequence[Failure]) -> list[Failure]:
-    """Return what torchrun's first failure says that no other line does."""
-    found = []
+def _of_exits(
+    exits: Sequence[Exit], told: Sequence[Failure], identities: Sequence[Identity], facts: list[Fact]
+) -> list[Failure]:
+    """Return what a launcher's first failure says that no other line does."""
+    found: list[Failure] = []
+    ranked = any(end.first and end.rank is not None for end in exits)
     for end in exits:
-        signal = -end.code if end.code < 0 else end.code - 128 if 128 < end.code < 160 else 0
-        if not end.first or signal in _CONSEQUENCES or any(end.rank in _ranks(fault) for fault in told):
+        signal = signal_of(end.code)
+        if not end.first or signal in _CONSEQUENCES or not end.code or (ranked and end.rank is None):
             continue
-        if signal:
-            what = f"rank {end.rank} was ended by {_SIGNALS.get(signal, f'signal {signal}')}"
-            found.append(Failure(kind="killed", what=what, rank=end.rank, host=end.host, pid=end.pid, where=end.where))
-        elif end.code > 0:
-            what = f"rank {end.rank} ended with code {end.code} before the others"
-            found.append(Failure(kind="exception", what=what, rank=end.rank, host=end.host, where=end.where))
+        fault = _resolved(_exit_fault(end, signal), identities, facts)
+        known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
+        # an exit code says less than any error, and where its rank is not known it may be of those that waited
+        unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
+        if not known and unsaid:
+            found.append(fault)
     return found
+
+
+def signal_of(code: int) -> int:
+    """Return the signal that an exit code tells of, 0 for none."""
+    return -code if code < 0 else code - 128 if 128 < code < 160 else 0
+
+
+def _exit_fault(end: Exit, signal: int) -> Failure:
+    who = f"rank {end.rank}"
+    if end.rank is None:
+        place = f"task {end.task}" if end.task is not None else f"local rank {end.local_rank}"
+        place = place if (end.task, end.local_rank) != (None, None) else ""
+        who = f"process {end.pid} ({place})" if end.pid and place else f"process {end.pid}" if end.pid else place
+        who = who or "a process"
+    how = f"was ended by {_SIGNALS.get(signal, f'signal {signal}')}" if signal else f"ended with code {end.code}"
+    return Failure(
+        kind="killed" if signal else "exception",
+        what=f"{who} {how}" if signal else f"{who} {how} before the others",
+        rank=end.rank,
+        ranks=() if end.task is None else (end.task,),
+        device=end.local_rank if end.rank is None else None,
+        host=end.host,
+        pid=end.pid,
+        where=end.where,
+        is_summary=True,
+    )
+
+
+def _is_one(fault: Failure, other: Failure) -> bool:
+    return fault.pid is not None and fault.pid == other.pid and not other.follows
 
 
 def _is_job(fault: Failure) -> bool:
     """Whether a process that the kernel killed can belong to the job: it is one of its ranks, or a Python."""
     if fault.kind not in {"host_memory", "killed", "host"} or fault.rank is not None or fault.pid is None:
+        return True
+    if fault.is_summary:
         return True
     name = _NAME.search(fault.what)
     return name is None or bool(_OURS.search(name.group("name")))
@@ -167,13 +212,12 @@ def _can_be_first(fault: Failure, waiting: set[int], waited: Sequence[Where]) ->
     ):
         return False
     orders = [fault.where.before(where) for where in waited]
-    is_summary = fault.kind in {"killed", "exception"} and fault.what.startswith("rank ")
     after = any(order is False for order in orders) and not any(order is True for order in orders)
     if fault.kind in {"device", "network"}:
         return not after
     if set(_ranks(fault)) & waiting:
         return bool(orders) and all(order is True for order in orders) and fault.kind != "exception"
-    return is_summary or not after
+    return fault.is_summary or not after
 
 
 def _ranks(fault: Failure) -> tuple[int, ...]:
@@ -183,7 +227,9 @@ def _ranks(fault: Failure) -> tuple[int, ...]:
 def _first(found: Sequence[Failure]) -> Failure:
     """Return the fault before which none is known to be; of several that cannot be ordered, the one that tells most."""
     first = [
-        fault for fault in found if not any(other.where.before(fault.where) and _ranks(other) != () for other in found)
+        fault
+        for fault in found
+        if not any(other.where.before(fault.where) and (_ranks(other) or other.is_general) for other in found)
     ] or list(found)
     known = [fault for fault in first if fault.kind != "network"] or first
     return min(known, key=lambda fault: (ORDER.index(fault.kind), not _ranks(fault)))
@@ -196,7 +242,3 @@ def _alike(fault: Failure, first: Failure) -> bool:
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:
     return [fault for fault in found if _ranks(first) and _ranks(fault) == _ranks(first)]
-
-
-def _is_general(fault: Failure, *, everyone: bool) -> bool:
-    return everyone or fault.what.startswith(("SLURM cancelled", "node "))

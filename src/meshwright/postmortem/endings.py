@@ -13,8 +13,8 @@ from .names import collective_in
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
-    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)|(?:torch\."
-    r"|cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
+    r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
+    r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
 )
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
@@ -24,7 +24,7 @@ _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
-    r"no CUDA-capable device|hardware error)",
+    r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*)",
     re.IGNORECASE,
 )
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
@@ -40,9 +40,11 @@ _NOT_THE_CAUSE = {
     *("RankFailure", "CollectiveError", "WorkerCrashedError", "RendezvousConnectionError", "RendezvousClosedError"),
     *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired"),
 }
+_SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
-    r"NCCL (?:error|communicator)|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|monitoredBarrier"
-    r"|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog|timed? ?out.*(?:rendezvous|store|collective|barrier)"
+    r"[NH]CCL (?:error|communicator)|EI000\d|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
+    r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
+    r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives"
     r"|process group has been|shutting down|SIGTERM",
@@ -53,7 +55,9 @@ _WORKER_KILLED = re.compile(
 )
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
-    r"(?:out of shared memory|No space left on device).*|unable to (?:mmap|open shared memory|write to file </torch)"
+    # a path that is named and lies elsewhere is a disk that is full
+    r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
+    r"|unable to (?:mmap|open shared memory|write to file </torch)"
 )
 _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
@@ -94,7 +98,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
             yield Torchrun(where=message.where)
         if _ENDED_OUTSIDE.search(text):
             what = "the launcher was told to end (SIGTERM)"
-            yield Failure(kind="killed", what=what, where=message.where, follows=True)
+            yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
         if "(" in text:
@@ -103,7 +107,7 @@ def read(messages: list[Message]) -> Iterator[Fact]:
             later = bisect.bisect_right(went_on[message.rank], index)
             handled = len(went_on[message.rank]) - later >= (1 if message.rank is not None else MANY_STEPS)
             for fact in _failure(message):
-                yield replace(fact, follows=True) if fact.kind == "exception" and handled else fact
+                yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
 def _failure(message: Message) -> Iterator[Failure]:
@@ -161,6 +165,7 @@ def _exception(message: Message) -> Iterator[Failure]:
         pid=message.pid,
         where=message.where,
         follows=match.group("name") in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told)),
+        is_over=match.group("name") in _SAY_NOTHING,
     )
 
 

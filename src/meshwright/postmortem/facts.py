@@ -96,18 +96,22 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
+    is_over: bool = False  # it did no harm: the training went on, or the GPU does
+    is_general: bool = False  # it befell the job, not one of its ranks
+    is_summary: bool = False  # a launcher's word at the end: where it stands says nothing of when it was
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How torchrun says a rank ended; `code` is minus the signal."""
+    """How a launcher says a process ended; `code` is minus the signal. Without a rank it counts by itself."""
 
-    rank: int
+    rank: int | None
     where: Where
+    task: int | None = None  # of MPI: a rank where each rank is a task
     host: str = ""
     local_rank: int | None = None
     pid: int | None = None
     code: int = 0
-    first: bool = False  # "root cause (first observed failure)"
+    first: bool = False  # "root cause (first observed failure)", or the only one that the launcher names
 
 
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,10 +128,12 @@ class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Absentees(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that did not come, named by one who waited for all: a monitored barrier."""
+    """The ranks that did not come, named by one who waited for all (a monitored barrier) or for one of them (HCCL)."""
 
     ranks: tuple[int, ...]
     where: Where
+    by: str = "a monitored barrier"
+    operation: str = "monitored_barrier"
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,11 +144,15 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key."""
+    """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key.
+
+    `to` is the address of a store that could not be reached at all.
+    """
 
     rank: int | None
     where: Where
     of: int | None = None
+    to: str = ""
 
 
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ import msgspec
 
 from ..errors import InputError
 from ..files import sound
-from ..report.stuck import Record
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import GroupName, Where
 from .names import spelled
 from .pickles import is_pickle, load_plain
+from .records import Record
 from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")

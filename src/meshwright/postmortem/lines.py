@@ -23,6 +23,7 @@ _SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
 _MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>: ?")
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
 _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
+_POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d):(?: |$)")  # pdsh, kubectl logs of several pods
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
     *((_CONTAINER, _DIGITS), (_POD, "["), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "["), (_ROLE, "[")),
@@ -124,11 +125,20 @@ def _attributed(
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
     rows = list(_rows(text, first))
-    tasks = _is_labelled(rows)
+    tasks = _is_labelled(rows, _SRUN)
+    labels = [found.group("host") for _, row in rows if (found := _POD_NAME.match(row))]
+    # "step10:" is no host: hosts come again
+    if not tasks and _is_labelled(rows, _POD_NAME) and len(set(labels)) <= max(2, len(rows) // 2):
+        hosts = {number: found.group("host") for number, row in rows if (found := _POD_NAME.match(row))}
+        rows = [(number, _POD_NAME.sub("", row, count=1)) for number, row in rows]
+    else:
+        hosts = {}
     attempt = hint.attempt
     for number, row in _joined(rows):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
+            if not message.host and number in hosts:
+                message = replace(message, host=hosts[number])
             if hint.attempt is None and _RESTART.search(message.text):
                 attempt = _next_attempt(message.text, attempt)
             yield message
@@ -165,9 +175,9 @@ def _unpacked(line: str) -> str:
     return text.encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
 
 
-def _is_labelled(rows: list[tuple[int, str]]) -> bool:
-    """Whether `srun --label` wrote the file: nine of ten lines begin with the number of a task."""
-    return bool(rows) and sum(bool(_SRUN.match(row)) for _, row in rows) >= 0.9 * len(rows)
+def _is_labelled(rows: list[tuple[int, str]], label: re.Pattern[str]) -> bool:
+    """Whether a launcher put a label (the number of a task, a host) before the lines: nine of ten have it."""
+    return bool(rows) and sum(bool(label.match(row)) for _, row in rows) >= 0.9 * len(rows)
 
 
 def _joined(rows: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:

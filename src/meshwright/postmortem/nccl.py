@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from .facts import CommunicatorCall, Fact, Failure, Fingerprint, Identity, WorldSize
+from msgspec.structs import replace
+
+from .facts import CommunicatorCall, Fact, Failure, Fingerprint, Identity, SizesDiffer, Where, WorldSize
 from .lines import Message
 from .names import spelled
 
@@ -17,25 +19,51 @@ _CALL = re.compile(
     r"(?P<operation>[A-Z]\w+): opCount (?P<seq>[0-9a-f]+) .*?count (?P<count>\d+) datatype (?P<type>\d+)"
     r".*?comm (?P<comm>0x\w+)(?: \[nranks=(?P<ranks>\d+)\])?"
 )
+_BODY = re.compile(
+    r"NCCL WARN (?P<rest>.*)|^(?P<bare>Cuda failure (?:\d+ )?'.*|socketStartConnect: .*|Duplicate GPU .*)"
+)
 _COMPLETION = re.compile(
-    r"NET/IB\S* ?: Got completion (?:from peer (?P<peer>[\w.:\[\]-]+?)(?:<\d+>)? )?with"
+    r"NET/IB\S*? ?: ?Got completion (?:from peer (?P<peer>[\w.:%\[\]-]+?)(?:<\d+>)? )?with"
     r" (?:status=|error )(?P<status>\d+)"
     r"(?:.*?vendor err (?P<vendor>\d+))?"
 )
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
-    r"(?:connect(?:ing)? to (?P<to>\S+)|Call to connect)\b.*?(?P<why>No route to host|Connection timed out|Network is"
-    r" unreachable|timed out)",
+    r"(?:connect(?:ing)? to (?P<to>[^\s<]+)(?:<\d+>)?|Call to connect)\b.*?(?P<why>No route to host"
+    r"|Connection timed out|Connection refused|Network is unreachable|timed out)",
     re.IGNORECASE,
 )
 _FABRIC = re.compile(
-    r"(?P<what>ibv_modify_qp.*?failed.*|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver).*)"
+    r"(?P<what>ibv_(?:modify_qp|reg_|create_|alloc_|poll_|post_)\w*.*?failed.*"
+    r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver).*)"
 )
 _GPU_LOST = re.compile(
     r"Cuda failure (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'", re.IGNORECASE
 )
 _OUT_OF_MEMORY = re.compile(r"Cuda failure (?:\d+ )?'out of memory'")
+_CUDA = re.compile(r"Cuda failure (?:\d+ )?'(?P<what>[^']+)'")
+_ENDING = "driver shutting down"  # what CUDA says in a process that is being ended
 _MISMATCH = re.compile(r"Mismatched collective detected.*?rank (?P<rank>\d+)")
+_SIZES = re.compile(r"collective mismatch error,? local size (?P<local>\d+) remote (?:size )?(?P<remote>\d+)")
+_SHARED_MEMORY = re.compile(r"posix_fallocate failed : No space left|Error while creating shared memory segment")
+_SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
+    (
+        re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)"),
+        "ranks {0} and {1} use one GPU (bus id {2}): each rank needs its own, by LOCAL_RANK",
+    ),
+    (
+        re.compile(r"Bootstrap Root : rank (\d+) of (\d+) ranks has already checked in"),
+        "two processes call themselves rank {0} of {1}: the launcher gives one rank twice",
+    ),
+    (
+        re.compile(r"Bootstrap Root : mismatch in rank count from procs (\d+) : (\d+)"),
+        "processes disagree about the number of ranks: {0} and {1}",
+    ),
+    (
+        re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)"),
+        "rank {0} has NCCL {1}, rank {2} has NCCL {3}: the same version is needed everywhere",
+    ),
+)
 _FLUSHED = 5  # IBV_WC_WR_FLUSH_ERR: what was queued behind the one that failed
 STATUS = {
     1: "local length error",
@@ -54,7 +82,9 @@ def read(messages: list[Message]) -> Iterator[Fact]:
     """Yield what NCCL says in the messages of one file."""
     for message in messages:
         match = _LINE.search(message.text) if "NCCL" in message.text else None
-        if not match:
+        if not match:  # cut from its prefix, or told again by torch below "Last error:"
+            if body := _BODY.search(message.text):
+                yield from _faults(message, "NCCL WARN " + (body.group("rest") or body.group("bare")), "", None)
             continue
         host, pid, device = match.group("host"), int(match.group("pid")), int(match.group("device"))
         rest = match.group("rest")
@@ -93,8 +123,19 @@ def _identity(init: re.Match[str], host: str, pid: int, device: int, message: Me
     )
 
 
-def _faults(message: Message, rest: str, host: str, pid: int) -> Iterator[Fact]:
-    where, rank = message.where, message.rank
+def _faults(message: Message, rest: str, host: str, pid: int | None) -> Iterator[Fact]:
+    own = _network(rest) or _process(rest) if "WARN" in rest or "Got " in rest else None
+    if own:
+        yield replace(own, host=host, pid=pid, rank=message.rank, where=message.where)
+    if mismatch := _MISMATCH.search(rest):
+        yield Fingerprint(rank=int(mismatch.group("rank")), where=message.where)
+    if sizes := _SIZES.search(rest):
+        came, expected = int(sizes.group("remote")), int(sizes.group("local"))
+        yield SizesDiffer(rank=message.rank, came_bytes=came, expected_bytes=expected, where=message.where)
+
+
+def _network(rest: str) -> Failure | None:
+    """Return the link that failed, by a line of NCCL."""
     completion, event, link = _COMPLETION.search(rest), _ASYNC.search(rest), _LINK.search(rest)
     if completion:
         status = int(completion.group("status"))
@@ -103,24 +144,36 @@ def _faults(message: Message, rest: str, host: str, pid: int) -> Iterator[Fact]:
             what += f", vendor error {completion.group('vendor')}"
         if completion.group("peer"):
             what += f", peer {completion.group('peer')}"
-        yield Failure(kind="network", what=what, host=host, pid=pid, rank=rank, where=where, follows=status == _FLUSHED)
-    elif event and not re.search(r"client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE):
-        what = f"InfiniBand event: {event.group('what').strip()}"
-        yield Failure(kind="network", what=what, host=host, pid=pid, rank=rank, where=where)
-    elif fabric := _FABRIC.search(rest):
-        yield Failure(kind="network", what=fabric.group("what")[:160], host=host, pid=pid, rank=rank, where=where)
-    elif link and "WARN" in rest:
-        what = f"connecting to {link.group('to') or 'a peer'} failed: {link.group('why')}"
-        yield Failure(kind="network", what=what, host=host, pid=pid, rank=rank, where=where)
-    lost = _GPU_LOST.search(rest)
-    if lost:
-        yield Failure(kind="device", what=lost.group("what"), host=host, pid=pid, rank=rank, where=where)
-    elif _OUT_OF_MEMORY.search(rest):
-        what = "NCCL could not allocate GPU memory"
-        yield Failure(kind="device_memory", what=what, host=host, pid=pid, rank=rank, where=where)
-    mismatch = _MISMATCH.search(rest)
-    if mismatch:
-        yield Fingerprint(rank=int(mismatch.group("rank")), where=where)
+        return _failure("network", what, follows=status == _FLUSHED)
+    if event:
+        harmless = re.search(r"client|lid change|gid change|sm change", event.group("what"), re.IGNORECASE)
+        return None if harmless else _failure("network", f"InfiniBand event: {event.group('what').strip()}")
+    if fabric := _FABRIC.search(rest):
+        return _failure("network", fabric.group("what")[:160])
+    if link and "WARN" in rest:
+        return _failure("network", f"connecting to {link.group('to') or 'a peer'} failed: {link.group('why')}")
+    return None
+
+
+def _process(rest: str) -> Failure | None:
+    """Return what failed on the GPU or in the process that printed a line of NCCL."""
+    for pattern, told in _SETUP:
+        if found := pattern.search(rest):
+            return _failure("exception", told.format(*found.groups()), is_general=True)
+    if lost := _GPU_LOST.search(rest):
+        return _failure("device", lost.group("what"))
+    if _OUT_OF_MEMORY.search(rest):
+        return _failure("device_memory", "NCCL could not allocate GPU memory")
+    if _SHARED_MEMORY.search(rest):
+        return _failure("host_memory", "shared memory is full: NCCL could not make a segment in /dev/shm")
+    if cuda := _CUDA.search(rest):
+        what = cuda.group("what")
+        return _failure("exception", f"CUDA failed inside NCCL: {what}", follows=_ENDING in what)
+    return None
+
+
+def _failure(kind: str, what: str, *, follows: bool = False, is_general: bool = False) -> Failure:
+    return Failure(kind=kind, what=what, where=Where("", 0, ""), follows=follows, is_general=is_general)
 
 
 def world_of(identities: list[Identity]) -> list[WorldSize]:

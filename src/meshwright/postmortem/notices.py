@@ -31,8 +31,8 @@ def by_barrier(facts: list[Fact]) -> Position | None:
         kind="absent",
         blamed=tuple(sorted(ranks)),
         waiting=tuple(sorted({fact.rank for fact in arrived if fact.rank is not None})),
-        operation="monitored_barrier",
-        why=f"a monitored barrier names who did not come: {told}",
+        operation=named[0].operation,
+        why=f"{named[0].by} names who did not come: {told}",
         certain=bool(ranks),
         evidence=(*(fact.where for fact in named), *(fact.where for fact in arrived)),
     )
@@ -174,12 +174,17 @@ def by_store(facts: list[Fact]) -> Position | None:
         blamed = silent
     everyone = not silent and world is not None and len(waiting) == world
     what = "for a key of the store" if waits else "for others' data"
+    told = ", ".join(map(str, sorted(waiting)))
+    why = f"rank{'s' * (len(waiting) > 1)} {told} waited in vain {what}" if told else f"ranks waited in vain {what}"
+    unreached = sorted({fact.to for fact in waits if fact.to})
+    if unreached and len(unreached) == len({fact.to for fact in waits}):
+        why = f"the store at {unreached[0]} did not answer: its host is not up, not reachable, or another was meant"
     return Position(
         kind="stuck" if everyone else "absent",
         blamed=tuple(sorted(blamed)),
         waiting=tuple(sorted(waiting)),
         operation=next((fact.operation for fact in gloo if fact.operation), ""),
-        why=f"rank{'s' * (len(waiting) > 1)} {', '.join(map(str, sorted(waiting))) or '?'} waited in vain {what}",
+        why=why,
         certain=bool(blamed) or everyone,
         silent=True,
         evidence=(*(fact.where for fact in waits), *(fact.where for fact in gloo)),

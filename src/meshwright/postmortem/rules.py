@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from .calls import Group
-from .causes import Cause, ended_from_outside
+from .causes import Cause, least_evidence
 from .evidence import in_time
 from .facts import Busy, CodeFrame, Fact, Heartbeat, KernelTimes, Shortened, Stack, Where, of
 from .position import Position
@@ -103,7 +103,9 @@ def _first_fault(case: Case) -> Verdict | None:
 
 
 def _is_one_host(case: Case) -> bool:
-    return len(ranks_seen(case.facts)) > 1 and max(ranks_seen(case.facts)) < A_HOST
+    seen = ranks_seen(case.facts)
+    hosts = {host.split(".")[0] for fact in case.facts if (host := getattr(fact, "host", ""))}
+    return len(seen) > 1 and max(seen) < A_HOST and len(hosts) < 2
 
 
 def _waiting(case: Case) -> tuple[int, ...]:
@@ -212,10 +214,19 @@ def _kernels(case: Case) -> Verdict | None:
 
 
 def _time_limit(case: Case) -> Verdict | None:
-    notice = ended_from_outside(case.facts)
-    if notice is None or case.position is not None:
+    notice = least_evidence(case.facts) if case.position is None else None
+    if notice is None or not notice.is_general:
         return None
     return _verdict("killed", notice.what, position=None, lines=(notice.where,))
+
+
+def _consequence(case: Case) -> Verdict | None:
+    notice = least_evidence(case.facts) if case.position is None else None
+    if notice is None:
+        return None
+    kind: Kind = notice.kind  # type: ignore[assignment]  # readers write a verdict's kinds
+    missing = ("what came before it: this usually follows from a fault elsewhere, in the log of another rank",)
+    return _verdict(kind, notice.what, position=None, lines=(notice.where,), unknown=True, missing=missing)
 
 
 def _nothing(case: Case) -> Verdict:
@@ -307,6 +318,11 @@ RULES = (
         name="time-limit",
         reason="A limit ends whatever hangs and whatever is only long: it is the answer where nothing else shows.",
         apply=_time_limit,
+    ),
+    Rule(
+        name="consequence",
+        reason="An error that a fault elsewhere leaves behind is all that there is: it is shown, and nobody is named.",
+        apply=_consequence,
     ),
     Rule(
         name="no-evidence",

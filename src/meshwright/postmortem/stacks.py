@@ -12,6 +12,8 @@ _SPY_THREAD = re.compile(r"^Thread (?P<id>\w+) \((?P<state>[\w+ ]+)\)(?:: \"(?P<
 _SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)$")
 _FAULT_THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+(?: \[[^\]]*\])? \(most recent call first\):")
 _FAULT_FRAME = re.compile(r"^\s+File \"(?P<file>[^\"]+)\", line (?P<line>\d+) in (?P<function>.+)$")
+_BACKWARD = re.compile(r"torch/autograd/\S+ (?:_engine_run_backward|run_backward|backward)$")
+_BEGUN = {"_bootstrap", "_bootstrap_inner"}
 _LOCAL_RANK = re.compile(r"--local[_-]rank[= ](?P<rank>\d+)")
 _FILE_RANK = re.compile(r"(?:^|[._-])(?:rank)?[._-]?(?P<rank>\d+)(?:[._-]|$)")
 
@@ -73,4 +75,10 @@ def _stack(threads: list[_Thread], rank: int | None, pid: int | None) -> Iterato
     if not filled:
         return
     main = next((thread for thread in filled if thread.is_main), filled[0] if len(filled) == 1 else filled[-1])
-    yield Stack(rank=rank, pid=pid, frames=tuple(main.frames), where=main.where)
+    frames = main.frames
+    if _BACKWARD.search(f"{main.frames[0].file} {main.frames[0].function}"):
+        # autograd runs hooks on threads of its own, which no threading module began; the main one only waits for them
+        own = [t for t in filled if t is not main and not t.name and not any(f.function in _BEGUN for f in t.frames)]
+        callers = [frame for frame in main.frames if not re.search(r"(?:^|/)torch/", frame.file)]
+        frames = [*own[0].frames, *callers] if own else main.frames
+    yield Stack(rank=rank, pid=pid, frames=tuple(frames), where=main.where)

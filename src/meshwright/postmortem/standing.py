@@ -9,6 +9,7 @@ from .facts import Frame, KernelTimes, Stack, Where
 from .names import collective_in
 from .position import Position, minority
 
+_BLOCKING = {"barrier", "monitored_barrier"}  # hold the host, so that who stands elsewhere is not in them
 DEEP = 30  # frames from the innermost that are looked at
 _DATA = re.compile(
     r"torch/utils/data/|/datasets?/|/webdataset/|/tokenizers?/|/streaming/base|tf\.data|dataloader\.py|data_loader\.py"
@@ -104,6 +105,9 @@ def by_stacks(stacks: Sequence[Stack]) -> Position | None:
     operation = max(calls, key=calls.count, default="")
     if others and waits:
         return _apart(others, waits, stands, operation)
+    early = [stand for stand in waits if stand.kind == "device"] if operation in _BLOCKING else []
+    if early and len(early) < len(waits) - len(early) and len(set(calls)) == 1:
+        return _before(early, [stand for stand in waits if stand not in early], stands, operation)
     if len(set(calls)) > 1:
         return _split(stands, operation)
     if waits:
@@ -121,6 +125,13 @@ def _apart(others: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Sta
     kind = "data" if all(stand.kind == "data" for stand in others) else "host"
     few = len(others) < len(waits) or len(others) == 1
     return _position(kind, others if few else (), waits, stands, operation, why, certain=few)
+
+
+def _before(early: Sequence[Stand], waits: Sequence[Stand], stands: Sequence[Stand], operation: str) -> Position:
+    """Return that a few still wait for their device while the others block in a call that holds the host."""
+    told = "; ".join(f"{stand.name} waits for its device in {stand.call} ({stand.line})" for stand in early)
+    why = f"{told} and has not come to {operation}, in which the others wait"
+    return _position("absent", early, waits, stands, operation, why)
 
 
 def _split(stands: Sequence[Stand], operation: str) -> Position:

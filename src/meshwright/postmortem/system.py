@@ -3,13 +3,20 @@
 import re
 from collections.abc import Iterator
 
-from .facts import Fact, Failure
+from msgspec.structs import replace
+
+from .facts import Exit, Fact, Failure
 from .lines import Message
 from .world import MOST_RANKS
 
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<kb>\d+)kB")
 _OOM_TASK = re.compile(r"oom-kill:.*?\bpid=(?P<pid>\d+)")
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[\w:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?(?P<rest>.*)")
+_EARLIER_XID = re.compile(r"caused by previous Xid (\d+)")
+_NO_HANDLE = re.compile(
+    r"Unable to determine the device handle for gpu ?(?P<bus>[0-9a-f:.]+): (?P<why>(?:GPU is lost|Unknown Error)[^.]*)",
+    re.IGNORECASE,
+)
 _SXID = re.compile(r"nvidia-nvswitch\S*: SXid \(PCI:(?P<bus>[\w:.]+)\): (?P<number>\d+), Fatal")
 _LOST = re.compile(
     r"NVRM:.*?GPU (?:at"
@@ -36,12 +43,18 @@ _LINK_UP = re.compile(
 _NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.?\d?)\s*$")
 _SEGFAULT = re.compile(r"(?P<name>[\w.-]+)\[(?P<pid>\d+)\]: segfault at")
 _SRUN_TASKS = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<what>.*)")
+_SRUN_ENDS = re.compile(
+    r"srun: (?:Terminating|Force Terminated|Job step aborted)|slurmstepd: error: \*\*\* (?:JOB|STEP) .*CANCELLED"
+)
+_FATAL = re.compile(
+    r"^Fatal Python error: (?P<what>Segmentation fault|Bus error|Illegal instruction|Floating point \w+)"
+)
 _SLURM_OOM = re.compile(
     r"slurmstepd: error: .*?(?:Detected \d+ oom[_-]kill|Exceeded (?:job|step) memory limit)", re.IGNORECASE
 )
 _SLURM_END = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON (?P<host>\S+) CANCELLED AT \S+ (?P<why>DUE TO (?:TIME LIMIT"
-    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE))",
+    r"|PREEMPTION|NODE FAILURE[^*]*|JOB REQUEUE)|(?=\*\*\*))",
 )
 _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure on) (?P<host>\S+)", re.IGNORECASE)
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
@@ -49,11 +62,12 @@ _KUBERNETES = re.compile(
     r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
     r"|node shutdown)"
 )
+_EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
 XIDS = {
-    13: "graphics engine exception",
-    31: "memory page fault of a kernel",
+    13: "graphics engine exception, most often of the program",
+    31: "memory page fault of a kernel, most often of the program",
     48: "uncorrectable ECC error",
     61: "internal microcontroller breakpoint",
     62: "internal microcontroller halt",
@@ -70,10 +84,12 @@ XIDS = {
     145: "NVLink error",
     149: "NVLink error",
 }  # NVIDIA's "Xid Errors" documentation
+_KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
     r"|Bus error|ceph"
@@ -84,6 +100,7 @@ def read(messages: list[Message]) -> list[Fact]:
     """Return what kernel, SLURM and Kubernetes say in the messages of one file."""
     found: list[Fact] = []
     named = ""  # the GPU of a notice that the driver spreads over three lines
+    ends = False  # srun ends the step: who is killed from here on is killed by it
     for message in messages:
         text = message.text
         if not _TELLS.search(text):
@@ -95,9 +112,15 @@ def read(messages: list[Message]) -> list[Fact]:
         elif named and "fallen off the bus" in text and not _XID.search(text):
             text, named = f"NVRM: GPU {named} has fallen off the bus", ""
         found += _kernel(message, text, _syslog_host(message.text) or message.host)
-        found += _slurm(message, text)
+        ends = ends or _SRUN_ENDS.search(text) is not None
+        by_slurm = list(_slurm(message, text))
+        found += [replace(f, follows=True) if ends and _is_killed(f) else f for f in by_slurm]
         found += _kubernetes(message, text)
     return found
+
+
+def _is_killed(fact: Fact) -> bool:
+    return isinstance(fact, Failure) and fact.kind == "killed" and not fact.is_general
 
 
 def _is_down(fact: Fact, device: str) -> bool:
@@ -121,6 +144,8 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
         yield Failure(kind="host_memory", what=what, host=host, pid=int(task.group("pid")), where=where)
     elif xid:
         number = int(xid.group("xid"))
+        if number in _AFTERMATH and (earlier := _EARLIER_XID.search(xid.group("rest"))):
+            number = int(earlier.group(1))  # the driver names what this one follows from
         pid = int(xid.group("pid")) if (xid.group("pid") or "").isdecimal() else None
         named = XIDS.get(number, xid.group("rest").strip(" ,.") or "see NVIDIA's list")
         yield Failure(
@@ -131,7 +156,11 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             bus_id=_bus(xid.group("bus")),
             where=where,
             follows=number in _AFTERMATH or number in _HARMLESS,
+            is_over=number in _HARMLESS,
         )
+    elif handle := _NO_HANDLE.search(text):
+        what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(handle.group("bus")), where=where)
     elif switch := _SXID.search(text):
         what = f"SXid {switch.group('number')} (a fatal fault of the NVSwitch) on {switch.group('bus')}"
         yield Failure(kind="device", what=what, host=host, where=where)
@@ -150,6 +179,9 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
     elif down:
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
+    elif fatal := _FATAL.search(text):
+        what = f"a process ended by itself: {fatal.group('what').lower()}"
+        yield Failure(kind="killed", what=what, host=host, rank=message.rank, pid=message.pid, where=where)
     elif match := _SEGFAULT.search(text):
         what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
         yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)
@@ -157,20 +189,25 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
 
 def _slurm(message: Message, text: str) -> Iterator[Fact]:
     where = message.where
-    tasks, ended, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
+    tasks, cancelled, node = _SRUN_TASKS.search(text), _SLURM_END.search(text), _NODE_FAILED.search(text)
     if tasks:
         what, numbers = tasks.group("what"), _numbers(tasks.group("tasks"))
         kind = "host_memory" if "Out Of Memory" in what else "killed"
-        if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what):
+        code = int(ended[1]) if (ended := re.search(r"Exited with exit code (\d+)", what)) else 0
+        if re.search(r"Out Of Memory|Killed|Segmentation fault|Bus error", what) or code - 128 in _KILLING:
             told = f"SLURM: task {tasks.group('tasks')} on {tasks.group('host')}: {what.strip()}"
             yield Failure(kind=kind, what=told, ranks=numbers, host=tasks.group("host"), where=where)
+        elif code and len(numbers) == 1:
+            yield Exit(rank=None, task=numbers[0], code=code, first=True, host=tasks.group("host"), where=where)
     elif _SLURM_OOM.search(text):
         yield Failure(kind="host_memory", what="SLURM: a task was killed for its memory limit", where=where)
-    elif ended:
-        what = f"SLURM cancelled the job {ended.group('why').strip().lower()}"
-        yield Failure(kind="killed", what=what, where=where, follows="TIME LIMIT" in text)
+    elif cancelled:
+        what = f"SLURM cancelled the job {cancelled.group('why').strip().lower() or 'by request (scancel)'}"
+        follows = "DUE TO" not in text or "TIME LIMIT" in text  # it ends a job that hangs
+        yield Failure(kind="killed", what=what, where=where, follows=follows, is_general=True)
     elif node:
-        yield Failure(kind="killed", what=f"node {node.group('host')} failed", host=node.group("host"), where=where)
+        host = node.group("host")
+        yield Failure(kind="killed", what=f"node {host} failed", host=host, where=where, is_general=True)
 
 
 def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
@@ -183,6 +220,9 @@ def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
         yield Failure(kind=kind, what=f"Kubernetes evicted the pod: node low on {low.group('what')}", where=where)
     elif told and _CONTEXT.search(text):
         yield Failure(kind="killed", what=f"Kubernetes: {told.group('what')}", where=where)
+    elif (code := _EXIT_CODE.match(text)) and int(code.group("code")) - 128 in _KILLING:
+        what = f"Kubernetes: a container ended by signal {int(code.group('code')) - 128}"
+        yield Failure(kind="killed", what=what, where=where)
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)

@@ -136,6 +136,9 @@ def staggered(group: Group, excused: frozenset[int]) -> Position | None:
     if missing or (oldest.operation in ROOTED and len(opened) - len(behind) == 1):
         return None
     blamed, certain = minority({rank: call.seq for rank, call in opened.items()})
+    left = [group.ranks[rank].calls.get(oldest.seq) for rank in opened if rank not in behind]
+    if not certain and oldest.operation not in ROOTED and all(call is not None and call.ended for call in left):
+        blamed, certain = tuple(sorted(behind)), True  # the others have ended the call in which these still are
     usual = next(call for rank, call in opened.items() if rank not in blamed)
     alike = {call.operation for call in opened.values() if call.operation}
     told = "; ".join(f"rank {rank} stands in {opened[rank]}" for rank in blamed or opened)
@@ -198,10 +201,19 @@ def _queued(waits: Sequence[Wait]) -> list[Wait]:
     ]
 
 
+def _is_left_behind(groups: Sequence[Group], wait: Wait) -> bool:
+    """Whether all others whose record is there have ended the call that a rank stands in."""
+    parts = next((group.ranks for group in groups if group.name == wait.group), {})
+    others = [part.calls.get(wait.call.seq) for rank, part in parts.items() if rank != wait.rank]
+    known = [call for call in others if call is not None]
+    return wait.call.peer is None and wait.call.operation not in ROOTED and bool(known) and all(c.ended for c in known)
+
+
 def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int]) -> Position:
     waiting = {wait.rank for wait in waits if wait.on}
     wanted = {rank for wait in waits for rank in wait.on}
-    held = {wait.rank for wait in waits if not wait.on}  # in a call that everybody has come to
+    # in a call that everybody has come to, and that not all the others have left already
+    held = {wait.rank for wait in waits if not wait.on and not _is_left_behind(groups, wait)}
     roots = wanted - waiting - held
     if roots:
         return _absent(groups, [wait for wait in waits if wait.on & roots], roots)
@@ -254,6 +266,8 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
         part = parts.get(rank)
         last = max(part.calls, default=part.enqueued) if part else None
         came = f"came to #{last}" if last is not None else "made no call of this group"
+        if part and (open_ := _first_open(part.open())) and open_.seq < first.call.seq:
+            came = f"is still in {open_}"
         told.append(f"rank {rank} {'left no record' if rank in silent else came}")
     many = len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
     return Position(

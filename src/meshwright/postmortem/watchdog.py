@@ -46,6 +46,8 @@ _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _GLOO_WAITED = re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation to complete")
 _CONNECTS = re.compile(r"client socket has (?:timed out|failed).*?to connect|Timed out.*?connecting to.*?store")
+_ADDRESS = re.compile(r"connect to [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
+_HCCL = re.compile(r"not received the Notify record from remote rank ?\[(\d+)\]")
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
 )
@@ -71,7 +73,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|lagging| started |dump signal"
     r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
-    r"|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
+    r"|Notify record|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
 )
 
 
@@ -178,6 +180,9 @@ def _waits(message: Message) -> Iterator[Fact]:
         named = barrier.group(1)
         ranks = _ranks(named) if named[0].isdecimal() else tuple(map(int, re.findall(r"\brank (\d+) \(", named)))
         yield Absentees(ranks=ranks, where=where)
+    if waited := _HCCL.search(text):
+        yield Absentees(ranks=(int(waited.group(1)),), where=where, by="HCCL", operation="")
+        yield Arrived(rank=message.rank, where=where)
     if reached:
         yield Arrived(rank=int(reached.group(1)) if message.rank is None else message.rank, where=where)
     if sizes:
@@ -207,7 +212,8 @@ def _waits(message: Message) -> Iterator[Fact]:
         yield StoreWait(rank=int(stored.group(1)), where=where)
         yield WorldSize(ranks=int(stored.group(2)), where=where)
     elif store or _CONNECTS.search(text):
-        yield StoreWait(rank=message.rank, where=where)
+        to = _ADDRESS.search(text) if not store else None
+        yield StoreWait(rank=message.rank, where=where, to=f"{to.group(1)}:{to.group(2)}" if to else "")
         if store and store.group(3):
             yield WorldSize(ranks=int(store.group(3)), where=where)
     world = _WORLD.search(text)

@@ -18,4 +18,4 @@ def world_of(facts: list[Fact]) -> int | None:
     sizes = [fact.ranks for fact in of(facts, WorldSize)]
     sizes += [fact.ranks for fact in of(facts, Identity) if fact.ranks]
     largest = max((size for size in sizes if size <= MOST_RANKS), default=0)
-    return largest if largest > max(ranks_seen(facts), default=-1) else None
+    return largest if largest > max(ranks_seen(facts), default=0) else None

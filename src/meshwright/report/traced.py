@@ -64,7 +64,7 @@ def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
             f"; rank {culprit.rank} is last in {last} of {meetings} collectives and costs "
             f"{format_time(culprit.costs_s_per_step)} a step, because {culprit.because}"
         )
-    elif summary.finding.said:
+    if summary.finding.said:
         text += f"; {summary.finding.said}"
     return text
 

@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..units import format_time
 from .because import reason
 from .intervals import Array, joined, length_s, union, without
 from .meetings import Meeting, Meetings
 from .model import RankTrace
 
 LEAST_SHARE = {"device": 0.02, "host": 0.1}  # of a step; a scheduler of an operating system makes hosts uneven
+LEAST_LINK_SHARE = 0.2  # of a step: from here on the transfers are named beside a culprit that costs less
 TRANSFER_SHARE = 0.1  # of what the transfers themselves take
+NAMED_SHARE = 0.05  # of those: it is named beside them, and not blamed
 LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
 RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
 
@@ -31,7 +34,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the collectives say: a culprit or none, and a sentence for a reader ("" where there is nothing to say)."""
+    """What the collectives say: a culprit or none, and what else a reader should know ("" where there is nothing)."""
 
     culprit: Culprit | None
     said: str
@@ -56,17 +59,22 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     rivals = [costs[rank] for rank in everyone if rank != worst]
     transfer_s = _transfer_s(found) / len(steps)
     device = found[0].last.trace.device
-    blamed = (
+    is_late = (
         costs[worst] > LEAST_SHARE[device] * step_s
         and costs[worst] > _noise_s(worst, found, steps, by_step[worst])
-        and costs[worst] > TRANSFER_SHARE * transfer_s
         and costs[worst] > RIVAL * max(rivals)
     )
-    if not blamed:
+    if not is_late:
         return Finding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
     because = reason(ranks, worst)
+    if costs[worst] <= TRANSFER_SHARE * transfer_s:
+        also = f"; rank {worst} costs {format_time(costs[worst])} a step beside it, because {because}"
+        also = also if costs[worst] > NAMED_SHARE * transfer_s else ""
+        return Finding(culprit=None, said=f"{_nobody(found, len(steps))}{also}", lateness=lateness)
     culprit = Culprit(rank=worst, costs_s_per_step=costs[worst], because=because)
-    return Finding(culprit=culprit, said="", lateness=lateness)
+    both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
+    said = f"the transfers themselves take {format_time(transfer_s)} a step, more than that" if both else ""
+    return Finding(culprit=culprit, said=said, lateness=lateness)
 
 
 def _lag_s(meeting: Meeting) -> float:

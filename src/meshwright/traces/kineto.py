@@ -78,7 +78,10 @@ def _units(source: Source, collected: Collector, head: Head) -> list[Unit]:
         return [(rank, filled[rank]) for rank in sorted(filled)]
     every = list(collected.processes.values())
     if not any(_lasts(process) for process in every):
-        raise InputError(f"{source}: no operator and no kernel in it; expected a trace of torch.profiler")
+        raise InputError(
+            f"{source}: no operator and no kernel in it{_whose(every)}; expected a trace of torch.profiler, Ascend's "
+            "profilers, Chakra or nsys (its SQLite export)"
+        )
     steps = [{mark[2] for mark in process.marks} for process in every if process.marks]
     if len(steps) > 1 and set.intersection(*steps):
         raise InputError(
@@ -86,6 +89,21 @@ def _units(source: Source, collected: Collector, head: Head) -> list[Unit]:
             "in one file; give each rank its own file, or name the processes 'rank 0', 'rank 1', …"
         )
     return [(head.rank if head.rank is not None else next(iter(filled), None), every)]
+
+
+_OTHERS = (  # processes as other profilers call them
+    (re.compile(r"^/(?:device|host):"), "JAX or TensorFlow (XLA)"),
+    (re.compile(r"^(?:CPU )?HIP API|^GPU\d+$|^HSA API"), "rocprof"),
+    (re.compile(r"^grad/|DistributedOptimizer"), "Horovod"),
+)
+
+
+def _whose(processes: Sequence[Process]) -> str:
+    """Return which other profiler a file looks like the output of, "" where nothing tells."""
+    for pattern, name in _OTHERS:
+        if any(pattern.search(process.label) for process in processes):
+            return f" (it looks like a trace of {name}, which is not read)"
+    return ""
 
 
 def _lasts(process: Process) -> bool:

@@ -41,7 +41,27 @@ def spy(pid, frames, command="python train.py"):
     return [*lines, 'Thread 9 (idle): "pin"', "    wait (threading.py:331)", ""]
 
 
+BARRIER = [(f"{TORCH}/distributed/distributed_c10d.py", 4100, "barrier"), ("/job/train.py", 91, "main")]
+GATHERS = [("torch/distributed/distributed_c10d.py", 2709, "all_gather_into_tensor"), ("zero/stage3.py", 9, "fetch")]
+PARTS = [("zero/stage3.py", 1500, "partition_grads"), ("zero/stage3.py", 1309, "reduce_grads")]
+
+
+def backward(pid, frames):
+    """What py-spy prints of a process whose main thread waits for autograd's own."""
+    waits = [("torch/autograd/graph.py", 769, "_engine_run_backward"), ("torch/_tensor.py", 521, "backward")]
+    lines = spy(pid, [*waits, ("train.py", 40, "step"), ("train.py", 99, "<module>")])
+    return [*lines, "Thread 77 (active)", *(f"    {name} ({file}:{line})" for file, line, name in frames)]
+
+
 CASES = {
+    "who is still on its device has not come to the barrier": (
+        {f"rank{r}.txt": main(BARRIER if r else SYNCS) for r in range(4)},
+        answer("absent", 0),
+    ),
+    "autograd's thread tells where a backward pass stands": (
+        {f"rank{r}.txt": backward(500 + r, PARTS if r == 2 else GATHERS) for r in range(4)},
+        answer("host", 2),
+    ),
     "who writes a checkpoint while the others wait is in a host call": (
         {f"rank{r}.txt": main(SAVE if r == 1 else REDUCE) for r in range(4)},
         answer("host", 1),

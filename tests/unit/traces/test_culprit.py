@@ -13,6 +13,11 @@ def told_of(tmp_path, job):
     return summarized(read_traces(job.write(tmp_path)))
 
 
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
 def run(job, late=None, steps=4, work_us=20_000.0, transfer_us=1000.0, told=True):
     """Let all ranks compute and reduce; `late(rank, step)` is called for each before it computes."""
     for number in range(steps):
@@ -226,3 +231,16 @@ def test_ranks_whose_work_differs_by_design_hide_nobody(tmp_path):
     assert found.culprit.rank == 7
     assert found.culprit.costs_s_per_step == pytest.approx(6e-3, rel=0.01)
     assert "embedding most of it" in found.culprit.because
+
+
+def test_a_slow_loader_and_a_slow_link_are_both_said(tmp_path):
+    def late(length_us):
+        return lambda rank, step: rank.host_is(LOADER, length_us) if rank.number == 2 else None
+
+    larger = told_of(made(tmp_path / "a"), run(Job(4), late(10_000), transfer_us=30_000.0))
+    little = told_of(made(tmp_path / "b"), run(Job(4), late(4_000), transfer_us=60_000.0))
+
+    assert larger.culprit.rank == 2
+    assert "the transfers themselves take 30 ms a step, more than that" in larger.finding.said
+    assert little.culprit is None
+    assert "the transfer itself takes the time; rank 2 costs 4 ms a step beside it" in little.finding.said

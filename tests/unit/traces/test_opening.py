@@ -151,3 +151,18 @@ def test_ranks_are_read_from_the_names_of_files_then_of_folders(tmp_path, names,
         (tmp_path / name).write_text(trace(None, step))
 
     assert ranks_of(tmp_path) == ranks
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [("/device:GPU:0", "JAX or TensorFlow"), ("CPU HIP API", "rocprof"), ("grad/dense", "Horovod")]
+)
+def test_the_trace_of_another_profiler_is_refused_by_name(tmp_path, label, name):
+    path = tmp_path / "trace.json"
+    events = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": label}},
+        {"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 5, "name": "gemm"},
+    ]
+    path.write_text(json.dumps({"traceEvents": events}))
+
+    with pytest.raises(InputError, match=f"looks like a trace of {name}"):
+        read_traces([path])

@@ -52,14 +52,21 @@ def ranks_of_command(line: str) -> int | None:
     head, found, tail = line.partition("_perf")
     if not found:
         return None
-    processes = _option(head, r"-np|--np|-n|--ntasks|--n")
-    if re.search(r"\bsrun\b", head):
-        nodes, each = _option(head, r"-N|--nodes"), _option(head, r"--ntasks-per-node")
-        processes = processes if nodes is None or each is None else nodes * each
+    processes = processes_of(head)
     if processes is None:
         return None
     ranks = processes * (_option(tail, r"-g|--ngpus") or 1) * (_option(tail, r"-t|--nthreads") or 1)
     return ranks if 1 <= ranks <= MOST_RANKS else None
+
+
+def processes_of(head: str) -> int | None:
+    """Return the processes that mpirun or srun is told to start, None where a line does not say."""
+    processes = _option(head, r"-np|--np|-n|--ntasks|--n")
+    nodes = _option(head, r"-N|--nodes") if re.search(r"\bsrun\b", head) else None
+    each = _option(head, r"--ntasks-per-node")
+    if nodes is not None and each is not None:
+        return nodes * each
+    return processes
 
 
 def _option(text: str, names: str) -> int | None:
@@ -89,7 +96,7 @@ def identify(
         listed = None  # the list is cut short
     known = listed or counted
     collective = None
-    candidates = _candidates(rows, ratio, known or commanded)
+    candidates = _candidates(rows, ratio, known or commanded) or _candidates(rows, ratio, None)
     if named is not None and (named.sure or named.collective in candidates or not candidates):
         collective = named.collective
     elif len(candidates) == 1:

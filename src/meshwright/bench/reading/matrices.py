@@ -7,12 +7,18 @@ import re
 from collections.abc import Sequence
 
 from ...errors import InputError
+from .prefixes import without_prefix
 from .tables import Rate, Table
 
+_QUOTED = re.compile(r"^(?:>\s?)+")
 _TITLES = (
-    (re.compile(r"^memcpy .*bandwidth \(GB/s\)|^\w.*-> .*bandwidth \(GB/s\)", re.I), "nvbandwidth"),
-    (re.compile(r"^(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth.*Matrix \(GB/s\)", re.I), "p2pBandwidthLatencyTest"),
-    (re.compile(r"^(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
+    # a title may stand at the end of somebody's sentence
+    (re.compile(r"\bmemcpy .*bandwidth \(GB/s\)|^\w.*-> .*bandwidth \(GB/s\)", re.I), "nvbandwidth"),
+    (
+        re.compile(r"\b(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth.*Matrix \(GB/s\)", re.I),
+        "p2pBandwidthLatencyTest",
+    ),
+    (re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
 _HEAD = re.compile(r"^(?:D[\\/]D)?(\s*\d+)+$", re.I)
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
@@ -29,15 +35,15 @@ def read_matrices(text: str, where: str) -> list[Table]:
         nonlocal columns, rates, title
         if rates:
             name = f"{running}, {title}" if running and tool == "nvbandwidth" else title
-            tables.append(Table(name=name, tool=tool, rates=tuple(rates)))
+            tables.append(Table(name=name, tool=tool, rates=tuple(rates), both_ways=_adds_both_ways(title, tool)))
         columns, rates = None, []
 
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.strip()
-        found = next((name for pattern, name in _TITLES if pattern.match(words)), None)
+        words = _QUOTED.sub("", without_prefix(line)).strip()
+        found = next(((match, name) for pattern, name in _TITLES if (match := pattern.search(words))), None)
         if found is not None:
             close()
-            title, tool = words.rstrip(":"), found
+            title, tool = words[found[0].start() :].rstrip(":"), found[1]
         elif words.startswith("Running "):
             close()
             title, running = "", words.removeprefix("Running ").rstrip(".")
@@ -50,6 +56,11 @@ def read_matrices(text: str, where: str) -> list[Table]:
             title = ""
     close()
     return tables
+
+
+def _adds_both_ways(title: str, tool: str) -> bool:
+    """Whether a matrix adds both directions: nvbandwidth does so under Total only, else it times one of the two."""
+    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith("bidirectional")
 
 
 def _row(words: str, columns: Sequence[str], title: str, at: str) -> list[Rate]:

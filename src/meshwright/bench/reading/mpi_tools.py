@@ -9,18 +9,22 @@ from collections.abc import Sequence
 
 from ...errors import InputError
 from ..table import Row
-from .identify import NAMES
+from .identify import NAMES, processes_of
 from .tables import Rate, Table
 
 PER_PEER = {"all_gather", "all_to_all", "gather", "scatter"}
 _OSU = re.compile(r"#\s*OSU \S+\s+(?P<what>.*?)\s*\b(?P<kind>Latency|Bandwidth)(?: / Message Rate)? Test", re.I)
-_PROCESSES = re.compile(r"(?:-np|-n|--np|--ntasks)(?:\s+|=)(\d+)\b|#processes = (\d+)")
+_STARTED = re.compile(r"#processes = (?P<processes>\d+)|\b(?:mpirun|mpiexec|srun|prun|jsrun|aprun|orterun)\b")
+_PERFTEST = re.compile(r"\b(?P<what>RDMA_\w+|Send|Atomic)(?P<both> Bidirectional)?(?: Post List)? BW Test")
 _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+\.?\d*)+\s*$")
 
 
-def _processes(text: str) -> int | None:
-    match = _PROCESSES.search(text)
-    return int(match[1] or match[2]) if match else None
+def _processes(line: str) -> int | None:
+    """Return the processes that a line says were started, None where it is no such line."""
+    match = _STARTED.search(line)
+    if match is None:
+        return None
+    return int(match["processes"]) if match["processes"] else processes_of(line)
 
 
 def _collective(words: str) -> str | None:
@@ -43,7 +47,7 @@ def read_osu(text: str, where: str) -> list[Table]:
     tables: list[Table] = []
     title: re.Match[str] | None = None
     collective: str | None = None
-    ranks = _processes(text)
+    ranks, started = None, None
     rows: list[Row] = []
     rates: list[Rate] = []
 
@@ -53,15 +57,16 @@ def read_osu(text: str, where: str) -> list[Table]:
             name = f"{title['what'] or 'pair'} {title['kind'].lower()}" + (f" ({len(tables) + 1})" if tables else "")
             tables.append(
                 Table(name=name, tool="OSU micro-benchmarks", collective=collective, ranks=ranks if rows else None,
-                      rows=tuple(rows), rates=tuple(rates))
+                      rows=tuple(rows), rates=tuple(rates), both_ways="bi-directional" in title["what"].lower())
             )  # fmt: skip
         rows, rates = [], []
 
     for number, line in enumerate(text.splitlines(), start=1):
         found = _OSU.search(line)
+        started = _processes(line) or started  # the command that is nearest above a table is its own
         if found:
             close()
-            title, collective = found, _osu_collective(found["what"])
+            title, collective, ranks = found, _osu_collective(found["what"]), started
         elif title is not None and _NUMBERS.match(line):
             size, value = int(line.split()[0]), float(line.split()[1])
             at = f"{where}:{number}"
@@ -118,21 +123,40 @@ def read_imb(text: str, where: str) -> list[Table]:
 
 
 def read_ucc(text: str, where: str) -> list[Table]:
-    """Return the table of ucc_perftest; the number of ranks follows from the bandwidth that -F prints."""
-    match = re.search(r"^Collective:\s+(\w+)", text, re.M)
-    if match is None or not re.search(r"^\s*Count\s+Size\s+Time, us", text, re.M):
-        return []
-    collective = _collective(match[1])
-    lines = [(n, line.split()) for n, line in enumerate(text.splitlines(), start=1) if _NUMBERS.match(line)]
-    found = [(n, *map(float, words[:6])) for n, words in lines if len(words) >= 5]
-    ranks = _processes(text) or _ucc_ranks(collective, [row[1:] for row in found])
+    """Return the tables of ucc_perftest; the number of ranks follows from the bandwidth that -F prints.
+
+    Without the lines above a table its collective is not known, and a size is what the tool printed.
+    """
+    tables: list[Table] = []
+    collective, started = None, None
+    name, headed = "ucc", False
+    found: list[tuple[float, ...]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        named = re.match(r"\s*Collective:\s+(\w+)", line)
+        is_head = re.match(r"\s*Count\s+Size\s+Time, us", line) is not None
+        if named or is_head:
+            if found:
+                tables.append(_ucc_table(name, collective, started, found, where))
+            if named or found:  # a name holds for the next table only
+                name, collective = (named[1], _collective(named[1])) if named else ("ucc", None)
+            found, headed = [], is_head
+        elif headed and _NUMBERS.match(line) and len(line.split()) >= 5:
+            found.append((number, *map(float, line.split()[:6])))
+        started = _processes(line) or started
+    return [*tables, _ucc_table(name, collective, started, found, where)] if found else tables
+
+
+def _ucc_table(
+    name: str, collective: str | None, started: int | None, found: Sequence[tuple[float, ...]], where: str
+) -> Table:
+    ranks = started or _ucc_ranks(collective, [row[1:] for row in found])
     rows = tuple(
         Row(collective=collective, backend="ucc", ranks=ranks,
             bytes=_payload(int(size), collective, ranks, f"{where}:{int(number)}") if collective else int(size),
             time_s=average * 1e-6)
         for number, _, size, average, *_ in found if size and average > 0
     )  # fmt: skip
-    return [Table(name=match[1], tool="ucc_perftest", collective=collective, ranks=ranks, rows=rows)] if rows else []
+    return Table(name=name, tool="ucc_perftest", collective=collective, ranks=ranks, rows=rows)
 
 
 def _ucc_ranks(collective: str | None, rows: Sequence[tuple[float, ...]]) -> int | None:
@@ -156,11 +180,14 @@ def read_perftest(text: str, where: str) -> list[Table]:
     tables: list[Table] = []
     unit = 0.0
     rates: list[Rate] = []
-    what = (re.search(r"\b(ib_(?:write|read|send)_bw|RDMA_\w+|Send) ?(?:BW Test)?", text) or ["", "RDMA"])[1]
+    what, both_ways = "RDMA", False
     for number, line in enumerate([*text.splitlines(), "#bytes"], start=1):
+        if title := _PERFTEST.search(line):
+            what, both_ways = title["what"], title["both"] is not None
         if "#bytes" in line:
             if rates:
-                tables.append(Table(name=f"{what} bandwidth", tool="perftest", rates=tuple(rates)))
+                name = f"{what}{' bidirectional' if both_ways else ''} bandwidth"
+                tables.append(Table(name=name, tool="perftest", rates=tuple(rates), both_ways=both_ways))
             rates = []
             gigabits, megabytes = "BW average[Gb/sec]" in line, "BW average[MB/sec]" in line
             unit = 1e9 / 8 if gigabits else 2.0**20 if megabytes else 0.0

@@ -4,7 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ...errors import InputError
+from ..settings import settings_in
 from ..table import Row
 from .columns import WIDTHS, Cut, Header, Parsed, looks_like_row, parse_header, parse_row, parse_units
 from .identify import Identity, Named, identify, named_in, ranks_of_command
@@ -18,6 +21,7 @@ _DEVICE = re.compile(
 _RANK = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,6})\b")
 _BACKEND = re.compile(r"#\s*(?:\w+:\s*)?(gloo|meshwright|nccl|mpi), ranks (\d{1,6})\b")
 _OURS = re.compile(r"#?\s*ranks?[:= ]+(\d{1,6})\s*$")
+_INSTANCE = re.compile(r"\b(?:[a-z]\d\w*(?:-\w+)?\.\d+xlarge|a[23]-\w+-\d+g)\b", re.I)  # of AWS, of Google Cloud
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d+)")
 
 
@@ -31,16 +35,24 @@ class _Run:
     said_ranks: int | None = None
     devices: dict[int, tuple[str, str, int, int]] = field(default_factory=dict)  # host, model, group, number there
     starts: int = 0  # processes that listed themselves as rank 0
+    firsts: set[str] = field(default_factory=set)  # the hosts of those
     header: Header | None = None
     rows: list[Parsed] = field(default_factory=list)
     out_of_bounds: int = 0
     closed: bool = False  # its footer was seen
     heading: Named | None = None  # a name after its rows: that of the next table
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 def read_nccl_text(text: str, where: str) -> list[Table]:
     """Return the tables of a text, [] where it holds none; InputError, naming the line, for a contradiction."""
+    instances = tuple(sorted({found.lower() for found in _INSTANCE.findall(text)}))
+    return [replace(table, instances=instances) for table in _sides(text, where)]
+
+
+def _sides(text: str, where: str) -> list[Table]:
+    """Return the tables of a text; of two that stand side by side the left one's first."""
     lines = clean_lines(text)
     halves = [line.split("|") for _, line in lines]
     if any(len(half) == 2 and all(map(looks_like_row, half)) for half in halves):
@@ -55,8 +67,6 @@ def read_nccl_text(text: str, where: str) -> list[Table]:
 def _numbered(tables: Sequence[Table]) -> list[Table]:
     if len(tables) < 2:
         return list(tables)
-    from msgspec.structs import replace
-
     return [
         replace(
             t, name=f"table {i}" + (f", {t.collective}" if t.collective else "") + (f" of {t.ranks}" if t.ranks else "")
@@ -78,15 +88,19 @@ def _runs(lines: Sequence[tuple[int, str]], where: str) -> list[_Run]:
         if looks_like_row(line):
             if run.closed:  # rows after a footer, without a header of their own
                 runs.append(run)
-                run = _Run(run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, run.header)
+                run = _Run(
+                    run.named, run.commanded, run.backend, run.said_ranks, run.devices, run.starts, header=run.header
+                )
+                run.settings, run.firsts = runs[-1].settings, runs[-1].firsts
             _take_row(run, line, where, number, last)
             continue
         if run.rows and _begins_run(run, line):
             runs.append(run)
             run = _Run(run.heading or run.named, run.commanded, run.backend, run.said_ranks, header=run.header)
             carried = parse_header(line) is not None
+            run.settings = dict(runs[-1].settings) if carried else {}
             if carried:  # the list of devices is above the headers of all tables that one run prints
-                run.devices, run.starts = dict(runs[-1].devices), runs[-1].starts
+                run.devices, run.starts, run.firsts = dict(runs[-1].devices), runs[-1].starts, set(runs[-1].firsts)
         _take_line(run, line, where, number)
     runs.append(run)
     return [run for run in runs if run.rows or run.notes]
@@ -141,6 +155,7 @@ def _take_line(run: _Run, line: str, where: str, number: int) -> None:
     elif named is not None and (named.sure or run.named is None or not run.named.sure):
         run.named = named
     run.commanded = ranks_of_command(line) or run.commanded
+    run.settings |= settings_in(line)
 
 
 def _take_device(run: _Run, line: str) -> None:
@@ -150,6 +165,8 @@ def _take_device(run: _Run, line: str) -> None:
         return
     number = int(rank["rank"])
     run.starts += number == 0
+    if device and number == 0 and not int(device["group"] or 0):
+        run.firsts.add(device["host"])
     if device:
         run.devices[number] = (device["host"], device["device"], int(device["group"] or 0), int(device["number"]))
     else:
@@ -191,7 +208,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
     listed = None if has_leads else listed
     known = identify(rows, run.named, listed or run.said_ranks, run.commanded, where)
     alone = 0
-    if run.starts > 1 and len({row.bytes for row in rows}) * 2 <= len(rows):
+    if run.starts > 1 and (len(run.firsts) > 1 or len({row.bytes for row in rows}) * 2 <= len(rows)):
         alone = run.starts  # each process printed a table of its own
     if known.ranks == 1 or listed == 1:
         alone = run.starts if run.starts > 1 else run.commanded or 1
@@ -210,6 +227,7 @@ def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Ta
         devices=tuple(run.devices[rank][1] for rank in order) or _some_devices(run, known.ranks),
         wrong=wrong,
         alone=alone,
+        settings=tuple(run.settings.items()),
         notes=(*run.notes, *notes, *known.notes),
     )
 
@@ -233,13 +251,24 @@ def _listed(run: _Run) -> tuple[int | None, list[str]]:
 
 
 def _some_hosts(run: _Run, ranks: int | None) -> tuple[str, ...]:
-    """Return a name for the host of each rank where only some are listed: their numbers on the host tell."""
+    """Return a name for the host of each rank where only some are listed: their numbers on the host tell.
+
+    Several sizes of a host may fit. One is shown where all its devices are listed, or two ranks on either side of a
+    border between hosts; else nothing is known.
+    """
     if not run.devices or not ranks:
         return ()
-    places = [(rank, number) for rank, (_, _, _, number) in run.devices.items()]
-    most = max(number for _, number in places) + 1
-    each = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places)]
-    return tuple(f"node {rank // each[0]}" for rank in range(ranks)) if each else ()
+    places = {rank: number for rank, (_, _, _, number) in run.devices.items()}
+    most = max(places.values()) + 1
+    fits = [n for n in range(most, ranks + 1) if ranks % n == 0 and all((r - d) % n == 0 for r, d in places.items())]
+    if not fits:
+        return ()
+    each = fits[0]
+    is_whole = each > 1 and set(places.values()) == set(range(each))
+    has_border = any(rank - 1 in places for rank in places if rank and rank % each == 0)
+    if len(fits) > 1 and not is_whole and not has_border:
+        return ()
+    return tuple(f"node {rank // each}" for rank in range(ranks))
 
 
 def _some_devices(run: _Run, ranks: int | None) -> tuple[str, ...]:

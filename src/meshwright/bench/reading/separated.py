@@ -13,7 +13,7 @@ from .nccl_text import table_row
 from .tables import Table
 
 _CELL = re.compile(
-    r"^(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
+    r"^#?\s*(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
 )
 _KINDS = {"size": "size", "bytes": "size", "message size": "size", "time": "time", "latency": "time"}
 _PLAIN = re.compile(r"\d+\.?\d*")
@@ -156,7 +156,8 @@ def _markdown_table(rows: Sequence[Parsed], named: Named | None, where: str, num
     if sure is None:
         from msgspec.structs import replace
 
-        known = replace(known, collective=None, ranks=None, ranks_range=None)
+        told = known.candidates if any(row.busbw for row in rows) else ()
+        known = replace(known, collective=None, ranks=None, ranks_range=None, candidates=told)
     return Table(
         name="table" if number == 1 else f"table {number}", tool="markdown", collective=known.collective,
         ranks=known.ranks, ranks_range=known.ranks_range, candidates=known.candidates,

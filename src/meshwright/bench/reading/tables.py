@@ -35,6 +35,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     alone: Number = 0  # processes that each took themselves for the only one
     slow: tuple[str, ...] = ()  # processes that were slower than the others, in words
     notes: tuple[str, ...] = ()  # what was odd about the file
+    instances: tuple[str, ...] = ()  # instance types of clouds that the text around it names, in small letters
+    settings: tuple[tuple[str, str], ...] = ()  # of NCCL, by the command
+    both_ways: bool = False  # the rates count both directions of a link together
 
     @property
     def nodes(self) -> int | None:

@@ -10,7 +10,8 @@ import pytest
 from meshwright.cluster.doctor.stacks import RankProcess, ask, listen
 from meshwright.cluster.processes import start_time
 from meshwright.errors import InputError
-from meshwright.report.stuck import Call, GroupRecord, Record, explain, look_at, read_records
+from meshwright.postmortem.live import explain, look_at, read_records
+from meshwright.postmortem.records import Call, GroupRecord, Record
 
 
 def record(rank, sequence, operation="all_reduce", size_bytes=4096, ended=False, arrivals=None, reason=""):
@@ -65,6 +66,20 @@ def test_a_rank_that_calls_something_else_is_named():
         1: "is in broadcast #12 of 4 KiB, where the others are in all_reduce #12 of 4 KiB: "
         "the ranks do not make the same calls"
     }
+
+
+def test_of_two_ranks_that_disagree_neither_is_named():
+    verdict = explain([record(0, 12), record(1, 12, operation="broadcast")])
+
+    assert verdict.stuck == ()
+    assert str(verdict).startswith("which rank is stuck cannot be told: at #12 rank 0 calls all_reduce")
+
+
+def test_a_rank_that_is_alone_in_a_call_that_the_others_have_left_is_named():
+    waits_elsewhere = both(2, calls(4, name="dp"))
+    left = both(0, calls(9, name="tp", ended=True), calls(3, name="dp", ended=True))
+
+    assert list(stuck([both(1, calls(9, name="tp"), calls(3, name="dp", ended=True)), left, waits_elsewhere])) == [0, 1]
 
 
 def test_a_rank_with_another_size_is_named():

@@ -1,23 +1,28 @@
 """Why a run hangs: which rank is stuck, in which collective, at which sequence number, and who has not arrived.
 
+Who is stuck is told by `waits`, as for the records and logs of any other job; here are the ranks that still live.
+
 Asks the ranks that still live on this machine for their stacks and for their flight records (`flight-<rank>.json` in
 the run's folder or in `flight/` below it), and reads those that the ranks of backend "meshwright" wrote when they
 waited in vain.
 """
 
-import operator
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from ..cluster.doctor.stacks import RankProcess, ask
 from ..errors import InputError
 from ..files import read_text
-from ..units import format_bytes, format_time
+from ..units import format_time
+from .facts import Where
+from .flight import our_groups
+from .position import Position
+from .records import Call, Record
+from .waits import judged
 
 APART_S = 1.0  # between two looks at live ranks
 ANSWER_S = 2.0  # for the record of a rank that has answered with its stack
@@ -27,43 +32,6 @@ _STATES = {
     "Z": "has ended",
     "D": "waits for a device or a file system",
 }
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One collective of one rank, as its record has it; it began at `started_s` of the machine's monotonic clock."""
-
-    sequence: int
-    operation: str
-    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-    ended: bool
-    started_s: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.operation} #{self.sequence} of {format_bytes(self.size_bytes)}"
-
-
-class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank wrote of one of its groups: its last calls, and the last step that it saw every rank enter."""
-
-    name: str
-    description: str = ""
-    arrivals: dict[int, int] = {}
-    flights: tuple[Call, ...] = ()
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The flight record of one rank."""
-
-    rank: int
-    pid: int = 0
-    reason: str = ""
-    written_s: float = 0.0  # of the machine's monotonic clock
-    groups: tuple[GroupRecord, ...] = ()
-
-    def lasts(self) -> dict[str, Call]:
-        """Return the last collective that the rank began in each group."""
-        last = operator.attrgetter("sequence")
-        return {group.name: max(group.flights, key=last) for group in self.groups if group.flights}
 
 
 class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: dict[int, str]  # what each rank gave as its reason
     moving: dict[int, str] = {}  # the ranks that made other calls when they were asked again, and the last of those
     processes: tuple[RankProcess, ...] = ()
+    unsure: str = ""  # how the calls disagree where none of the ranks can be named
 
     def __str__(self) -> str:
         """Print it for a person: who is stuck, who waits, what each rank said, stacks last."""
@@ -107,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             known = (
                 "no rank is stuck" if self.reasons else "no rank is known to be stuck: none recorded its collectives"
             )
-            lines.insert(0, known)
+            lines.insert(0, f"which rank is stuck cannot be told: {self.unsure}" if self.unsure else known)
         for process in self.processes:
             where = f", in the kernel's {process.waits_in}" if process.waits_in else ""
             lines.append(f"rank {process.rank} (pid {process.pid}, state {process.state}{where}):")
@@ -168,16 +137,13 @@ def explain(
         for name in calls
         if rank in lasts and lasts[rank].get(name) != calls[name]
     }
-    found: list[StuckRank] = []
-    waiting: list[Waiting] = []
-    names = dict.fromkeys(name for calls in lasts.values() for name in calls)
-    for name in names:
-        if all(name != other for _, other in moved):
-            late, front = _late(records, name, lives, several=len(names) > 1)
-            found += late
-            waiting += front
-    stuck = _first_causes(found, waiting)
+    names = list(dict.fromkeys(name for calls in lasts.values() for name in calls))
+    still = [name for name in names if all(name != other for _, other in moved)]
+    written = [(record, Where("", 0, "", rank=record.rank)) for record in records]
+    position = judged(group for group in our_groups(written) if group.name.name in still)
+    stuck = _named(position, records, still, lives, several=len(names) > 1)
     named = {rank.rank for rank in stuck}
+    waiting = [front for name in still for front in _waiting(records, name, named, several=len(names) > 1)]
     stuck += [
         StuckRank(rank=process.rank, group="", why=_fate(process))
         for process in processes
@@ -189,6 +155,7 @@ def explain(
         reasons={record.rank: record.reason for record in records},
         moving={rank: str(lasts[rank][name]) for rank, name in sorted(moved) if name in lasts[rank]},
         processes=tuple(processes),
+        unsure=position.why if position and not stuck and position.kind not in {"stuck", "circle"} else "",
     )
 
 
@@ -210,38 +177,64 @@ def _ask(run_folder: Path) -> tuple[list[Record], list[RankProcess]]:
         time.sleep(0.02)
 
 
-def _late(
-    records: Sequence[Record], name: str, lives: Mapping[int, RankProcess], *, several: bool
-) -> tuple[list[StuckRank], list[Waiting]]:
-    """Return who keeps the others of a group waiting, and who waits in what."""
-    begun = {record.rank: calls[name] for record in records if name in (calls := record.lasts())}
-    front = max(call.sequence for call in begun.values())
-    at_front = {rank: call for rank, call in begun.items() if call.sequence == front and not call.ended}
-    if not at_front:
-        return [], []
-    arrivals = [group.arrivals for record in records for group in record.groups if group.name == name]
-    (usual, _), *_ = Counter((call.operation, call.size_bytes) for call in at_front.values()).most_common(1)
-    expected = Call(front, usual[0], usual[1], ended=False)
-    described = next(g.description or name for r in records for g in r.groups if g.name == name)
-    where = f" (group {described})" if several else ""
-    found = []
-    for rank in sorted({*begun, *(rank for seen in arrivals for rank in seen)}):
-        why = _why(rank, begun.get(rank), expected, arrivals, lives)
-        if why:
-            found.append(StuckRank(rank=rank, group=name, why=f"{why}{where}"))
-    ranks = tuple(sorted(at_front.keys() - {stuck.rank for stuck in found}))
+def _named(
+    position: Position | None, records: Sequence[Record], names: Sequence[str], lives: Mapping[int, RankProcess], *,
+    several: bool,
+) -> list[StuckRank]:  # fmt: skip
+    """Return the ranks that the others wait for, in the words of the group in which each is late."""
+    if position is None:
+        return []
+    blamed = set(position.waiting if position.kind == "circle" else position.blamed)
+    found: dict[int, StuckRank] = {}
+    for name in names:
+        expected = _expected(records, name)
+        if expected is None:
+            continue
+        arrivals = _arrivals(records, name)
+        begun = {record.rank: calls[name] for record in records if name in (calls := record.lasts())}
+        for rank in sorted(blamed & {*begun, *(rank for seen in arrivals for rank in seen)}):
+            why = _why(rank, begun.get(rank), expected, arrivals, lives)
+            if why and rank not in found:
+                found[rank] = StuckRank(rank=rank, group=name, why=f"{why}{_where(records, name, several=several)}")
+    group = position.group.name if position.group else ""
+    rest = [StuckRank(rank=rank, group=group, why=position.why) for rank in sorted(blamed - set(found))]
+    return [*found.values(), *rest]
+
+
+def _waiting(records: Sequence[Record], name: str, stuck: set[int], *, several: bool) -> list[Waiting]:
+    """Return who waits in the call of a group that came last, but for those who are stuck."""
+    expected = _expected(records, name)
+    if expected is None:
+        return []
+    last = {record.rank: calls[name] for record in records if name in (calls := record.lasts())}
+    at_front = {rank: c for rank, c in last.items() if c.sequence == expected.sequence and not c.ended}
+    ranks = tuple(sorted(at_front.keys() - stuck))
     written = {record.rank: record.written_s for record in records}
     waited_s = max(
         (written[rank] - at_front[rank].started_s for rank in ranks if at_front[rank].started_s), default=0.0
     )
-    return found, [Waiting(call=f"{expected}{where}", group=name, ranks=ranks, waited_s=waited_s)] if ranks else []
+    call = f"{expected}{_where(records, name, several=several)}"
+    return [Waiting(call=call, group=name, ranks=ranks, waited_s=waited_s)] if ranks else []
 
 
-def _first_causes(found: Sequence[StuckRank], waiting: Sequence[Waiting]) -> list[StuckRank]:
-    """Return the ranks that do not only wait in another group for one that is late there; all of them in a circle."""
-    late = {stuck.group for stuck in found}
-    excused = {rank for group in waiting if group.group in late for rank in group.ranks}
-    return [stuck for stuck in found if stuck.rank not in excused] or list(found)
+def _expected(records: Sequence[Record], name: str) -> Call | None:
+    """Return the call of a group that came last and has not ended, as most make it."""
+    begun = [calls[name] for record in records if name in (calls := record.lasts())]
+    front = max(call.sequence for call in begun)
+    at_front = [(call.operation, call.size_bytes) for call in begun if call.sequence == front and not call.ended]
+    if not at_front:
+        return None
+    (usual, _), *_ = Counter(at_front).most_common(1)
+    return Call(front, usual[0], usual[1], ended=False)
+
+
+def _arrivals(records: Sequence[Record], name: str) -> list[Mapping[int, int]]:
+    return [group.arrivals for record in records for group in record.groups if group.name == name]
+
+
+def _where(records: Sequence[Record], name: str, *, several: bool) -> str:
+    described = next(g.description or name for r in records for g in r.groups if g.name == name)
+    return f" (group {described})" if several else ""
 
 
 def _why(

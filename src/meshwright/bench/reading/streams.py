@@ -1,0 +1,57 @@
+"""Rates between two ends that are no message sizes' : TransferBench's copies, iperf3's streams."""
+
+import re
+
+from .tables import Rate, Table
+
+_SEPARATOR = r"\s*[|\u2502]\s*"
+_TRANSFER = re.compile(
+    rf"\bTransfer\s+\d+{_SEPARATOR}(?P<rate>\d+\.?\d*) GB/s{_SEPARATOR}\d+\.?\d* ms{_SEPARATOR}(?P<bytes>\d+) bytes"
+    rf"{_SEPARATOR}(?P<src>\S+) -> (?P<executor>\S+?)(?::\d+)? -> (?P<dst>\S+)"
+)
+_TEST = re.compile(r"^Test (?P<number>\d+)\b")
+_CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P<dst>\S+) port \d+")
+_STREAM = re.compile(
+    r"\[ *(?P<id>\d+|SUM)\]\s+(?P<begin>[\d.]+) *- *(?P<end>[\d.]+)\s+sec\s+\S+ \S*Bytes\s+(?P<rate>[\d.]+) "
+    r"(?P<unit>[KMGT]?)bits/sec(?:\s+\d+)?\s+(?P<side>sender|receiver)"
+)
+_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def read_transferbench(text: str, where: str) -> list[Table]:
+    """Return a table for each test of TransferBench, with a rate for each of its transfers."""
+    tests: dict[str, list[Rate]] = {}
+    test = "transfers"
+    for line in text.splitlines():
+        if heading := _TEST.match(line.strip()):
+            test = f"test {heading['number']}"
+        if found := _TRANSFER.search(line):
+            tests.setdefault(test, []).append(
+                Rate(
+                    what=f"copy by {found['executor']}",
+                    rate_bytes_per_s=float(found["rate"]) * 1e9,
+                    bytes=int(found["bytes"]),
+                    src=found["src"],
+                    dst=found["dst"],
+                )
+            )
+    return [Table(name=name, tool="TransferBench", rates=tuple(rates)) for name, rates in tests.items()]
+
+
+def read_iperf(text: str, where: str) -> list[Table]:
+    """Return the rates that the receivers of iperf3 saw over the whole run: of all streams together where it sums."""
+    tables: list[Table] = []
+    ends = ("client", "server")
+    found: dict[str, float] = {}
+    for line in [*text.splitlines(), "Connecting to host"]:
+        if line.startswith("Connecting to host"):
+            if found:
+                rate = found.get("SUM", sum(found.values()))
+                pair = Rate(what="TCP streams", rate_bytes_per_s=rate, src=ends[0], dst=ends[1])
+                tables.append(Table(name=f"{ends[0]} to {ends[1]}", tool="iperf3", rates=(pair,)))
+            found = {}
+        elif connected := _CONNECTED.search(line):
+            ends = (connected["src"], connected["dst"])
+        elif (stream := _STREAM.search(line)) and stream["side"] == "receiver":
+            found[stream["id"]] = float(stream["rate"]) * _UNITS[stream["unit"]] / 8
+    return tables

@@ -1,0 +1,94 @@
+"""What launchers say of a process that ended: torch's elastic agent, DeepSpeed, Lightning, mpirun, Hydra, Ray.
+
+A launcher counts as it likes: torchrun, DeepSpeed and Lightning say the rank on its host, MPI a task, Ray a process.
+The summary at the end of torchrun is read in `endings`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .facts import Exit, Fact, Failure
+from .lines import Message
+
+_TELLS = re.compile(
+    r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
+    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly"
+)
+_ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+_DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+).*exits with return code = (?P<code>-?\d+)")
+_DEEPSPEED_BARE = re.compile(r"exits with return code = (?P<code>-?\d+)")
+# the number is the place among the processes that this host's main process started, and it is rank 0
+_LIGHTNING = re.compile(
+    r"\[rank: (?P<local>\d+)\] Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"
+)
+_OPEN_MPI = re.compile(
+    r"noticed that process rank (?P<task>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+)"
+    r" exited on signal (?P<signal>\d+)"
+)
+_OPEN_MPI_CODE = re.compile(r"Process name: \[\[\d+,\d+\],(?P<task>\d+)\] Exit code: (?P<code>\d+)")
+_HYDRA = re.compile(
+    r"RANK (?P<task>\d+) PID (?P<pid>\d+) RUNNING AT (?P<host>\S+)(?: =)?"
+    r" (?:KILLED BY SIGNAL: (?P<signal>\d+)|EXIT CODE: (?P<code>\d+))"
+)
+_ABORTED = re.compile(r"MPI_ABORT was invoked on rank (?P<task>\d+) in communicator .*?errorcode (?P<code>-?\d+)")
+_RAY_MEMORY = re.compile(
+    r"ray\.exceptions\.OutOfMemoryError|Workers \(tasks / actors\) killed due to memory pressure"
+    r"|Task was killed due to the node running low on memory"
+)
+_RAY_DIED = re.compile(r"actor is dead because its worker process has died|Worker unexpectedly exits")
+_PID = re.compile(r"\bpid[=:] ?(\d+)")
+_SPREAD = 6  # lines over which MPI spreads one notice
+_QUOTES = "=> \t"
+
+
+def read(messages: Sequence[Message]) -> Iterator[Fact]:
+    """Yield what launchers say of ended processes in the messages of one file."""
+    for index, message in enumerate(messages):
+        text = message.text
+        if not _TELLS.search(text):
+            continue
+        if "noticed that" in text or "exited with non-zero" in text or "BAD TERM" in text or "MPI_ABORT" in text:
+            yield from _mpi(message, messages[index : index + _SPREAD])
+        elif _RAY_MEMORY.search(text) or _RAY_DIED.search(text):
+            yield from _ray(message, messages[index : index + _SPREAD])
+        else:
+            yield from _of_a_line(message, text)
+
+
+def _of_a_line(message: Message, text: str) -> Iterator[Fact]:
+    for agent in _ELASTIC.finditer(text):
+        yield _exit(message, agent)
+    if found := _LIGHTNING.search(text) or _DEEPSPEED.search(text) or _DEEPSPEED_BARE.search(text):
+        yield _exit(message, found)
+
+
+def _exit(message: Message, found: re.Match[str]) -> Exit:
+    told = found.groupdict()
+    pid, signal = int(told.get("pid") or 0), told.get("signal")
+    return Exit(
+        rank=None,
+        task=int(told["task"]) if told.get("task") else None,
+        local_rank=int(told["local"]) if told.get("local") else None,
+        pid=pid or None,  # MPI prints 0 for one that it does not know
+        host=told.get("host") or message.host,
+        code=-int(signal) if signal else int(told["code"]),
+        first=True,
+        where=message.where,
+    )
+
+
+def _mpi(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+    told = " ".join(line.text.strip(_QUOTES) for line in following)
+    told = re.sub(r"\s+", " ", told)
+    if found := _OPEN_MPI.search(told) or _OPEN_MPI_CODE.search(told) or _HYDRA.search(told) or _ABORTED.search(told):
+        yield _exit(message, found)
+
+
+def _ray(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+    pid = next((int(found[1]) for line in following if (found := _PID.search(line.text))), message.pid)
+    if _RAY_MEMORY.search(message.text):
+        what = "Ray killed a worker, for the memory of its node ran low"
+        yield Failure(kind="host_memory", what=what, pid=pid, host=message.host, where=message.where)
+    else:
+        what = "the process of a Ray worker ended unexpectedly: killed, out of memory or crashed"
+        yield Failure(kind="killed", what=what, pid=pid, host=message.host, where=message.where, follows=True)

@@ -1,0 +1,183 @@
+"""Tables in the forms that strangers paste: titles in prose, commands above, both directions, settings of NCCL."""
+
+import pytest
+
+from meshwright.bench.judge import judge
+from meshwright.bench.reading import parse_tables
+from meshwright.bench.settings import explained, nics_named, settings_in
+from meshwright.bench.table import print_rows
+from meshwright.cli import run
+from meshwright.hardware import load
+
+HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+ROW = "  1073741824  268435456  float  sum  -1  22000  48.81  91.51  0  22000  48.81  91.51  0\n"
+DEVICE = "#  Rank {0:2} Group  0 Pid 2000 on {1} device  {2} [0x23] NVIDIA H100 80GB HBM3\n"
+OSU = "# OSU MPI All-to-All Personalized Exchange Latency Test v7.3\n# Size       Avg Latency(us)\n1024    {0}\n"
+PERFTEST = (
+    "                    RDMA_Write{0} BW Test\n"
+    " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+    " 65536      5000             195.2               195.1              0.3\n"
+)
+MATRIX = "   D\\D     0      1      2\n 0 900.10  25.10  12.20\n 1  25.10 900.10  25.10\n 2  12.20  25.10 900.10\n"
+
+
+def verdict(text, **options):
+    (found,) = judge(load(), parse_tables(text, "t"), **options)
+    return found
+
+
+def test_the_command_nearest_above_a_table_says_its_ranks():
+    text = (
+        "$ mpirun -np 4 osu_alltoall\n"
+        + OSU.format(5.0)
+        + "$ srun -N 2 --ntasks-per-node=4 osu_alltoall\n"
+        + OSU.format(9.0)
+    )
+
+    assert [(table.ranks, table.rows[0].bytes) for table in parse_tables(text, "t")] == [(4, 4096), (8, 8192)]
+
+
+def test_a_title_of_a_matrix_may_end_a_sentence_or_be_quoted():
+    title = "Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n"
+
+    for before in ("this is what I get. ", "> ", "[1,0]<stdout>: "):
+        (table,) = parse_tables(before + title + MATRIX, "t")
+        assert (table.name, len(table.rates), table.both_ways) == (title.strip(), 9, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PERFTEST.format(""), 24e9),
+        (PERFTEST.format(" Bidirectional"), 48e9),
+        ("# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.3\n# Size  Bandwidth (MB/s)\n4194304 46000.0\n", 48e9),
+        ("# OSU MPI Bandwidth Test v5.6.2\n# Size  Bandwidth (MB/s)\n4194304 1785.15\n", 24e9),
+    ],
+)
+def test_a_rate_of_both_directions_is_held_against_both(text, expected):
+    assert verdict(text, link="hdr-200").expected_bytes_per_s == pytest.approx(expected, rel=0.02)
+
+
+def test_nvbandwidth_adds_both_directions_only_in_its_totals():
+    run_of = "Running device_to_device_bidirectional_memcpy_read_ce.\n"
+    rows = "           0         1\n 0       N/A    376.00\n 1    376.00       N/A\n"
+    titles = [f"memcpy CE GPU(row) <-> GPU(column) {kind}bandwidth (GB/s)\n" for kind in ("Read1 ", "Total ")]
+    first, total = judge(
+        load(), parse_tables(run_of + titles[0] + rows + "\n" + titles[1] + rows, "t"), link="nvlink-4"
+    )
+
+    assert total.expected_bytes_per_s == 2 * first.expected_bytes_per_s
+
+
+def test_transferbench_is_read_by_test_and_iperf_by_what_the_receiver_saw():
+    copies = (
+        "Test 3:\n Executor: GPU 00 │ 63.4 GB/s │ 1.0 ms │ 67108864 bytes │ 63.443 GB/s (sum)\n"
+        " Transfer 0       │ 63.443 GB/s │ 1.058 ms │ 67108864 bytes │ G0 -> G0:004 -> G1\n"
+    )
+    streams = (
+        "Connecting to host 10.0.0.2, port 5201\n[  5] local 10.0.0.1 port 5 connected to 10.0.0.2 port 5201\n"
+        "[  5]   0.00-10.00  sec  27.3 GBytes  23.5 Gbits/sec    0             sender\n"
+        "[  5]   0.00-10.04  sec  27.3 GBytes  16.0 Gbits/sec                  receiver\n"
+    )
+    (test,) = parse_tables(copies, "t")
+    (pair,) = parse_tables(streams, "t")
+
+    assert (test.name, test.rates[0].src, test.rates[0].dst, test.rates[0].rate_bytes_per_s) == (
+        "test 3",
+        "G0",
+        "G1",
+        63.443e9,
+    )
+    assert (pair.rates[0].src, pair.rates[0].dst, pair.rates[0].rate_bytes_per_s) == ("10.0.0.1", "10.0.0.2", 2e9)
+
+
+def test_ucc_without_its_heading_is_of_an_unknown_collective():
+    rows = (
+        "  Count  Size   Time, us    Bandwidth, GB/s\n    avg min max avg max min\n"
+        " 131072 524288 2561.9 2513.1 2619.7 12.8 13.1 12.6\n"
+    )
+    named, unnamed = parse_tables(
+        "Collective:   Alltoall\nInplace:  0\n\n" + rows.replace("12.8 13.1", "1.43 1.5") + rows, "t"
+    )
+
+    assert (named.collective, unnamed.collective, unnamed.rows[0].bytes) == ("all_to_all", None, 524288)
+
+
+def test_a_bandwidth_that_nobody_knows_is_not_printed_as_zero():
+    (table,) = parse_tables(
+        " #bytes | Latency (us) | Bandwidth (Gb/s)\n -- | -- | --\n 4194304 | 376.12 | 95.42\n", "t"
+    )
+
+    assert (table.collective, table.candidates) == (None, ())
+    assert print_rows(table.rows).split()[-4:-2] == ["N/A", "N/A"]
+
+
+def test_two_ranks_far_apart_do_not_show_how_many_a_host_has():
+    devices = DEVICE.format(0, "a", 0) + DEVICE.format(8, "b", 0)
+    (sparse,) = parse_tables(devices + HEADER + ROW, "t")
+    (border,) = parse_tables("".join(DEVICE.format(r, "a", r % 8) for r in (0, 7, 8)) + HEADER + ROW, "t")
+
+    assert (sparse.ranks, sparse.nodes) == (16, None)
+    assert (border.ranks, border.nodes) == (16, 2)
+
+
+def test_more_than_the_links_carry_is_no_praise():
+    found = verdict("".join(DEVICE.format(r, f"n{r}", 0) for r in range(16)) + HEADER + ROW)
+
+    assert found.ok is None
+    assert "ran over others" in found.reason
+
+
+def test_the_command_names_nics_and_what_keeps_the_bytes_off_their_way():
+    settings = settings_in("mpirun -x NCCL_IB_HCA==mlx5_0,mlx5_1:1 -x NCCL_P2P_DISABLE=1 -x NCCL_ALGO=Ring ./x")
+    devices = "".join(DEVICE.format(r, "ab"[r // 8], r % 8) for r in range(16))
+    command = "mpirun -np 16 -x NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_3 -x NCCL_NET_GDR_LEVEL=0 all_reduce_perf\n"
+    found = verdict(command + devices + HEADER + ROW)
+
+    assert (nics_named(tuple(settings.items())), nics_named((("NCCL_IB_HCA", "mlx5"),))) == (2, None)
+    assert explained(tuple(settings.items())) == (
+        "the command sets NCCL_P2P_DISABLE=1 (no peer access between GPUs), NCCL_ALGO=Ring"
+    )
+    assert (found.ok, found.expected_bytes_per_s) == (False, pytest.approx(4 * 48e9, rel=0.01))
+    assert "NCCL_NET_GDR_LEVEL=0 (no GPUDirect RDMA)" in found.reason
+
+
+def test_a_matrix_is_printed_as_one(tmp_path, capsys):
+    path = tmp_path / "p2p.txt"
+    path.write_text("Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n" + MATRIX)
+
+    assert run(["bench", "--from", str(path)]) == 0
+    assert "       2     12.20     25.10    900.10" in capsys.readouterr().out
+
+
+def test_two_hosts_that_each_have_a_rank_0_know_nothing_of_each_other():
+    devices = "".join(DEVICE.format(rank, host, rank) for host in "ab" for rank in (0, 1))
+    tables = parse_tables(devices + HEADER + HEADER + ROW.replace("91.51", "48.81") * 2, "t")
+
+    assert [table.alone for table in tables] == [2]
+    assert "built without MPI=1" in judge(load(), tables)[0].reason
+
+
+def test_a_card_in_a_pcie_slot_is_not_held_against_nvlink():
+    devices = "".join(DEVICE.format(rank, "a", rank).replace("H100 80GB HBM3", "A100-PCIE-40GB") for rank in (0, 1))
+    found = verdict(devices + HEADER + ROW.replace("91.51", "48.81"))
+
+    assert (found.ok, found.expected_bytes_per_s) == (None, None)
+
+
+def test_rows_after_a_footer_keep_the_header_above_it():
+    odd = "#  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res\n"  # of 2017, in ms
+    row = "  1073741824  268435456  float  sum  22.000  48.81  91.51  0e+00  22.000  48.81  91.51  0e+00\n"
+    tables = parse_tables(odd + row + "# Out of bounds values : 0 OK\n" + row, "t")
+
+    assert [table.rows[0].time_s for table in tables] == [0.022, 0.022]
+
+
+def test_an_instance_type_in_the_text_says_what_it_ran_on():
+    row = ROW.replace("22000", "51000").replace("48.81", "21.05").replace("91.51", "39.48")
+    told = verdict("here is one with p4d.24xlarge:\n$ mpirun -np 16 all_reduce_perf\n" + HEADER + row)
+    two = verdict("p4d.24xlarge and p5.48xlarge\n$ mpirun -np 16 all_reduce_perf\n" + HEADER + row)
+
+    assert (told.ok, told.expected_bytes_per_s) == (True, pytest.approx(42.5e9, rel=0.01))
+    assert "assumed aws-p4d" in told.reason
+    assert two.ok is None

@@ -1,0 +1,183 @@
+"""MSCCL++ execution plans: proved, refused, and judged as a machine that runs them in random orders judges them."""
+
+import copy
+import json
+
+import pytest
+
+from meshwright.cli import run
+from meshwright.collectives.algorithms import build, names
+from meshwright.collectives.mscclpp_export import to_mscclpp
+from meshwright.collectives.mscclpp_import import from_mscclpp
+from meshwright.collectives.verify import ScheduleError, verify
+from meshwright.errors import InputError
+
+from .mscclpp_plans import (
+    all_gather,
+    all_reduce,
+    all_reduce_packets,
+    all_to_all,
+    gpu,
+    op,
+    piece,
+    plan,
+    right,
+    shared_blocks,
+)
+
+PLANS = {
+    "all_gather in place": all_gather(3),
+    "all_gather out of place": all_gather(3, inplace=False),
+    "all_reduce": all_reduce(3),
+    "all_reduce with packets": all_reduce_packets(3),
+    "all_to_all": all_to_all(3),
+    "two blocks and a semaphore": shared_blocks(),
+}
+ORDERS = 60  # random ones that the machine tries
+
+
+def proved(value):
+    """Whether a plan is read and proved."""
+    try:
+        verify(from_mscclpp(value))
+    except (ScheduleError, InputError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_right_plan_is_proved(name):
+    assert all(right(PLANS[name], seed) for seed in range(ORDERS))
+    verify(from_mscclpp(PLANS[name]))
+
+
+def mutants(value):
+    """Each plan with one operation left out, two neighbours exchanged, or one index moved."""
+    for g, gpu_ in enumerate(value["gpus"]):
+        for b, block in enumerate(gpu_["threadblocks"]):
+            for number, found in enumerate(block["ops"]):
+                made = copy.deepcopy(value)
+                del made["gpus"][g]["threadblocks"][b]["ops"][number]
+                yield made
+                if number:
+                    made = copy.deepcopy(value)
+                    ops = made["gpus"][g]["threadblocks"][b]["ops"]
+                    ops[number - 1], ops[number] = ops[number], ops[number - 1]
+                    yield made
+                for end in ("src_buff", "dst_buff"):
+                    for n, part in enumerate(found[end]):
+                        made = copy.deepcopy(value)
+                        moved = made["gpus"][g]["threadblocks"][b]["ops"][number][end][n]
+                        moved["index"] = part["index"] - 1 if part["index"] else 1
+                        yield made
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_mutant_that_goes_wrong_on_a_machine_is_proved(name):
+    wrong = 0
+    for mutant in mutants(PLANS[name]):
+        try:
+            ran = all(right(mutant, seed) for seed in range(ORDERS))
+        except KeyError:  # outside its buffer
+            ran = False
+        wrong += not ran
+        assert ran or not proved(mutant)
+    assert wrong > 3
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (shared_blocks(acquired=False), ScheduleError, "a race: nothing orders a write and a read of"),
+        (shared_blocks(released=False), ScheduleError, "waits for a release that never comes"),
+        (
+            plan("allreduce", [gpu(0, [[op("wait", channel_ids=[0])]], [0], [], inputs=1, outputs=1)]),
+            ScheduleError,
+            "waits for a signal of gpu 0 that never comes",
+        ),
+        (
+            plan("allreduce", [gpu(0, [[op("glres")]], [], [], inputs=1, outputs=1)]),
+            InputError,
+            "glres: a sum in the switch",
+        ),
+        (
+            plan("allreduce", [gpu(0, [[op("copy", [piece("i", 3)], [piece("i", 0)])]], [], [], inputs=1, outputs=1)]),
+            InputError,
+            "chunks up to 3 of i of gpu 0: it has 1",
+        ),
+        (plan("allreduce", [gpu(0, [[op("putt")]], [], [], inputs=1, outputs=1)]), InputError, "(did you mean put"),
+        ({"gpus": [{"id": 0, "inputChunks": 4}]}, InputError, "before 0.7"),
+        (plan("allreduce", [gpu(0, [], [], [], inputs=2, outputs=1)]), InputError, "2 input and 1 output chunks"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_named(value, error, words):
+    with pytest.raises(error) as caught:
+        verify(from_mscclpp(value))
+
+    assert words in str(caught.value)
+
+
+def test_a_relaxed_signal_shows_nobody_what_was_written():
+    value = all_gather(2)
+    for gpu_ in value["gpus"]:
+        for found in gpu_["threadblocks"][0]["ops"]:
+            found["name"] = {"signal": "rlxsignal"}.get(found["name"], found["name"])
+        gpu_["threadblocks"][0]["ops"].append(op("copy", [piece("o", 1 - gpu_["id"])], [piece("s", 0)]))
+        gpu_["scratch_chunks"] = 1
+
+    with pytest.raises(ScheduleError, match="a race"):
+        from_mscclpp(value)
+
+
+def test_a_gpu_that_may_end_before_its_result_is_there_is_named():
+    value = all_gather(2)
+    del value["gpus"][1]["threadblocks"][0]["ops"][-1]
+
+    with pytest.raises(ScheduleError, match="gpu 1 may end before gpu 0 block 0 op 2 .put. has written to its o"):
+        from_mscclpp(value)
+
+
+def test_blocks_that_share_a_run_make_parts_of_its_chunks():
+    value = all_gather(2)
+    for gpu_ in value["gpus"]:
+        block = gpu_["threadblocks"][0]
+        number = next(n for n, found in enumerate(block["ops"]) if found["name"] == "put")
+        whole = block["ops"][number]
+        block["ops"][number : number + 1] = [whole | {"tbg_info": {"tb_id": n, "tbg_size": 2}} for n in (0, 1)]
+
+    schedule = from_mscclpp(value)
+
+    assert schedule.chunks == 4
+    verify(schedule)
+
+
+def test_the_commands_take_a_plan_as_they_take_xml(tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(all_reduce(3)))
+
+    assert run(["collectives", "verify", "--file", str(path)]) == 0
+    assert "proved: all_reduce made on 3 ranks" in capsys.readouterr().out
+    assert run(["collectives", "verify", "--xml", str(path)]) == 0
+    assert run(["collectives", "draw", "--file", str(path)]) == 0
+    assert run(["collectives", "export", "--xml", str(path)]) == 0
+    assert '<algo name="made"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
+def test_every_algorithm_comes_back_from_its_plan_and_is_proved(collective):
+    for name in names(collective):
+        for ranks in (1, 3, 4):
+            found = from_mscclpp(to_mscclpp(build(collective, name, ranks)))
+
+            proof = verify(found)
+            assert (proof.collective, proof.ranks) == (collective, ranks)
+
+
+def test_a_schedule_that_no_plan_can_say_is_refused_in_one_line(capsys):
+    assert run(["collectives", "export", "ring", "--ranks", "4", "--for", "mscclpp"]) == 0
+    assert json.loads(capsys.readouterr().out)["collective"] == "allreduce"
+    assert (
+        run(["collectives", "export", "pairwise", "--collective", "all_to_all", "--ranks", "4", "--for", "mscclpp"])
+        == 2
+    )
+    assert "expected one of all_gather, all_reduce" in capsys.readouterr().err
