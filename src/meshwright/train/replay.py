@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..device import generator_state, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
@@ -91,10 +92,10 @@ class Replay:
         """
         if not self._due(number):
             return engine.accumulate(draw(), tokens, number=number)
-        before = _generators(self._device)
+        before = _generators()
         loss, first = self._seen(engine, draw, tokens, number)
         engine.discard()
-        _set_generators(before, self._device)
+        _set_generators(before)
         with paused():
             loss, second = self._seen(engine, draw, tokens, number)
         self._compare(number, first, second)
@@ -119,7 +120,7 @@ class Replay:
         facts = {
             "loss": checksum([loss.double() + 0.0]),
             "token count": sum(counted),
-            "random generators": checksum(_generators(self._device)),
+            "random generators": checksum(state for _, state in _generators()),
         }
         if self._inside:
             return loss, Seen(facts, {}, self._received)
@@ -184,12 +185,12 @@ def _counted(batches: Iterable[Batch], counts: list[int]) -> Iterator[Batch]:
         yield inputs, targets
 
 
-def _generators(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+def _generators() -> list[tuple[str, Tensor]]:
+    """Return the states of the CPU's random generator and of the accelerator's, where one is in use."""
+    of_device = generator_state()
+    return [("cpu", torch.get_rng_state()), *([of_device] if of_device is not None else [])]
 
 
-def _set_generators(states: list[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+def _set_generators(states: list[tuple[str, Tensor]]) -> None:
+    for kind, state in states:
+        set_generator_state(kind, state)

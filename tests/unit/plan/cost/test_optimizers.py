@@ -53,7 +53,8 @@ def test_frozen_weights_have_no_gradients_no_states_and_no_product_for_them():
 
 def test_the_flops_of_frozen_weights_count_two_passes_of_three():
     whole, adapted = (
-        performance(given, price(given, Grid.of([PLAIN])), 0) for given in (SETTING, replace(SETTING, lora_rank=16))
+        performance(given, price(given, Grid.of([PLAIN])), 0, PLAIN)
+        for given in (SETTING, replace(SETTING, lora_rank=16))
     )
     rest = 6 * LLAMA.matmul_parameters() / LLAMA.model_flops_per_token(8192)
 

@@ -366,7 +366,7 @@ def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band():
         setting(load_model(name).architecture, node="dgx-h100", stack="bridge")
         for name in ("qwen3-30b-a3b", "nemotron3-nano-30b-a3b")
     )
-    bands = [performance(given, priced(given, Layout(dp=8)), 0) for given in (plain, hybrid)]
+    bands = [performance(given, priced(given, Layout(dp=8)), 0, Layout(dp=8)) for given in (plain, hybrid)]
 
     assert any("recurrent layers: Mamba2" in text for text in bands[1].not_modelled)
     assert not any("recurrent layers" in text for text in bands[0].not_modelled)
