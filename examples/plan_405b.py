@@ -4,7 +4,8 @@
 
 You see how many layouts were priced in how many seconds, the fastest one and what it spends its step on, and the layout
 that Meta published for this stage of the training (tp=8, pp=16, dp=128, 8,192 tokens), priced by the same model beside
-the 41 % MFU that was reported for it. The stack is torchtitan's, the nearest to Meta's own of those that are known.
+the 41 % MFU that was reported for it; it ran, but by the memory of the stack taken here it does not fit, so that the
+fastest one, which does, may be slower. The stack is torchtitan's, the nearest to Meta's own of those that are known.
 """
 
 import time
@@ -30,7 +31,7 @@ def main() -> None:
         print(
             f"{name:<10} {row.layout}: step {format_time(p.step_time_s)}, MFU {p.mfu:.1%}, exposed communication "
             f"{format_time(p.exposed_comm_s)}, bubble {format_time(p.bubble_s)}, "
-            f"{format_bytes(p.peak_memory_bytes_per_gpu)} a GPU"
+            f"{format_bytes(p.peak_memory_bytes_per_gpu)} a GPU ({row.fits})"
         )
     print(study.reason)
 

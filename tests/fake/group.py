@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from meshwright.backend.work import PendingWork, Worker, flat
 from torch import Tensor
 
 from meshwright.backend.group.create import create_group
 from meshwright.backend.group.mixed import CALLS, MixedGroup
 from meshwright.backend.group.process_group import MeshwrightGroup
+from meshwright.backend.group.work import PendingWork, Worker, flat
 
 
 class DeviceGroup(MixedGroup):
