@@ -157,6 +157,7 @@ def samples(folder: Path) -> None:
     (folder / "job.toml").write_text("")
     published = (ROOT / "tests/external/published/training_runs.csv").read_text().splitlines(keepends=True)
     (folder / "runs.csv").write_text("".join(published[:6]))
+    (folder / "more.csv").write_text("".join([published[0], *published[6:9]]))
     asked = ["plan", "--model", "llama3-70b", "--cluster", "dgx-a100-80g", "--gpus", "256", "--global-batch", "512"]
     _called([*asked, "--layout", "tp=8,pp=4", "--calibrate", "runs.csv", "--save", "mine.json"], folder)
     (folder / "own.toml").write_text(OWN_HARDWARE)

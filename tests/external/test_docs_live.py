@@ -179,12 +179,12 @@ def test_the_faults_of_the_documentation_strike_a_running_cluster(folder):
 # by benchmark: options with which it takes seconds and still goes through all that it does
 SMALLEST = {
     "algorithms": "--ranks 2 --sizes 4096 --seconds 0.01",
-    "collectives": "--ranks 2 --launches 1 --rounds 1 --only broadcast --max 4KiB",
+    "collectives": "--ranks 2 --launches 1 --rounds 1 --only broadcast --sizes 4KiB",
     "ddp": "--launches 1 --rounds 1",
     "emulate_rates": "100Mbps",
     "filling": "--size 1MiB --blocks 1",
     "fits": "--tables p4de_2n",
-    "gpu": "--tiny --rounds 1 --steps 1 --batch 1",
+    "gpu_contest": "--tiny --rounds 1 --steps 1 --batch 1",
     "memory_rows": "",
     "opening": "1",
     "planner": "--model llama3-8b --gpus 16 --global-batch 32 --rounds 1",
@@ -192,12 +192,15 @@ SMALLEST = {
     "recording": "--steps 10",
     "simulated": "--ranks 2 --sizes 4096 --rounds 1",
     "small": "--ranks 2 --launches 1 --rounds 1",
+    "steps": "--ranks 2 --hidden 256 --only ddp --launches 1 --rounds 1",
     "traces": "--long 1",
     "training": "--parts layers --rounds 1",
 }
 TOO_LONG = {  # and what runs the same code instead
     "async": "jobs of hundreds of steps, part by part; tests/multiproc/asynchronous trains in every mode",
     "faults": "kills and resumes of whole jobs; tests/faults does each once",
+    "corruption": "trains a job for every flipped bit; tests/multiproc/train/test_corruption.py does each kind once",
+    "gpu": "a flight of minutes; tests/multiproc/test_fake_device.py runs jobs on the device that it falls back on",
     "fit_planner": "fits every constant; tests/unit/plan/cost holds the constants to the published runs",
     "pipeline": "layers that sleep for a minute; tests/multiproc/parallel trains under every schedule",
     "prediction": "calibrates sixteen jobs anew; tests/multiproc/train runs `train`, which is what it launches",

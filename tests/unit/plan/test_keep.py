@@ -160,12 +160,24 @@ def test_what_no_measured_run_had_is_said_and_widens_the_band():
     assert {"zero-bubble schedule: in no measured run", "ZeRO-3 in a pipeline: in no measured run"} <= set(told)
 
 
+def test_a_stack_on_an_accelerator_that_its_runs_did_not_have_is_said_and_widens_the_band():
+    layout = Layout(tp=8, pp=4, dp=8)
+    cases = [
+        setting("llama3-70b", node, gpus=256, global_batch=512, stack="sc21t1") for node in ("dgx-a100-80g", "dgx-b200")
+    ]
+    known, strange = (performance(case, price(case, Grid.of([layout])), 0, layout) for case in cases)
+
+    assert strange.error_band == pytest.approx(known.error_band + 0.1)
+    assert "stack sc21t1 on b200: in no measured run; its runs were on a100" in strange.not_modelled
+    assert not any(text.startswith("stack sc21t1") for text in known.not_modelled)
+
+
 def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     doubts = tomllib.loads((PUBLISHED / "distrusted.toml").read_text())
     tables = ("training_runs.csv", "training_runs_2.csv")
     rows = [row for table in tables for row in read_rows(PUBLISHED / table, load(), book(), known_models())]
     fitted = [
-        (row.run.layout, row.run.accelerator)
+        (row.run.layout, row.run.accelerator, row.run.stack)
         for row in rows
         if row.run and row.measured_step_time_s and row.family not in doubts["families"]
         if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed

@@ -9,7 +9,7 @@ from .attention import ALIGNED, FUSED_BATCH
 from .calibration import Calibration, constants_digest
 from .coefficients import STRANGERS, Book
 from .factors import FACTORS
-from .seen import DOUBT, kinds_of, unseen_kinds
+from .seen import DOUBT, elsewhere, kinds_of, unseen_kinds
 
 RECURRENT = "recurrent layers"
 RECURRENT_BAND = 0.25
@@ -44,6 +44,8 @@ def cautions(
         found.append(f"software stack {asked}: no run of it was measured; generic constants")
     if not machine and not any(accelerator in device.accelerators for device in known.devices.values()):
         found.append(f"accelerator {accelerator}: no run on it was measured; constants of the H100")
+    elif not (machine and software):
+        found += elsewhere(known, asked, accelerator)
     if not machine and stack not in HOSTS_MEASURED and architecture.hidden_size <= 2048:
         found.append("host: its launch times were not measured, and they bound narrow layers")
     unfused = stack in known.stacks and known.stacks[stack].uses.get("flash") == 0.0

@@ -21,10 +21,11 @@ DOUBT = "in no measured run"
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Numbers of fitted runs: with each kind of layout, and on each device of stacks.toml."""
+    """Numbers of fitted runs with each kind of layout and on each device of stacks.toml; which devices a stack had."""
 
     kinds: dict[str, int]
     devices: dict[str, int]
+    stacks: dict[str, tuple[str, ...]]
 
 
 def kinds_of(layout: Layout) -> tuple[str, ...]:
@@ -38,13 +39,18 @@ def kinds_of(layout: Layout) -> tuple[str, ...]:
     return tuple(kind for kind, there in zip(KINDS, whether, strict=True) if there)
 
 
-def counted(runs: Iterable[tuple[Layout, str]], known: Book) -> Seen:
-    """Return what some runs have seen: the layout and the accelerator of each."""
+def counted(runs: Iterable[tuple[Layout, str, str]], known: Book) -> Seen:
+    """Return what some runs have seen: the layout, the accelerator and the stack of each."""
     kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
-    for layout, accelerator in runs:
+    stacks: dict[str, set[str]] = {}
+    for layout, accelerator, stack in runs:
         kinds.update(kinds_of(layout))
-        devices.update(name for name, device in known.devices.items() if accelerator in device.accelerators)
-    return Seen(kinds=dict(kinds), devices=dict(devices))
+        of_run = [name for name, device in known.devices.items() if accelerator in device.accelerators]
+        devices.update(of_run)
+        stacks.setdefault(known.fitted(stack), set()).update(of_run)
+    return Seen(
+        kinds=dict(kinds), devices=dict(devices), stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks}
+    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -57,6 +63,14 @@ def seen() -> Seen:
 def unseen_kinds(layout: Layout, *, beside: Collection[str] = ()) -> tuple[str, ...]:
     """Return one sentence for each kind of a layout that no measured run had, those `beside` the fitted ones aside."""
     return tuple(f"{kind}: {DOUBT}" for kind in kinds_of(layout) if not seen().kinds.get(kind) and kind not in beside)
+
+
+def elsewhere(known: Book, stack: str, accelerator: str) -> tuple[str, ...]:
+    """Return a sentence where the runs of a stack were all on other accelerators, which it may suit better or worse."""
+    devices = seen().stacks.get(known.fitted(stack), ())
+    if not devices or any(accelerator in known.devices[name].accelerators for name in devices):
+        return ()
+    return (f"stack {stack} on {accelerator}: {DOUBT}; its runs were on {', '.join(devices)}",)
 
 
 def origin(known: Book, stack: str, accelerator: str) -> str:

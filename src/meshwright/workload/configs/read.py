@@ -115,7 +115,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     if config.get("audio_config"):
         raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
     tied = bool(config.get("tie_word_embeddings", composite.tied))
-    text["tie_word_embeddings"] = tied or (composite.either_ties and text.get("tie_word_embeddings") is True)
+    of_text = text.get("tie_word_embeddings") is True
+    text["tie_word_embeddings"] = {"own": tied, "either": tied or of_text, "text": of_text}[composite.whose]
     found = _single(text, text_kind, f"{where}: {inside}" if inside else where)
     joined = {key: value for key, value in vision.items() if key not in composite.beside}
     joined |= {key: rest[key] for key in composite.beside if key in rest}

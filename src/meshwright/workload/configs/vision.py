@@ -6,6 +6,7 @@ tokens of text do not pass through it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from .reader import Reader
 
@@ -19,7 +20,7 @@ class Composite:
     text: str  # its text model's type, where the config does not say
     tower: Tower
     tied: bool = False  # unless the config says
-    either_ties: bool = False  # the text model's own word counts too: the class listens to it
+    whose: Literal["own", "either", "text"] = "own"  # word on tied embeddings the class listens to
     optional: bool = False  # without vision_config there is no encoder
     beside: tuple[str, ...] = ()  # keys beside vision_config that change the size of what joins both
 
@@ -186,7 +187,7 @@ def internvl(c: Reader, text: int) -> int:
 
 
 COMPOSITES: dict[str, Composite] = {
-    "llava": Composite("llama", llava, either_ties=True),
+    "llava": Composite("llama", llava, whose="either"),
     "llava_next": Composite("llama", llava_next),
     "idefics3": Composite("llama", idefics3, beside=("scale_factor",)),
     "smolvlm": Composite("llama", idefics3, beside=("scale_factor",)),
@@ -194,12 +195,12 @@ COMPOSITES: dict[str, Composite] = {
     "gemma4": Composite("gemma4_text", gemma4, tied=True, optional=True),
     "paligemma": Composite("gemma", paligemma, tied=True, beside=("projection_dim",)),
     "mistral3": Composite("mistral", pixtral, tied=True, beside=("spatial_merge_size",)),
-    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl, either_ties=True),
-    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl, either_ties=True),
+    "qwen2_vl": Composite("qwen2_vl_text", qwen2_vl, whose="either"),
+    "qwen2_5_vl": Composite("qwen2_5_vl_text", qwen2_5_vl, whose="either"),
     "qwen3_vl": Composite("qwen3_vl_text", qwen3_vl),
     "qwen3_vl_moe": Composite("qwen3_vl_moe_text", qwen3_vl),
     "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
     "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
-    "llama4": Composite("llama4_text", llama4, either_ties=True),
+    "llama4": Composite("llama4_text", llama4, whose="text"),
     "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
 }
