@@ -54,6 +54,12 @@ class Job:
         _, errors = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, errors.splitlines()
 
+    def kill(self) -> None:
+        """Kill what is left of the session."""
+        for process in self.members():
+            process.kill()
+        self.process.communicate()
+
     def nobody_is_left(self) -> bool:
         end = time.monotonic() + 10
         while self.members() and time.monotonic() < end:

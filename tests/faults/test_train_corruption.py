@@ -36,9 +36,7 @@ def begin(tmp_path_factory):
     run.go_on = go_on
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 @pytest.fixture(scope="module")

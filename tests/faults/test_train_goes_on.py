@@ -29,9 +29,7 @@ def go_on(tmp_path):
 
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 def make(tmp_path, **train):

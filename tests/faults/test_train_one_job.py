@@ -34,9 +34,7 @@ def begin(tmp_path):
 
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 def test_a_run_that_is_trained_is_not_resumed_and_goes_on_undisturbed(tmp_path, corpus, begin):

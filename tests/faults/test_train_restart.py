@@ -38,9 +38,7 @@ def begin(tmp_path_factory):
 
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 @pytest.fixture(scope="module")

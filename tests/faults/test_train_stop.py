@@ -38,9 +38,7 @@ def start(tmp_path, cache):
 
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 @pytest.fixture

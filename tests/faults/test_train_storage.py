@@ -41,9 +41,7 @@ def begin(tmp_path):
 
     yield run
     for started in jobs:
-        for process in started.members():
-            process.kill()
-        started.process.communicate()
+        started.kill()
 
 
 def the_last_good_one_stays(folder) -> None:

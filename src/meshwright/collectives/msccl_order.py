@@ -4,13 +4,13 @@ Each step is one or two events: what comes in, then what goes out. An event come
 block, after the step that its step waits for, and after the send that it receives. Sends are buffered, as NCCL's are.
 """
 
-import heapq
 from collections import defaultdict
 from typing import NamedTuple
 
 from ..errors import InputError
 from .msccl_file import Algo, Step
 from .verify import ScheduleError
+from .waits import in_order
 
 MAX_STEPS = 100_000
 
@@ -130,20 +130,7 @@ def _matched(events: list[Event], algo: Algo, where: str) -> dict[int, int]:
 
 def _sorted(events: list[Event], after: dict[int, set[int]]) -> list[int]:
     """Sort topologically, the earliest in the file first where there is a choice."""
-    missing = {i: len(after[i]) for i in range(len(events))}
-    followers: dict[int, list[int]] = defaultdict(list)
-    for i, earlier in after.items():
-        for j in earlier:
-            followers[j].append(i)
-    ready = [i for i, count in missing.items() if not count]
-    places = []
-    while ready:
-        i = heapq.heappop(ready)
-        places.append(i)
-        for follower in followers[i]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, follower)
+    places = in_order([after[i] for i in range(len(events))])
     if len(places) < len(events):
         stuck = min(set(range(len(events))) - set(places))
         raise ScheduleError(f"deadlock: steps wait for each other in a circle, among them {events[stuck]}")

@@ -4,7 +4,6 @@ What orders two operations: the order inside a block; a signal and the wait for 
 and an acquire of a semaphore; a barrier of blocks; and packets, whose reader waits for what it reads to have come.
 """
 
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from ..errors import InputError
 from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Block, Buffer, Gpu, Op, Piece, Plan
 from .verify import ScheduleError
+from .waits import in_order
 
 
 class Place(NamedTuple):
@@ -221,20 +221,7 @@ class _Links:
 
 def _sequence(events: list[Event], before: list[set[int]], where: str) -> list[int]:
     """Return an order in which the events can happen; ScheduleError where some wait for each other."""
-    after: dict[int, list[int]] = defaultdict(list)
-    for index, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(index)
-    left = [len(earlier) for earlier in before]
-    ready = [index for index, count in enumerate(left) if not count]
-    found: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        found.append(index)
-        for other in after[index]:
-            left[other] -= 1
-            if not left[other]:
-                heapq.heappush(ready, other)
+    found = in_order(before)
     if len(found) < len(events):
         done = set(found)
         left_over = [i for i in range(len(events)) if i not in done]

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import InputError
-from ..files import write_atomic
+from ..files import write_atomic, writing
 from ..report.document import Block, Drawing, Lines, Page, Section, table
 from ..report.page import page_html
 from .timeline import drawing
@@ -12,10 +11,8 @@ from .verdict import MEANINGS, Verdict, shortened
 
 def write(path: Path, verdict: Verdict) -> None:
     """Write one self-contained HTML file; InputError if that cannot be done."""
-    try:
+    with writing(path):
         write_atomic(path, page_html(page_of(verdict)).encode())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 def page_of(verdict: Verdict) -> Page:

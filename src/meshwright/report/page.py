@@ -7,19 +7,16 @@ import markupsafe
 import msgspec
 from plotly.offline import get_plotlyjs
 
-from ..errors import InputError
-from ..files import write_atomic, write_struct
+from ..files import write_atomic, write_struct, writing
 from .document import Figure, Page
 
 
 def write_page(path: Path, page: Page) -> Path:
     """Write `path` (HTML) and the same name with .json; return the latter. InputError if that cannot be done."""
     data_path = path.with_suffix(".json")
-    try:
+    with writing(path):
         write_atomic(path, page_html(page).encode())
         write_struct(data_path, page)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
     return data_path
 
 

@@ -51,7 +51,11 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
     host, _, port = settings.rendezvous.rpartition(":")
     folder = RunFolder(Path(run_dir))
     events = EventLog(folder.events, None)
-    was_complete = is_complete(folder, config)  # then what fails is no leftover of the last save
+    was_complete = is_complete(folder, config)  # then what fails is not what comes after the last save
+
+    def now_complete() -> bool:
+        return not was_complete and is_complete(folder, config)
+
     with tempfile.TemporaryDirectory(prefix="meshwright-") as logs:
         start = Start(
             name=os.path.basename(run_dir) or "job",
@@ -65,14 +69,14 @@ def launch(run_dir: str, *, config: JobConfig, ranks: int) -> str:
             rejoin_s=settings.rejoin_s,
             logs=logs,
             secret=folder.secret(),
-            is_complete=lambda: not was_complete and is_complete(folder, config),
+            is_complete=now_complete,
         )
         try:
             run_agent(start, worker_main, (run_dir, os.getpid(), to_json(config)), events)
         except ChildFailedError as error:
             if all(failure.exitcode == STOPPED_EXIT_CODE for failure in error.failures.values()):
                 return _interrupted(run_dir)
-            if not was_complete and is_complete(folder, config):  # it ended in what comes after the last save
+            if now_complete():  # it ended in what comes after the last save
                 text = f"{first_failure(error.failures)}; the run was complete by then"
                 events.record(Event(kind="failure", message=text))
                 return ""
