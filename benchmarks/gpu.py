@@ -150,10 +150,10 @@ def survival(flight: Flight, left_s: float) -> list[Row]:
 
 def contest(flight: Flight, left_s: float) -> list[Row]:
     """Train a decoder of 1 B parameters in bf16, compiled, beside plain PyTorch and transformers' Trainer."""
-    from benchmarks.gpu_contest import run
+    from benchmarks.gpu_contest import STEPS, run
 
     toy = [] if flight.real else ["--steps", "2", "--batch", "2", "--tiny"]
-    found = run(["--rounds", "1", *toy], flight.environment)
+    found = run(["--rounds", "1", *toy], flight.environment, left_s / len(STEPS))
     return [
         {
             "quantity": f"tokens/s of {row['contestant']}",

@@ -33,8 +33,10 @@ RATE = 1e-4
 Step = Callable[[int], None]
 
 
-def run(arguments: list[str], environment: dict[str, str] | None = None) -> Result:
-    """Give each contestant its turns and return a row for each; `environment` is that of their processes."""
+def run(arguments: list[str], environment: dict[str, str] | None = None, timeout_s: float | None = None) -> Result:
+    """Give each contestant its turns and return a row for each; `environment` is that of their processes, and
+    `timeout_s` the longest that one turn may take.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu_contest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -52,9 +54,14 @@ def run(arguments: list[str], environment: dict[str, str] | None = None) -> Resu
     for _ in range(options.rounds):
         for name in STEPS:
             command = [sys.executable, "-m", "benchmarks.gpu_contest", name, str(options.steps), str(options.batch)]
-            done = subprocess.run(
-                [*command, *["--tiny"] * options.tiny], capture_output=True, text=True, check=False, env=environment
-            )
+            try:
+                done = subprocess.run(
+                    [*command, *["--tiny"] * options.tiny],
+                    capture_output=True, text=True, check=False, env=environment, timeout=timeout_s,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                remarks[name] = "not measured: did not end in its time"
+                continue
             if done.returncode:
                 remarks[name] = f"not measured: {done.stderr.strip().splitlines()[-1]}"
             else:
@@ -104,6 +111,7 @@ def meshwright_steps(model: ModelConfig, batch: int, device: torch.device, compi
 
     def step(number: int) -> None:
         engine.step([_batch(model, batch, number, device)], batch * length, number=number)
+        devices.synchronize(device)  # as the others do within a step
 
     return step
 

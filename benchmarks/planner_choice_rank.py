@@ -1,6 +1,5 @@
 """One rank of the benchmark planner_choice: what it measures, what that prices a layout at, and the layout's steps."""
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from meshwright.bench.operators import time_operators
 from meshwright.bench.together import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
 from meshwright.layout import Layout, Plan
+from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
@@ -33,7 +33,6 @@ from meshwright.plan.needs import needs
 from meshwright.plan.search import Problem, choose
 from meshwright.plan.split_step import operators_of
 from meshwright.plan.step import sizes_to_measure
-from meshwright.timeline import Lane
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
@@ -44,23 +43,6 @@ from meshwright.workload.transformer import ModelConfig, describe
 CPU = torch.device("cpu")
 ROUNDS = 5  # of each all-reduce
 BACKEND = "meshwright"
-
-
-class Silent:
-    """Notes that nobody reads."""
-
-    def span(self, lane: Lane, name: str) -> contextlib.AbstractContextManager[None]:
-        """Record nothing."""
-        return contextlib.nullcontext()
-
-    def now(self) -> float:
-        """Return the time by the host's clock."""
-        return time.monotonic()
-
-    def note(
-        self, lane: Lane, name: str, start_s: float, end_s: float, size_bytes: int = 0, *_: object, **__: object
-    ) -> None:
-        """Record nothing."""
 
 
 class Rank:

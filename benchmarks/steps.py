@@ -8,15 +8,27 @@ Options: --ranks 2 4, --hidden 256 768, --only ddp fsdp2 1f1b, --launches N, --r
 """
 
 import argparse
-import os
 import statistics
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed import fake_pg  # noqa: F401  (registers the backend "fake")
+
+import meshwright  # noqa: F401  (registers the backend)
+from benchmarks.contestants import race_steps
 from benchmarks.result import Result
+from meshwright.bench.pool import RankPool
+from meshwright.bench.process import prepare_process
 
 BLOCKS, ROWS, MICRO_BATCHES = 8, 128, 8
+PATIENCE_S = 1200.0  # of one launch
 WARM_STEPS = 3  # DDP rearranges its buckets after the first
 KINDS = ("ddp", "fsdp2", "1f1b")
 CONTESTANTS = ("meshwright", "gloo", "nothing")
@@ -59,42 +71,26 @@ def _figures(launches: list[dict[str, float]]) -> dict[str, Any]:
 
 def _launch(kind: str, ranks: int, hidden: int, rounds: int) -> dict[str, float]:
     """Start the ranks and return the median seconds of a step of each contestant."""
-    import torch.multiprocessing as multiprocessing
-
-    queue = multiprocessing.get_context("spawn").SimpleQueue()
-    with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_rank, (kind, ranks, hidden, rounds, folder, queue), nprocs=ranks)
-    medians: dict[str, float] = queue.get()
-    return medians
+    with RankPool(ranks) as pool:
+        return pool.run(rank_steps, kind, hidden, rounds, timeout_s=PATIENCE_S)[0]
 
 
-def _rank(rank: int, kind: str, ranks: int, hidden: int, rounds: int, folder: str, queue: Any) -> None:
-    import torch
-    import torch.distributed as dist
-    from torch.testing._internal.distributed import fake_pg  # noqa: F401  (registers the backend "fake")
-
-    import meshwright  # noqa: F401  (registers the backend)
-    from benchmarks.contestants import race_steps
-    from meshwright.bench.process import prepare_process
-
-    os.environ["OMP_NUM_THREADS"] = "1"
+def rank_steps(rank: int, world_size: int, store: dist.Store, kind: str, hidden: int, rounds: int) -> dict[str, float]:
+    """Run the steps of all contestants on one rank; return the medians, the same on all."""
     prepare_process(1)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     ours = dist.new_group(backend="meshwright")
     groups = {"meshwright": ours, "gloo": dist.group.WORLD, "nothing": dist.new_group(backend="fake")}
     make = {"ddp": _ddp, "fsdp2": _fsdp2, "1f1b": _pipeline}[kind]
     torch.manual_seed(0)
     steps = {name: make(hidden, groups[name]) for name in CONTESTANTS}
     medians = race_steps(steps, rounds, ours, WARM_STEPS)
-    if rank == 0:
-        queue.put(medians)
     dist.barrier(group=ours)
     dist.destroy_process_group()
+    return medians
 
 
 def _blocks(hidden: int, count: int) -> Any:
-    from torch import nn
-
     return nn.Sequential(
         *(nn.Sequential(nn.Linear(hidden, 4 * hidden), nn.GELU(), nn.Linear(4 * hidden, hidden)) for _ in range(count))
     )
@@ -102,8 +98,6 @@ def _blocks(hidden: int, count: int) -> Any:
 
 def _step(model: Any, hidden: int) -> Callable[[], None]:
     """Return a step of a model that communicates by itself."""
-    import torch
-
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     data = torch.randn(ROWS, hidden)
 
@@ -116,10 +110,6 @@ def _step(model: Any, hidden: int) -> Callable[[], None]:
 
 
 def _ddp(hidden: int, group: Any) -> Callable[[], None]:
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
     def leave(_, bucket):  # without annotations, which DDP would check
         future: Any = torch.futures.Future()
         future.set_result(bucket.buffer())
@@ -132,9 +122,6 @@ def _ddp(hidden: int, group: Any) -> Callable[[], None]:
 
 
 def _fsdp2(hidden: int, group: Any) -> Callable[[], None]:
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
     mesh = DeviceMesh.from_group(group, "cpu")
     model = _blocks(hidden, BLOCKS)
     for block in model:
@@ -143,10 +130,6 @@ def _fsdp2(hidden: int, group: Any) -> Callable[[], None]:
 
 
 def _pipeline(hidden: int, group: Any) -> Callable[[], None]:
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-
     stages, index = group.size(), group.rank()
     part = _blocks(hidden, BLOCKS // stages)
     optimizer = torch.optim.AdamW(part.parameters(), lr=1e-3)

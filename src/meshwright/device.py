@@ -6,7 +6,7 @@ in the file that needs it. A call on a CPU device never touches an accelerator.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -194,12 +194,12 @@ def facts() -> list[dict[str, Any]]:
     return found
 
 
-def generator_state() -> tuple[str, torch.Tensor] | None:
-    """Return type and state of the random generator of the current accelerator; None where none was used here."""
-    found = accelerator_type()
-    if found is None or not _module(found).is_initialized():
-        return None
-    return found, _module(found).get_rng_state()
+def generator_states() -> list[tuple[str, torch.Tensor]]:
+    """Return type of device and state of the random generators in use: the CPU's, and the current accelerator's."""
+    states, found = [("cpu", torch.get_rng_state())], accelerator_type()
+    if found is not None and _module(found).is_initialized():
+        states.append((found, _module(found).get_rng_state()))
+    return states
 
 
 def set_generator_state(kind: str, state: torch.Tensor) -> None:
@@ -237,32 +237,6 @@ def peak_flops_per_s(catalogue: Catalogue, reported: str, dtype: torch.dtype) ->
     if precision not in found.peak_flops_per_s:
         raise InputError(f"{reported}: the catalogue has no dense {precision} peak of {found.title}")
     return found.peak_flops_per_s[precision]
-
-
-def lacks(dtypes: Sequence[str]) -> dict[str, str]:
-    """Return why each of some precisions cannot be had here, by name; what can be had is not in it."""
-    found = {}
-    for wanted in dtypes:
-        if wanted == "fp8" and not _has_fp8_library():
-            found[wanted] = "neither torchao nor transformer_engine is installed"
-        elif wanted == "fp8" and not _has_fp8_products():
-            found[wanted] = "this device has no fp8 matrix products"
-    return found
-
-
-def _has_fp8_library() -> bool:
-    from importlib.util import find_spec
-
-    return any(find_spec(library) is not None for library in ("torchao", "transformer_engine"))
-
-
-def _has_fp8_products() -> bool:
-    found = accelerator_type()
-    capability = getattr(_module(found), "get_device_capability", None) if found else None
-    if capability is None:
-        return False
-    major, minor = capability(0)
-    return bool((major, minor) >= (8, 9))
 
 
 def _known_type() -> str:

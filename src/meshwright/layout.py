@@ -104,13 +104,16 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def __str__(self) -> str:
         """Return the text form: every key that is not at its default, and always dp and mbs."""
-        fixed = {"dp", "mbs"}
+        return ",".join(f"{name}={value}" for name, value in self.given().items())
+
+    def given(self) -> dict[str, Any]:
+        """Return every key that is not at its default, and always dp and mbs."""
         default = Layout()
-        return ",".join(
-            f"{name}={getattr(self, name)}"
+        return {
+            name: getattr(self, name)
             for name in self.__struct_fields__
-            if name in fixed or getattr(self, name) != getattr(default, name)
-        )
+            if name in {"dp", "mbs"} or getattr(self, name) != getattr(default, name)
+        }
 
     @classmethod
     def parse(cls, text: str, *, world_size: int | None = None, where: str = "--layout") -> "Layout":

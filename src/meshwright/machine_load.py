@@ -72,15 +72,21 @@ def _processors() -> tuple[float | None, float | None]:
     return worked * tick_s, stolen * tick_s
 
 
+def run_queue_s(schedstat: Path) -> float:
+    """Return how long a thread has been ready to run while others had its core, by a file of its name in /proc.
+
+    It is 0 where the thread has ended or the kernel does not count. Source: the kernel's
+    Documentation/scheduler/sched-stats.rst.
+    """
+    try:
+        return int(schedstat.read_text("ascii").split()[1]) * 1e-9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def _waited_s() -> float:
     """Return the seconds that this process's threads have stood in the run queue; 0 where the kernel does not count."""
-    total_ns = 0
-    for path in (_PROC / "self" / "task").glob("*/schedstat"):
-        try:
-            total_ns += int(path.read_text().split()[1])
-        except (OSError, IndexError):  # the thread has ended, or the kernel has no such counter
-            continue
-    return total_ns * 1e-9
+    return sum(map(run_queue_s, (_PROC / "self" / "task").glob("*/schedstat")))
 
 
 def others_share(loads: Sequence[Load]) -> float:

@@ -12,6 +12,7 @@ from .quantities import MOST_BYTES, MOST_COUNT, MOST_RATE, MOST_TIME_S
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*)?$")
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))  # as they are printed
 _TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -86,12 +87,16 @@ def format_network_rate(bytes_per_s: float) -> str:
     return f"{_short(bytes_per_s * 8 / 1e9)} Gb/s"
 
 
+def time_unit(time_s: float) -> tuple[str, float]:
+    """Return the unit that keeps one to three digits before the point, and its seconds."""
+    # what rounds to 1000 of a unit is 1 of the next
+    return next((found for found in _TIMES if abs(time_s) >= 0.9995 * found[1]), _TIMES[-1])
+
+
 def format_time(time_s: float) -> str:
     """Print seconds in the unit that keeps one to three digits before the point."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(time_s) >= 0.9995 * scale:  # what rounds to 1000 of a unit is 1 of the next
-            return f"{_short(time_s / scale)} {unit}"
-    return f"{_short(time_s / 1e-9)} ns" if time_s else "0 s"
+    unit, scale = time_unit(time_s)
+    return f"{_short(time_s / scale)} {unit}" if time_s else "0 s"
 
 
 def _short(value: float) -> str:

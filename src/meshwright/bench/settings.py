@@ -16,8 +16,6 @@ _MEANS = {
 }
 _FORCED = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_P2P_LEVEL", "NCCL_BUFFSIZE")
 
-Settings = tuple[tuple[str, str], ...]
-
 
 def settings_in(line: str) -> dict[str, str]:
     """Return the settings of NCCL that a command line or an export makes."""

@@ -8,13 +8,11 @@ or adds what came. So no slot changes while another rank reads it, whatever a sc
 from typing import Any
 
 from ..errors import InputError
+from .msccl_export import COLL
 from .schedule import Round, Schedule, Transfer
 
 # the buffer that holds every chunk of the payload, in place
 _WHOLE = {"all_reduce": "i", "reduce_scatter": "i", "broadcast": "i", "all_gather": "o"}
-_NAMES = {
-    "all_reduce": "allreduce", "reduce_scatter": "reducescatter", "broadcast": "broadcast", "all_gather": "allgather",
-}  # fmt: skip
 THREADS = 1024  # of a block; what the DSL writes by default
 
 
@@ -27,7 +25,7 @@ def to_mscclpp(schedule: Schedule) -> dict[str, Any]:
     )
     return {
         "name": schedule.name,
-        "collective": _NAMES[schedule.collective],
+        "collective": COLL[schedule.collective],
         "protocol": "Simple",
         "inplace": True,
         "reuse_resources": False,

@@ -129,7 +129,6 @@ class Plan(msgspec.Struct, frozen=True):
     collective: str
     inplace: bool
     gpus: tuple[Gpu, ...]
-    protocol: str = "Simple"
 
 
 def is_plan(data: Any) -> bool:
@@ -149,6 +148,8 @@ def read_plan(data: dict[str, Any], where: str) -> Plan:
     for rank, gpu in enumerate(plan.gpus):
         if gpu.id != rank:
             raise InputError(f"{where}: gpus[{rank}]: id {gpu.id}: expected {rank}")
+        if len({block.id for block in gpu.threadblocks}) < len(gpu.threadblocks):
+            raise InputError(f"{where}: gpu {rank}: two blocks have one id")
         for block in gpu.threadblocks:
             total += len(block.ops)
             for number, op in enumerate(block.ops):

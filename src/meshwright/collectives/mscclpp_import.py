@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InputError, nearest
+from . import msccl_slots
 from .mscclpp_file import SUMS, Plan, read_plan
 from .mscclpp_order import Event, Ordered, Place, Run, order
-from .schedule import Collective, Schedule, Transfer, make
+from .schedule import Schedule, Transfer, make, name_of
 from .verify import ScheduleError, verify
 
-COLLECTIVES: dict[str, Collective] = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-}  # fmt: skip
+_NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")  # of MSCCL's, those that plans have
+COLLECTIVES = {name: msccl_slots.COLLECTIVES[name] for name in _NAMES}
 
 
 def from_mscclpp(data: dict[str, Any], *, where: str = "MSCCL++ plan") -> Schedule:
@@ -54,7 +53,7 @@ def _lowered(plan: Plan, ordered: Ordered, root: int, where: str) -> Schedule:
             rounds.add(transfer)
     for transfer in memory.ends():
         rounds.add(transfer)
-    name = "".join(c if c.isalnum() or c in "_.+/:-" else "_" for c in plan.name) or "plan"
+    name = name_of(plan.name) or "plan"
     try:
         return make(
             COLLECTIVES[plan.collective], name, len(plan.gpus), rounds.found, chunks=memory.chunks, root=root,
@@ -156,20 +155,19 @@ class _Rounds:
 
     def __init__(self) -> None:
         self.found: list[list[Transfer]] = []
-        self._read: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        self._written: dict[tuple[int, int], int] = defaultdict(lambda: -1)
+        # of each slot of a rank, the first round after those that read it, and that write it
+        self._read: dict[tuple[int, int], int] = defaultdict(int)
+        self._written: dict[tuple[int, int], int] = defaultdict(int)
 
     def add(self, transfer: Transfer) -> None:
         """Append a transfer."""
         reads = [(transfer.src, slot) for slot in transfer.chunks]
         writes = [(transfer.dst, slot) for slot in transfer.targets]
-        last = max((self._written[key] for key in reads), default=-1)
-        last = max([last, *(max(self._written[key], self._read[key]) for key in writes)])
-        number = last + 1
-        while len(self.found) <= number:
+        number = max([0, *(self._written[key] for key in (*reads, *writes)), *(self._read[key] for key in writes)])
+        if number == len(self.found):
             self.found.append([])
         self.found[number].append(transfer)
         for key in reads:
-            self._read[key] = max(self._read[key], number)
+            self._read[key] = max(self._read[key], number + 1)
         for key in writes:
-            self._written[key] = number
+            self._written[key] = number + 1

@@ -31,6 +31,11 @@ _TRANSFER = re.compile(r"(?:c([\d,-]+)(?:->c([\d,-]+))?|sig):(\d+)>(\+?)(\d+)")
 _HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: \w+=\d+)*)")
 
 
+def name_of(text: str) -> str:
+    """Return a text as a name that the first line of a schedule can hold."""
+    return "".join(c if c.isalnum() or c in "_.+/:-" else "_" for c in text)
+
+
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Some chunks go from one rank to another: stored there, or reduced into what is there.
 

@@ -92,8 +92,8 @@ def least_evidence(facts: list[Fact]) -> Failure | None:
     What ended the job from outside (a time limit) says more than an error that a broken peer leaves behind.
     """
     found = [f for f in of(facts, Failure) if f.kind in _LEAST_ORDER and f.follows and not f.is_over]
-    ends = [end for end in of(facts, Exit) if end.first and signal_of(end.code) in _CONSEQUENCES]
-    found += [msgspec.structs.replace(_exit_fault(end, signal_of(end.code)), follows=True) for end in ends]
+    ends = [end for end in of(facts, Exit) if end.first and _signal_of(end.code) in _CONSEQUENCES]
+    found += [replace(_exit_fault(end), follows=True) for end in ends]
     return min(found, key=lambda fault: (not fault.is_general, _LEAST_ORDER.index(fault.kind)), default=None)
 
 
@@ -142,10 +142,10 @@ def _of_exits(
     found: list[Failure] = []
     ranked = any(end.first and end.rank is not None for end in exits)
     for end in exits:
-        signal = signal_of(end.code)
+        signal = _signal_of(end.code)
         if not end.first or signal in _CONSEQUENCES or not end.code or (ranked and end.rank is None):
             continue
-        fault = _resolved(_exit_fault(end, signal), identities, facts)
+        fault = _resolved(_exit_fault(end), identities, facts)
         known = any(set(_ranks(fault)) & set(_ranks(other)) or _is_one(fault, other) for other in (*told, *found))
         # an exit code says less than any error, and where its rank is not known it may be of those that waited
         unsaid = signal or end.rank is not None or not (of(facts, Timeout) or any(not f.follows for f in told))
@@ -154,12 +154,13 @@ def _of_exits(
     return found
 
 
-def signal_of(code: int) -> int:
+def _signal_of(code: int) -> int:
     """Return the signal that an exit code tells of, 0 for none."""
     return -code if code < 0 else code - 128 if 128 < code < 160 else 0
 
 
-def _exit_fault(end: Exit, signal: int) -> Failure:
+def _exit_fault(end: Exit) -> Failure:
+    signal = _signal_of(end.code)
     who = f"rank {end.rank}"
     if end.rank is None:
         place = f"task {end.task}" if end.task is not None else f"local rank {end.local_rank}"

@@ -96,7 +96,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     bus_id: str = ""
     device: int | None = None  # GPU, as its host counts
     follows: bool = False
-    is_over: bool = False  # it did no harm: the training went on, or the GPU does
+    is_over: bool = False  # it did no harm: the training went on
     is_general: bool = False  # it befell the job, not one of its ranks
     is_summary: bool = False  # a launcher's word at the end: where it stands says nothing of when it was
 

@@ -125,14 +125,15 @@ def _attributed(
 
 def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -> Iterator[Message]:
     rows = list(_rows(text, first))
-    tasks = _is_labelled(rows, _SRUN)
-    labels = [found.group("host") for _, row in rows if (found := _POD_NAME.match(row))]
+    tasks = _is_labelled([_SRUN.match(row) for _, row in rows])
+    named = [] if tasks else [_POD_NAME.match(row) for _, row in rows]
+    hosts: dict[int, str] = {}
     # "step10:" is no host: hosts come again
-    if not tasks and _is_labelled(rows, _POD_NAME) and len(set(labels)) <= max(2, len(rows) // 2):
-        hosts = {number: found.group("host") for number, row in rows if (found := _POD_NAME.match(row))}
-        rows = [(number, _POD_NAME.sub("", row, count=1)) for number, row in rows]
-    else:
-        hosts = {}
+    if _is_labelled(named) and len({label["host"] for label in named if label}) <= max(2, len(rows) // 2):
+        hosts = {number: label["host"] for (number, _), label in zip(rows, named, strict=True) if label}
+        rows = [
+            (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
+        ]
     attempt = hint.attempt
     for number, row in _joined(rows):
         for piece in _pieces(row):
@@ -175,9 +176,9 @@ def _unpacked(line: str) -> str:
     return text.encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
 
 
-def _is_labelled(rows: list[tuple[int, str]], label: re.Pattern[str]) -> bool:
+def _is_labelled(labels: list[re.Match[str] | None]) -> bool:
     """Whether a launcher put a label (the number of a task, a host) before the lines: nine of ten have it."""
-    return bool(rows) and sum(bool(label.match(row)) for _, row in rows) >= 0.9 * len(rows)
+    return bool(labels) and sum(map(bool, labels)) >= 0.9 * len(labels)
 
 
 def _joined(rows: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -32,6 +32,7 @@ _STATES = {
     "Z": "has ended",
     "D": "waits for a device or a file system",
 }
+Begun = Sequence[tuple[int, Call]]  # the last call of each rank in a group
 
 
 class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +131,8 @@ def explain(
     `before` are the last calls of each rank a moment ago, by group: a group in which one has changed goes on.
     """
     lives = {process.rank: process for process in processes}
-    lasts = {record.rank: record.lasts() for record in records}
+    each = [(record.rank, record.lasts()) for record in records]
+    lasts = dict(each)
     moved = {
         (rank, name)
         for rank, calls in (before or {}).items()
@@ -141,9 +143,10 @@ def explain(
     still = [name for name in names if all(name != other for _, other in moved)]
     written = [(record, Where("", 0, "", rank=record.rank)) for record in records]
     position = judged(group for group in our_groups(written) if group.name.name in still)
-    stuck = _named(position, records, still, lives, several=len(names) > 1)
+    begun = {name: [(rank, calls[name]) for rank, calls in each if name in calls] for name in still}
+    stuck = _named(position, records, begun, lives, several=len(names) > 1)
     named = {rank.rank for rank in stuck}
-    waiting = [front for name in still for front in _waiting(records, name, named, several=len(names) > 1)]
+    waiting = [front for name in still for front in _waiting(records, name, begun[name], named, several=len(names) > 1)]
     stuck += [
         StuckRank(rank=process.rank, group="", why=_fate(process))
         for process in processes
@@ -178,22 +181,21 @@ def _ask(run_folder: Path) -> tuple[list[Record], list[RankProcess]]:
 
 
 def _named(
-    position: Position | None, records: Sequence[Record], names: Sequence[str], lives: Mapping[int, RankProcess], *,
-    several: bool,
+    position: Position | None, records: Sequence[Record], begun: Mapping[str, Begun], lives: Mapping[int, RankProcess],
+    *, several: bool,
 ) -> list[StuckRank]:  # fmt: skip
     """Return the ranks that the others wait for, in the words of the group in which each is late."""
     if position is None:
         return []
     blamed = set(position.waiting if position.kind == "circle" else position.blamed)
     found: dict[int, StuckRank] = {}
-    for name in names:
-        expected = _expected(records, name)
+    for name, calls in begun.items():
+        expected = _expected(calls)
         if expected is None:
             continue
-        arrivals = _arrivals(records, name)
-        begun = {record.rank: calls[name] for record in records if name in (calls := record.lasts())}
-        for rank in sorted(blamed & {*begun, *(rank for seen in arrivals for rank in seen)}):
-            why = _why(rank, begun.get(rank), expected, arrivals, lives)
+        arrivals, last = _arrivals(records, name), dict(calls)
+        for rank in sorted(blamed & {*last, *(rank for seen in arrivals for rank in seen)}):
+            why = _why(rank, last.get(rank), expected, arrivals, lives)
             if why and rank not in found:
                 found[rank] = StuckRank(rank=rank, group=name, why=f"{why}{_where(records, name, several=several)}")
     group = position.group.name if position.group else ""
@@ -201,13 +203,12 @@ def _named(
     return [*found.values(), *rest]
 
 
-def _waiting(records: Sequence[Record], name: str, stuck: set[int], *, several: bool) -> list[Waiting]:
+def _waiting(records: Sequence[Record], name: str, calls: Begun, stuck: set[int], *, several: bool) -> list[Waiting]:
     """Return who waits in the call of a group that came last, but for those who are stuck."""
-    expected = _expected(records, name)
+    expected = _expected(calls)
     if expected is None:
         return []
-    last = {record.rank: calls[name] for record in records if name in (calls := record.lasts())}
-    at_front = {rank: c for rank, c in last.items() if c.sequence == expected.sequence and not c.ended}
+    at_front = {rank: c for rank, c in dict(calls).items() if c.sequence == expected.sequence and not c.ended}
     ranks = tuple(sorted(at_front.keys() - stuck))
     written = {record.rank: record.written_s for record in records}
     waited_s = max(
@@ -217,11 +218,10 @@ def _waiting(records: Sequence[Record], name: str, stuck: set[int], *, several: 
     return [Waiting(call=call, group=name, ranks=ranks, waited_s=waited_s)] if ranks else []
 
 
-def _expected(records: Sequence[Record], name: str) -> Call | None:
+def _expected(calls: Begun) -> Call | None:
     """Return the call of a group that came last and has not ended, as most make it."""
-    begun = [calls[name] for record in records if name in (calls := record.lasts())]
-    front = max(call.sequence for call in begun)
-    at_front = [(call.operation, call.size_bytes) for call in begun if call.sequence == front and not call.ended]
+    front = max(call.sequence for _, call in calls)
+    at_front = [(call.operation, call.size_bytes) for _, call in calls if call.sequence == front and not call.ended]
     if not at_front:
         return None
     (usual, _), *_ = Counter(at_front).most_common(1)

@@ -176,9 +176,9 @@ def by_store(facts: list[Fact]) -> Position | None:
     what = "for a key of the store" if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} waited in vain {what}" if told else f"ranks waited in vain {what}"
-    unreached = sorted({fact.to for fact in waits if fact.to})
-    if unreached and len(unreached) == len({fact.to for fact in waits}):
-        why = f"the store at {unreached[0]} did not answer: its host is not up, not reachable, or another was meant"
+    addresses = sorted({fact.to for fact in waits})
+    if addresses and all(addresses):
+        why = f"the store at {addresses[0]} did not answer: its host is not up, not reachable, or another was meant"
     return Position(
         kind="stuck" if everyone else "absent",
         blamed=tuple(sorted(blamed)),

@@ -156,7 +156,6 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             bus_id=_bus(xid.group("bus")),
             where=where,
             follows=number in _AFTERMATH or number in _HARMLESS,
-            is_over=number in _HARMLESS,
         )
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"

@@ -7,7 +7,7 @@ from typing import Any
 from ..layout import Layout
 from ..mesh import position
 from ..timeline import Performance
-from ..units import format_bytes, format_time
+from ..units import format_bytes, format_time, time_unit
 from .colours import MEASURED, PREDICTED, SERIES
 from .colours import PARTS as PART_COLOURS
 from .compare import PARTS
@@ -18,12 +18,6 @@ LABELLED_SHARE = 0.07  # of the longest step: a narrower part has its time in th
 MAX_MESH_RANKS, CELL_PX = 4096, 30
 MESH_SCALE = [[0, "#7fa7d6"], [0.5, "#8fd0c3"], [1, "#f2d772"]]  # black figures stand out on all of it
 AXIS_WORDS = {"pp": "pipeline stage", "dp": "data-parallel copy", "cp": "context rank", "tp": "tensor rank"}
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
-
-
-def time_axis(longest_s: float) -> tuple[str, float]:
-    """Return the unit of an axis of times and its seconds, the one in which the tables print the longest."""
-    return next(((unit, scale) for unit, scale in UNITS if longest_s >= 0.9995 * scale), UNITS[-1])
 
 
 def parts_figure(performances: Mapping[str, Performance]) -> Figure:
@@ -31,7 +25,7 @@ def parts_figure(performances: Mapping[str, Performance]) -> Figure:
     named = list(performances.items())
     parts = {name: field for name, field in PARTS.items() if any(getattr(p, field) for _, p in named)}
     longest_s = max((p.step_time_s for _, p in named), default=0.0)
-    unit, scale = time_axis(longest_s)
+    unit, scale = time_unit(longest_s)
     traces = [
         {
             "type": "bar",

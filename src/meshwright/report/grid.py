@@ -6,10 +6,9 @@ from ..errors import InputError
 from ..layout import Layout
 from ..pipelines import StageTimes, Timing, bubble_share, picture, schedule, timed
 from ..timeline import Performance
-from ..units import format_time
+from ..units import format_time, time_unit
 from .colours import COLOURS
 from .document import Figure
-from .figures import time_axis
 
 KIND_COLOURS = {
     "F": COLOURS["forward"],
@@ -38,7 +37,7 @@ def pipeline_figure(layout: Layout, micro_batches: int, predicted: Performance) 
         timing, shown, period = _drawn(layout, micro_batches, even)
     except InputError as error:
         return Figure(title="Pipeline", traces=[], height_px=60, note=f"not drawn: {error}")
-    unit, scale = time_axis(timing.step_s)
+    unit, scale = time_unit(timing.step_s)
     less = ""
     if shown < micro_batches:
         less = f"drawn with {shown} of {micro_batches:,} micro-batches: warm-up, steady state, drain"

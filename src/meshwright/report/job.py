@@ -9,7 +9,8 @@ from ..jobs.job import Job
 from ..plan.cost.by_stage import StageMemory
 from ..plan.study import Row
 from ..units import format_bytes, format_time
-from .planning import fits_text, layout_text, rows_table, show_row
+from .planning import fits_text, rows_table, show_row
+from .words import layout_text
 
 
 def show_job(
@@ -71,29 +72,24 @@ def stages_text(stages: Sequence[StageMemory]) -> str:
     return ", ".join(parts)
 
 
+def _changes(now: Row, best: Row) -> str:
+    pairs = ((name, getattr(now.layout, name), getattr(best.layout, name)) for name in best.layout.__struct_fields__)
+    return ", ".join(f"{name} {old} to {new}" for name, old, new in pairs if old != new)
+
+
 def fits_instead_text(now: Row, best: Row) -> str:
     """Return what changes to the fastest layout that fits, and what its step takes."""
-    changes = [
-        f"{name} {getattr(now.layout, name)} to {getattr(best.layout, name)}"
-        for name in best.layout.__struct_fields__
-        if getattr(now.layout, name) != getattr(best.layout, name)
-    ]
-    return f"the fastest that fits takes {format_time(best.predicted.step_time_s)} a step ({', '.join(changes)})"
+    return f"the fastest that fits takes {format_time(best.predicted.step_time_s)} a step ({_changes(now, best)})"
 
 
 def gain_text(now: Row, best: Row) -> str:
     """Return by how much the best layout is faster, and whether the error band leaves a doubt."""
     gain = now.predicted.step_time_s / best.predicted.step_time_s - 1
     band = best.predicted.error_band
-    changes = [
-        f"{name} {getattr(now.layout, name)} to {getattr(best.layout, name)}"
-        for name in best.layout.__struct_fields__
-        if getattr(now.layout, name) != getattr(best.layout, name)
-    ]
     doubt = (
         "" if band is None or gain > band else f"; within the error band of {band:.0%}, so measure before you change"
     )
     return (
         f"{gain:.0%} faster: {format_time(now.predicted.step_time_s)} to {format_time(best.predicted.step_time_s)} "
-        f"({', '.join(changes)}){doubt}"
+        f"({_changes(now, best)}){doubt}"
     )

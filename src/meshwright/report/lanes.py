@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from ..layout import Layout
 from ..mesh import position
 from ..timeline import Span, Timeline, by_rank
-from ..units import format_bytes, format_rate, format_time
-from .colours import colours_of, in_order
+from ..units import format_bytes, format_rate, format_time, time_unit
+from .colours import colours_of
 from .document import Figure, plain
-from .figures import time_axis
 
 MAX_BARS = 4000
 MAX_RANKS = 64
@@ -85,7 +84,7 @@ def lanes_figure(
     if left_out:
         notes.append(f"the {MAX_BARS:,} longest bars are drawn, {left_out:,} shorter ones are not")
     labels = [_label(key, list(spans)) for key in rows]
-    unit, scale = time_axis(max(span.end_s for _, span in kept))
+    unit, scale = time_unit(max(span.end_s for _, span in kept))
     return Figure(
         title=title,
         traces=_traces(bars, rows, list(spans), told, scale),
@@ -176,7 +175,8 @@ def _traces(
         grouped[span.name, source].append((span, count))
     shown: set[str] = set()
     traces = []
-    colours, places = colours_of(name for name, _ in grouped), in_order(name for name, _ in grouped)
+    colours = colours_of(name for name, _ in grouped)
+    places = list(colours)  # which are in the order of a step
     for (name, source), found in sorted(grouped.items(), key=lambda item: (places.index(item[0][0]), item[0][1])):
         traces.append(
             {

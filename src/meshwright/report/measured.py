@@ -9,10 +9,9 @@ from typing import Any
 from ..bench.fit import clean_sweep
 from ..bench.table import Row
 from ..cluster.graph import CollectiveFit
-from ..units import format_bytes, format_rate, format_time
+from ..units import format_bytes, format_rate, format_time, time_unit
 from .colours import SERIES
 from .document import Cell, Figure, Lines, Page, Table, plain, section, table
-from .figures import time_axis
 
 MAX_TICKS = 9
 Measured = tuple[str, Sequence[Row], CollectiveFit | None]
@@ -37,7 +36,7 @@ def bench_page(tables: Sequence[Measured], notes: Sequence[str]) -> Page:
 
 def _times(tables: Sequence[Measured]) -> Figure:
     rows_of_all = [row for _, rows, _ in tables for row in rows]
-    unit, scale = time_axis(statistics.median(row.time_s for row in rows_of_all))
+    unit, scale = time_unit(statistics.median(row.time_s for row in rows_of_all))
     traces: list[dict[str, Any]] = []
     for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
         outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()

@@ -9,6 +9,7 @@ from .compare import Comparison, Row
 from .document import Cell, Lines, Section, Table, section, table
 from .figures import mesh_figure
 from .grid import pipeline_figure
+from .words import layout_text
 
 FITS_WORDS: dict[Fits | None, str] = {"fits": "yes", "may not": "may not", "does not fit": "no", None: ""}
 TIMES = {  # what decides comes first
@@ -53,7 +54,7 @@ def candidates_table(candidates: Sequence[Candidate], title: str = "") -> Table:
             speed = Cell("") if p.mfu is None else Cell(f"{p.mfu:.1%}", p.mfu)
         rows.append(
             [
-                Cell(str(item.layout).replace(",", ", ")),
+                Cell(layout_text(item.layout)),
                 *([Cell(f"{item.layout.world_size:,}", item.layout.world_size)] if ranks else []),
                 Cell(format_time(p.step_time_s), p.step_time_s),
                 speed,
@@ -76,13 +77,8 @@ def layout_section(plan: Plan) -> Section:
 
 def _degrees(layout: Layout) -> Table:
     """Return the keys of a layout that differ from their defaults, and dp and mbs."""
-    default = Layout()
-    names = [
-        name
-        for name in layout.__struct_fields__
-        if name in {"dp", "mbs"} or getattr(layout, name) != getattr(default, name)
-    ]
-    return table(names, [[Cell(str(getattr(layout, n)), getattr(layout, n)) for n in names]], title=str(layout))
+    given = layout.given()
+    return table(tuple(given), [[Cell(str(value), value) for value in given.values()]], title=str(layout))
 
 
 def alternatives_section(plan: Plan) -> Section | None:

@@ -6,7 +6,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..layout import Layout
 from ..plan.cost.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
@@ -17,6 +16,7 @@ from ..plan.study import Row, Study
 from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
+from .words import layout_text
 
 WIDE = 110  # characters of a console that shows every column
 BAR = 20  # characters of the longest bar of a curve
@@ -101,11 +101,6 @@ def show_memory(console: Console, row: Row) -> None:
         f"{format_bytes(row.capacity_bytes)} ({row.capacity_source}); held to lie within {BAND:.0%}",
         highlight=False,
     )
-
-
-def layout_text(layout: Layout) -> str:
-    """Return a layout with blanks, so that a narrow column breaks it between its keys; it parses back all the same."""
-    return str(layout).replace(",", ", ")
 
 
 def show_row(console: Console, title: str, row: Row) -> None:

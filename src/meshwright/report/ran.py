@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from ..cluster.graph import Cluster
 from ..layout import Plan
-from ..machine_load import others_share
+from ..machine_load import Load, others_share
 from ..train.config import JobConfig
 from ..train.run_folder import RunFolder
 from ..units import format_bytes, format_time
@@ -17,7 +18,12 @@ MAX_HOSTS = 8
 
 
 def what_was_run(
-    folder: RunFolder, plan: Plan, hosts: Mapping[int, str], rows: Sequence[Mapping[str, float]]
+    folder: RunFolder,
+    plan: Plan,
+    cluster: Cluster,
+    hosts: Mapping[int, str],
+    rows: Sequence[Mapping[str, float]],
+    loads: Sequence[Load],
 ) -> Section:
     """Return the section that opens the page of a run; what the run folder does not say is left out."""
     config, start = folder.config(), folder.start()
@@ -29,9 +35,9 @@ def what_was_run(
         "started": f"{datetime.fromtimestamp(start.time_s, UTC):%Y-%m-%d %H:%M} UTC" if start else "",
         "took": _took(rows),
         "command": shlex.join(start.command) if start else "",
-        "machines": _machines(folder, hosts),
-        "processors": _processors(folder),
-        "versions": _versions(folder),
+        "machines": _machines(cluster, hosts),
+        "processors": _processors(loads),
+        "versions": _versions(cluster),
     }
     made = section("What was run", table(("", ""), [[name, text] for name, text in found.items() if text], prose=True))
     assert made is not None
@@ -70,8 +76,7 @@ def _took(rows: Sequence[Mapping[str, float]]) -> str:
     return f"{format_time(sum(times))} in steps" if times else ""
 
 
-def _machines(folder: RunFolder, hosts: Mapping[int, str]) -> str:
-    cluster = folder.cluster()
+def _machines(cluster: Cluster, hosts: Mapping[int, str]) -> str:
     names = sorted(set(hosts.values())) or [host.name for host in cluster.hosts]
     more = f" and {len(names) - MAX_HOSTS} more" if len(names) > MAX_HOSTS else ""
     gpus = cluster.of_kind("gpu")
@@ -83,9 +88,8 @@ def _machines(folder: RunFolder, hosts: Mapping[int, str]) -> str:
     return f"{', '.join(names[:MAX_HOSTS])}{more}: {'; '.join([*sorted(kinds), *devices])}"
 
 
-def _processors(folder: RunFolder) -> str:
+def _processors(loads: Sequence[Load]) -> str:
     """Return the share of each host's processors that other programs had during the run."""
-    loads = folder.loads()
     hosts = list(dict.fromkeys(load.host for load in loads))
     shares = {host: others_share([load for load in loads if load.host == host]) for host in hosts}
     if not shares:
@@ -99,6 +103,6 @@ def _processors(folder: RunFolder) -> str:
     )
 
 
-def _versions(folder: RunFolder) -> str:
-    hosts = folder.cluster().hosts
+def _versions(cluster: Cluster) -> str:
+    hosts = cluster.hosts
     return ", ".join(f"{name} {version}" for name, version in hosts[0].software.items()) if hosts else ""

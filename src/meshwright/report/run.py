@@ -42,20 +42,20 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
     timelines = {"predicted": folder.timeline("predicted"), "measured": folder.timeline("measured")}
     ranks = {span.rank for span in timelines["measured"].spans}
     predicted = on_every_rank(timelines["predicted"], plan.layout, ranks)
-    hosts = folder.hosts()
+    hosts, cluster, loads = folder.hosts(), folder.cluster(), folder.loads()
     paths, specs = (
         Paths(plan.layout, hosts, folder.switches()),
-        specs_of(folder.cluster(), hosts.values(), folder.networks()),
+        specs_of(cluster, hosts.values(), folder.networks()),
     )
     where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
-    comparison = compare(plan.predicted, measured, where=where, beside=busy_words(folder.loads()))
+    comparison = compare(plan.predicted, measured, where=where, beside=busy_words(loads))
     events = read_events(folder.events)
     late = _late(events, timelines["measured"], measured.step_time_s)
     if late:
         comparison = msgspec.structs.replace(comparison, verdict=f"{comparison.verdict}; {late}")
     rows = folder.metric_rows()
     sections = (
-        what_was_run(folder, plan, hosts, rows),
+        what_was_run(folder, plan, cluster, hosts, rows, loads),
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),

@@ -5,7 +5,7 @@ import msgspec
 from ..errors import InputError
 from ..train.run_folder import RunFolder
 from ..units import format_time
-from .compare import PARTS, Comparison, Row, compare, difference_words
+from .compare import Comparison, Row, compare, difference_words
 from .document import Cell, Page, Section, Table, section, table
 from .figures import parts_figure
 from .lanes import lanes_figure
@@ -20,9 +20,9 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page
         raise InputError(f"{second.path}: the same run twice; expected two run folders")
     names = _names(first, second)
     a, b = first.measured(), second.measured()
-    rows = compare(a, b).rows
+    compared = compare(a, b)
+    rows, largest = compared.rows, compared.culprit
     ratio = b.step_time_s / a.step_time_s
-    largest = max(PARTS, key=lambda name: abs(getattr(b, PARTS[name]) - getattr(a, PARTS[name])))
     verdict = (
         f"{names[1]} takes {format_time(b.step_time_s)} a step, {ratio:.2f} times the {format_time(a.step_time_s)} of "
         f"{names[0]}; {difference_words(b, a, largest)}"

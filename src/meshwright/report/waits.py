@@ -19,7 +19,8 @@ def without_waits(spans: Sequence[Span], paths: Paths) -> list[Span]:
     calls: dict[tuple[object, ...], int] = defaultdict(int)
     keys: list[tuple[object, ...] | None] = []
     last: dict[tuple[object, ...], float] = {}
-    for span in sorted(spans, key=lambda span: span.start_s):
+    ordered = sorted(spans, key=lambda span: span.start_s)
+    for span in ordered:
         key = _meeting(span, paths)
         if key is not None:
             calls[span.rank, *key] += 1
@@ -27,7 +28,7 @@ def without_waits(spans: Sequence[Span], paths: Paths) -> list[Span]:
             last[key] = span.start_s  # ascending: the latest so far
         keys.append(key)
     found = []
-    for span, key in zip(sorted(spans, key=lambda span: span.start_s), keys, strict=True):
+    for span, key in zip(ordered, keys, strict=True):
         begun = span.start_s if key is None else last[key]
         found.append(replace(span, start_s=begun) if span.start_s < begun < span.end_s else span)
     return found
@@ -42,4 +43,5 @@ def _meeting(span: Span, paths: Paths) -> tuple[object, ...] | None:
         ends = (span.rank, other) if peer["way"] == "to" else (other, span.rank)
         return (peer["what"], *ends)
     joined = paths.joined(span)
-    return (span.name, span.detail, tuple(sorted(joined.items()))) if joined else None
+    # groups of one axis share no rank, so that the lowest, which comes first, names its group
+    return (span.name, span.detail, next(iter(joined.values()))[0]) if joined else None

@@ -1,4 +1,4 @@
-"""A layout as a sentence that a reader understands without knowing its keys."""
+"""A layout in words: its keys with blanks between them, and as a sentence for who does not know the keys."""
 
 from ..layout import Layout
 
@@ -9,6 +9,11 @@ SHARDED = {
 }
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "zb": "zero-bubble"}
 RECOMPUTED = {"selective": "attention is computed again in backward", "full": "layers are computed again in backward"}
+
+
+def layout_text(layout: Layout) -> str:
+    """Return a layout with blanks, so that a narrow column breaks it between its keys; it parses back all the same."""
+    return str(layout).replace(",", ", ")
 
 
 def layout_in_words(layout: Layout, micro_batches: int) -> str:

@@ -96,6 +96,11 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
+    def saves_after(self, step: int) -> bool:
+        """Return whether a checkpoint is planned after a step."""
+        done = step + 1
+        return done == self.steps or bool(self.checkpoint_every and done % self.checkpoint_every == 0)
+
 
 class LaunchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where it runs and how it is split."""

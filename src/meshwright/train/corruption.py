@@ -1,12 +1,16 @@
 """What is raised where a rank's numbers are wrong, and how the launcher reads it."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from ..errors import MeshwrightError
 
+NAMED = 3  # tensors that a message names
 _WITHOUT = re.compile(r"going on without rank (\d+)$")
 
 
@@ -17,6 +21,12 @@ class Here(NamedTuple):
     ranks: int
     device: torch.device
 
+    def sum(self, values: Tensor) -> Tensor:
+        """Return values added up over the ranks, on the host."""
+        values = values.to(self.device)
+        dist.all_reduce(values)
+        return values.cpu()
+
 
 class CorruptionError(MeshwrightError):
     """Ranks hold or compute different numbers where they must be the same; the job ends."""
@@ -24,6 +34,12 @@ class CorruptionError(MeshwrightError):
 
 class CorruptionRestart(CorruptionError):
     """The same, where the ranks are to be started again from the last good checkpoint."""
+
+
+def named(tensors: Sequence[str]) -> str:
+    """Return the first few names of tensors, and how many more there are."""
+    more = f" and {len(tensors) - NAMED} more" if len(tensors) > NAMED else ""
+    return ", ".join(tensors[:NAMED]) + more
 
 
 def corruption(text: str, on_corruption: str, culprit: int | None) -> CorruptionError:

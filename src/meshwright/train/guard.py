@@ -20,14 +20,13 @@ from torch import Tensor
 from ..parallel.engine import Shard
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption
+from .corruption import Here, corruption, named
 from .events import Event, EventLog
 from .replicas import Difference, Replicas, Unit, units_of
 
 FURTHER = 4.0  # times as far from what the steps give again as the nearest copy: then a copy was wrong
 MOST_UNITS = 16  # of a set that are compared value by value
 FARTHEST = 1e300  # stands for values that are not finite
-NAMED = 3  # tensors that a message names
 
 
 class Again(NamedTuple):
@@ -49,7 +48,7 @@ class Guard:
         here: Here,
     ) -> None:
         self._train, self._events, self._again = train, events, again
-        self._rank, self._ranks, self._device = here
+        self._here, self._rank, self._ranks = here, here.rank, here.ranks
         self._replicas: Replicas | None = None
         self.every = train.check_replicas  # steps between checks; 0: none
         self._checked = -1  # the last step whose state was compared
@@ -79,12 +78,10 @@ class Guard:
     def confirm(self, step: int) -> None:
         """Compare the copies now unless this step's were; called on all ranks."""
         if self._replicas is not None and self._checked != step:
-            self.look(step, self._sum(self._replicas.share()).tolist())
+            self.look(step, self._here.sum(self._replicas.share()).tolist())
 
     def _due(self, step: int) -> bool:
-        train, done = self._train, step + 1
-        saves = done == train.steps or (train.checkpoint_every and done % train.checkpoint_every == 0)
-        return self.every > 0 and (done % self.every == 0 or bool(saves))
+        return self.every > 0 and ((step + 1) % self.every == 0 or self._train.saves_after(step))
 
     def _found(self, step: int, differences: list[Difference]) -> None:
         """Find out which tensor and which rank, write it down, and raise."""
@@ -97,10 +94,9 @@ class Guard:
             how = "by the steps since the last good checkpoint, run again"
         holders = sorted({rank for difference in differences for rank in difference.members})
         which = list(dict.fromkeys(key.partition("@")[0] for d in differences for key in names[d.members]))
-        tensors = ", ".join(which[:NAMED]) + (f" and {len(which) - NAMED} more" if len(which) > NAMED else "")
         culprit = min(culprits) if len(culprits) == 1 else None
         blamed = f"wrong on rank {_listed(culprits)} ({how})" if culprits else "which of them is wrong is not known"
-        text = f"step {step}: ranks {_listed(holders)} hold different values of {tensors}: {blamed}"
+        text = f"step {step}: ranks {_listed(holders)} hold different values of {named(which)}: {blamed}"
         if self._rank == min(holders):
             host = self._again.host_of(culprit) if culprit is not None else ""
             evidence = {f"checksum_of_rank_{r}": float(s) for d in differences for r, s in zip(*d, strict=True)}
@@ -136,7 +132,7 @@ class Guard:
                 place = members.index(self._rank)
                 far = sum(_distance(values, again[key], place) for key, values in zip(keys, held, strict=True))
                 shared[self._rank] = min(far, FARTHEST)
-            distances = self._sum(shared)[list(members)].tolist()
+            distances = self._here.sum(shared)[list(members)].tolist()
             nearest = min(distances)
             culprits |= {m for m, d in zip(members, distances, strict=True) if d > FURTHER * nearest}
         return culprits
@@ -151,16 +147,11 @@ class Guard:
             for member in members:
                 shape = _shape_of(key)
                 values = mine[key].detach().double() if member == self._rank else torch.zeros(shape).double()
-                values = values.to(self._device).contiguous().clone()
+                values = values.to(self._here.device).contiguous().clone()
                 dist.broadcast(values, member)
                 held.append(values.cpu())
             found.append(held)
         return found
-
-    def _sum(self, values: Tensor) -> Tensor:
-        values = values.to(self._device)
-        dist.all_reduce(values)
-        return values.cpu()
 
 
 def _distance(copies: list[Tensor], again: Unit, place: int) -> float:

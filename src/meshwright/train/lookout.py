@@ -8,6 +8,7 @@ The figures ride on the sum that every step makes anyway. Rank 0 judges the rank
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from ..backend.hosts.link_rates import LinkRates
 from ..cluster.emulation.inside import surrounding_cluster
 from ..cluster.local import usable_cores
 from ..layout import Layout
+from ..machine_load import run_queue_s
 from .environment import ranks_on_this_host
 from .events import Event, EventLog, Kind, this_host
 from .recorder import Recorder
@@ -93,12 +95,5 @@ def is_crowded(ranks: int) -> bool:
 
 
 def waited_for_a_core_s() -> float:
-    """Return how long this thread has been ready to run while others had its core; 0 where the kernel does not count.
-
-    Source: the kernel's Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
-    """
-    try:
-        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+    """Return how long this thread has stood in the run queue; 0 where the kernel does not count."""
+    return run_queue_s(Path("/proc/thread-self/schedstat"))

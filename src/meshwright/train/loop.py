@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from ..device import allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
 from ..errors import InputError, MeshwrightError
@@ -116,7 +115,7 @@ class Trainer:
                 self._check_finite(validation_loss=row["validation_loss"])
             if log is not None:
                 self._write_row(log, row)
-            if last or stop or (train.checkpoint_every and (step + 1) % train.checkpoint_every == 0):
+            if last or stop or train.saves_after(step):
                 self._save(step + 1)
             if last or stop:
                 self._finish_saves()
@@ -127,9 +126,7 @@ class Trainer:
 
     def step(self, step: int) -> tuple[float, float, bool]:
         """Run one optimiser step; return the loss (nats per token), the gradient norm, and whether to stop."""
-        rate = learning_rate(self.config.optimizer, step, self.config.train.steps)
-        for group in self.engine.optimizer.param_groups:
-            group["lr"] = rate
+        self._set_rate(step)
         tokens = self.config.train.global_batch * self.config.data.seq_len
         if self._flips is not None:
             self._flips.begin(step, self.engine.shards())
@@ -141,7 +138,7 @@ class Trainer:
         total = torch.cat((loss.reshape(1), flags, self.lookout.share(), self.guard.share(step)))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
-                total = self._sum(total)
+                total = self.here.sum(total)
         self.recorder.end_step(step)
         if total[2].item():
             self._not_saved(problem)
@@ -161,7 +158,7 @@ class Trainer:
             for batch in self.feed.held_out_batches(self.engine.data_rank, self.engine.data_ranks):
                 total += self.engine.evaluate(batch)
         if self.ranks > 1:
-            total = self._sum(total)
+            total = self.here.sum(total)
         return total.item() / self.feed.held_out[:, 1:].numel()
 
     def request_stop(self, signum: int, _: FrameType | None) -> None:
@@ -171,10 +168,10 @@ class Trainer:
         self._interrupted |= signum == signal.SIGINT
         self._stop_requested = True
 
-    def _sum(self, values: Tensor) -> Tensor:
-        values = values.to(self.device)
-        dist.all_reduce(values)
-        return values.cpu()
+    def _set_rate(self, step: int) -> None:
+        rate = learning_rate(self.config.optimizer, step, self.config.train.steps)
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = rate
 
     def _speed(self, step_time_s: float) -> dict[str, float]:
         tokens_per_s = self.config.train.global_batch * self.config.data.seq_len / step_time_s
@@ -240,9 +237,7 @@ class Trainer:
         tokens = self.config.train.global_batch * self.config.data.seq_len
         with self.recorder.paused():
             for number in range(facts.step if facts else 0, step + 1):
-                rate = learning_rate(self.config.optimizer, number, self.config.train.steps)
-                for group in self.engine.optimizer.param_groups:
-                    group["lr"] = rate
+                self._set_rate(number)
                 batches = self.feed.batches(number, self.engine.data_rank, self.engine.data_ranks)
                 self.engine.step(batches, tokens, number=number)
         return self.engine.shards()
@@ -318,7 +313,7 @@ class Trainer:
         """Return the sum of a whole number over the ranks."""
         if self.ranks == 1:
             return int(value)
-        return int(self._sum(torch.tensor([float(value)], dtype=torch.float64)).item())
+        return int(self.here.sum(torch.tensor([float(value)], dtype=torch.float64)).item())
 
 
 def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:

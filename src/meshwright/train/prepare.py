@@ -73,7 +73,8 @@ def prepare(
     if config.train.async_tensor_parallel:
         check_overlappable(wanted or Layout(), device.of_rank(0, backend))
     corpus = _corpus(config, say)
-    problem, autocast = _problem(config, backend, corpus), _autocast(config, backend)
+    autocast = _autocast(config, backend)
+    problem = _problem(config, backend, corpus, autocast)
     plain = candidates(counts, config.train.global_batch, wanted)
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
@@ -81,10 +82,13 @@ def prepare(
         instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
         raise too_large(plain, problem, instead)
 
+    datasheet = _datasheet_flops_per_s(autocast, backend, say)
+
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
         measured = calibrate(host, _requests(layouts, problem, autocast), again=again, say=say)
         peaks = {
-            n: _peak_flops_per_s(measured, n, autocast, backend, say) for n in {layout.world_size for layout in layouts}
+            n: datasheet or _product_flops_per_s(measured, n, autocast)
+            for n in {layout.world_size for layout in layouts}
         }
         least = min(config.launch.min_ranks, max(counts))
         return measured, *choose(layouts, problem, measured, peak_flops_per_s=peaks, min_ranks=least)
@@ -274,8 +278,7 @@ def _autocast(config: JobConfig, backend: str) -> str:
     return "bf16" if in_half_precision(config.train.precision, device.of_rank(0, backend)) else ""
 
 
-def _problem(config: JobConfig, backend: str, corpus: Corpus) -> Problem:
-    autocast = _autocast(config, backend)
+def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
         describe=lambda layout: under_autocast(
             describe(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout), autocast
@@ -335,17 +338,19 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
     ]
 
 
-def _peak_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str, say: Say) -> float:
-    """Return the yardstick of MFU in the precision of the run.
+def _datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | None:
+    """Return the dense peak, in the precision of the run, of an accelerator that the catalogue knows; else None."""
+    if not device.uses_accelerators(backend):
+        return None
+    try:
+        return device.peak_flops_per_s(load(), device.name(), torch.bfloat16 if autocast else torch.float32)
+    except InputError as error:
+        say(f"MFU is held against the rate of a matrix product: {error}")
+        return None
 
-    It is the dense peak of an accelerator that the catalogue knows; else the rate of a large matrix product on one
-    rank with all ranks busy, and that is said.
-    """
-    if device.uses_accelerators(backend):
-        try:
-            return device.peak_flops_per_s(load(), device.name(), torch.bfloat16 if autocast else torch.float32)
-        except InputError as error:
-            say(f"MFU is held against the rate of a matrix product: {error}")
+
+def _product_flops_per_s(measured: Measurements, ranks: int, autocast: str) -> float:
+    """Return the rate of a large matrix product on one rank, all ranks busy: the yardstick of MFU on CPUs."""
     peak = peak_product(autocast)
     times = [t.forward_s for t in measured.operators if t.operator == peak.key and t.ranks == ranks]
     return peak.forward_flops / times[0]

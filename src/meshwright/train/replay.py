@@ -15,17 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..device import generator_state, set_generator_state
+from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
 from .checksums import checksum
 from .config import TrainConfig
-from .corruption import Here, corruption
+from .corruption import Here, corruption, named
 from .events import Event, EventLog
 from .feed import NOT_COUNTED
 from .flips import Flips
 
 COMPUTED, RECEIVED = 1.0, 2.0  # what differs on a rank: what it computed, or only the sums that it received
-NAMED = 3  # tensors that a message names
 
 
 class Seen(NamedTuple):
@@ -50,7 +49,7 @@ class Replay:
         summed_inside: bool = False,
     ) -> None:
         self._train, self._events, self._flips, self._host_of = train, events, flips, host_of
-        self._rank, self._ranks, self._device = here
+        self._here, self._rank, self._ranks = here, here.rank, here.ranks
         self._inside = summed_inside  # gradients are summed where they are not seen before
         self._listening = False
         self._sent: dict[str, int] = {}
@@ -92,7 +91,7 @@ class Replay:
         """
         if not self._due(number):
             return engine.accumulate(draw(), tokens, number=number)
-        before = _generators()
+        before = generator_states()
         loss, first = self._seen(engine, draw, tokens, number)
         engine.discard()
         _set_generators(before)
@@ -102,11 +101,8 @@ class Replay:
         return loss
 
     def _due(self, step: int) -> bool:
-        train, done = self._train, step + 1
-        if not train.replay:
-            return False
-        saves = done == train.steps or (train.checkpoint_every and done % train.checkpoint_every == 0)
-        return done % train.replay == 0 or bool(saves)
+        every = self._train.replay
+        return every > 0 and ((step + 1) % every == 0 or self._train.saves_after(step))
 
     def _seen(
         self, engine: Engine, draw: Callable[[], Iterable[Batch]], tokens: int, number: int
@@ -120,7 +116,7 @@ class Replay:
         facts = {
             "loss": checksum([loss.double() + 0.0]),
             "token count": sum(counted),
-            "random generators": checksum(state for _, state in _generators()),
+            "random generators": checksum(state for _, state in generator_states()),
         }
         if self._inside:
             return loss, Seen(facts, {}, self._received)
@@ -133,8 +129,7 @@ class Replay:
         codes = torch.zeros(self._ranks, dtype=torch.float64)
         codes[self._rank] = COMPUTED if facts or sent else RECEIVED if received else 0.0
         if self._ranks > 1:
-            codes = codes.to(self._device)
-            dist.all_reduce(codes)
+            codes = self._here.sum(codes)
         computed = [rank for rank, code in enumerate(codes.tolist()) if code == COMPUTED]
         got = [rank for rank, code in enumerate(codes.tolist()) if code == RECEIVED]
         if computed or got:
@@ -143,7 +138,6 @@ class Replay:
     def _found(self, step: int, computed: list[int], got: list[int], mine: list[str]) -> None:
         blamed = computed or (got if 2 * len(got) < self._ranks or len(got) == 1 else [])
         names = self._names_of((computed or got)[0], step, mine)
-        what = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
         if computed:
             cause = f"by the computation of rank {', '.join(map(str, computed))}"
         elif self._inside:
@@ -153,7 +147,7 @@ class Replay:
             whom = f"rank {', '.join(map(str, blamed))} received them so" if blamed else "of which rank is not known"
             cause = f"by communication: {whom}"
         culprit = blamed[0] if len(blamed) == 1 else None
-        text = f"step {step}: run twice, {what} differ, brought in {cause}"
+        text = f"step {step}: run twice, {named(names)} differ, brought in {cause}"
         if self._rank == 0:
             host = self._host_of(culprit) if culprit is not None else ""
             self._events.record(Event(kind="corruption", message=text, culprit=culprit, host=host, step=step))
@@ -183,12 +177,6 @@ def _counted(batches: Iterable[Batch], counts: list[int]) -> Iterator[Batch]:
     for inputs, targets in batches:
         counts.append(int((targets != NOT_COUNTED).sum()))
         yield inputs, targets
-
-
-def _generators() -> list[tuple[str, Tensor]]:
-    """Return the states of the CPU's random generator and of the accelerator's, where one is in use."""
-    of_device = generator_state()
-    return [("cpu", torch.get_rng_state()), *([of_device] if of_device is not None else [])]
 
 
 def _set_generators(states: list[tuple[str, Tensor]]) -> None:

@@ -163,6 +163,15 @@ def test_the_commands_take_a_plan_as_they_take_xml(tmp_path, capsys):
     assert '<algo name="made"' in capsys.readouterr().out
 
 
+def test_blocks_of_one_gpu_have_ids_of_their_own():
+    data = to_mscclpp(build("all_reduce", "ring", 4))
+    for one in data["gpus"]:
+        one["threadblocks"].append({**one["threadblocks"][0], "ops": []})
+
+    with pytest.raises(InputError, match="gpu 0: two blocks have one id"):
+        from_mscclpp(data)
+
+
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast"])
 def test_every_algorithm_comes_back_from_its_plan_and_is_proved(collective):
     for name in names(collective):

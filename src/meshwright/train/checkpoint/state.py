@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import torch
-
-from ...device import generator_state, set_generator_state
+from ...device import generator_states, set_generator_state
 from ...errors import InputError
 from ...parallel.engine import Shard
 from .folder import checkpoints, name_of, set_aside
@@ -32,11 +30,7 @@ def pieces_of(shards: Iterable[Shard]) -> list[Piece]:
 
 def generators(rank: int) -> list[Piece]:
     """Return the states of torch's random generators on this rank."""
-    states = {f"rng/cpu/{rank}": torch.get_rng_state()}
-    if (other := generator_state()) is not None:
-        kind, state = other
-        states[f"rng/{kind}/{rank}"] = state
-    return [Piece(name, tuple(state.shape), (0,), state) for name, state in states.items()]
+    return [Piece(f"rng/{kind}/{rank}", tuple(state.shape), (0,), state) for kind, state in generator_states()]
 
 
 def load(path: Path, shards: Sequence[Shard], rank: int, accept: Accept = lambda facts: None) -> Facts:
