@@ -38,7 +38,7 @@ def with_own_runs(
     for name, members in groups.items():
         if len(members) >= LEAST:
             mine = [runs[index] for index in members]
-            batch, (prior, _) = batch_of(mine, catalogue, known), priors_of(mine[0], known)
+            batch, prior = batch_of(mine, catalogue, known), priors_of(mine[0], known)
             found[name] = _errors(Steps([run.id for run in mine], mine, batch, measured_s[members], values, prior))
     return found
 

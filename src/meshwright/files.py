@@ -68,9 +68,13 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
 
 def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:
     """Read a `.toml` or `.json` file into `kind`; every fault is an InputError naming file, key and expectation."""
+    return convert(read_data(path), kind, where=str(path))
+
+
+def read_data(path: str | os.PathLike[str]) -> Any:
+    """Return the value of a `.toml` or `.json` file; every fault is an InputError naming file and place."""
     text = read_text(path)
-    data = parse_toml(text, where=str(path)) if Path(path).suffix == ".toml" else parse_json(text, where=str(path))
-    return convert(data, kind, where=str(path))
+    return parse_toml(text, where=str(path)) if Path(path).suffix == ".toml" else parse_json(text, where=str(path))
 
 
 def parse_json(text: str | bytes, *, where: str) -> Any:

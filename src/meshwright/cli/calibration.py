@@ -42,7 +42,7 @@ def save_calibration(given: Mapping[str, Any], found: "Calibration | None", clus
     """Write what `--save` asks for; `cluster` in place of the table's machines, where it has the same accelerators."""
     import msgspec
 
-    from ..files import write_struct
+    from ..files import write_struct, writing
     from ..plan.cost.price import node_group_of
 
     path: Path | None = given.get("save")
@@ -52,7 +52,5 @@ def save_calibration(given: Mapping[str, Any], found: "Calibration | None", clus
         raise InputError(f"--save {path}: expected a name that ends in .json")
     if cluster is not None and node_group_of(cluster).gpu.model == found.accelerator:
         found = msgspec.structs.replace(found, cluster=cluster)
-    try:
+    with writing(f"--save {path}"):
         write_struct(path, found)
-    except OSError as error:
-        raise InputError(f"--save {path}: {error.strerror or error}") from None

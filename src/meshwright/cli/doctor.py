@@ -9,7 +9,7 @@ from ..cluster.doctor import CHECKS, Finding, examine, gather
 from ..cluster.doctor.exchange import meet, position
 from ..cluster.doctor.facts import Facts
 from ..errors import InputError
-from ..files import to_json
+from ..files import to_json, write_atomic
 from ..postmortem.live import look_at
 from ..units import parse_time
 
@@ -79,7 +79,7 @@ def _write_report(path: Path, mine: Facts) -> None:
 
     data = encoded(machine_report(mine, accelerators(), examine([mine])))
     try:
-        path.write_bytes(data)
+        write_atomic(path, data)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected a file that can be written") from None
     click.echo(f"{path}: no names of hosts, users, folders or addresses in it", err=True)

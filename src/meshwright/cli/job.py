@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from ..files import to_json, write_atomic
+from ..files import to_json, write_atomic, write_struct, writing
 from .calibration import save_calibration
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
     clash = [name for name in UNUSED if given.get(name) is not None]
     if clash or given.get("modes"):
         raise InputError(f"--{(clash or ['modes'])[0].replace('_', '-')}: not with --job")
+    if given["lora_rank"] or given["optimizer"].lower() != "adamw":
+        raise InputError(f"--{'lora-rank' if given['lora_rank'] else 'optimizer'}: not with --job")
     job = job_of({**given, "model": given["model_name"], "precision": typed(given, "precision")})
     setting = setting_of_job(job, given, catalogue)
     row = priced_job(job, setting) if given["layout"] is None else _asked(setting, given["layout"])
@@ -159,10 +161,8 @@ def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, mode
     if path is None:
         click.echo(text, nl=False)
         return
-    try:
+    with writing(f"--emit-to {path}"):
         write_atomic(path, text.encode())
-    except OSError as error:
-        raise InputError(f"--emit-to {path}: {error.strerror or error}") from None
 
 
 def check_emit(given: Mapping[str, Any]) -> None:
@@ -222,13 +222,10 @@ def _asked(setting: "Setting", layout: str) -> "Row":
 def _write_plan(given: Mapping[str, Any], setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
     if given["output"] is None:
         return
-    from ..files import write_struct
     from ..plan.request import plan_of
 
-    try:
+    with writing(given["output"]):
         write_struct(given["output"], plan_of(setting, best, others, "the fastest on the job's engine"))
-    except OSError as error:
-        raise InputError(f"{given['output']}: {error.strerror or error}") from None
 
 
 def typed(given: Mapping[str, Any], name: str) -> Any:

@@ -19,7 +19,8 @@ HERE = "this"
 ELSEWHERE = (
     *("stack", "engine", "only", "without", "emit", "emit_to", "refine", "intra", "inter", "latency", "placements"),
     *("target_mfu", "target_step_time", "target_days", "tokens", "compare", "scaling", "slow", "params", "mfu"),
-    *("layers", "plot", "html", "job", "lora_rank"),
+    *("layers", "plot", "html", "job", "lora_rank", "calibrate", "save"),
+    *("hardware",),
 )
 FLAGS = {"without": "not"}
 
@@ -68,7 +69,7 @@ def _check(given: dict[str, Any]) -> None:
         if given[name]:
             flag = FLAGS.get(name, name.replace("_", "-"))
             raise InputError(f"--cluster this is measured, not looked up: --{flag} does not go with it")
-    for name, usual in (("modes", False), ("recompute", "none"), ("optimizer", "adamw")):
+    for name, usual in (("modes", False), ("recompute", "none"), ("optimizer", "adamw"), ("fabric", "flat")):
         if given[name] != usual:
             raise InputError(f"--{name} does not go with --cluster this")
     if given["model_name"] is None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from ..files import convert, parse_json, parse_toml, read_text
+from ..files import convert, read_data
 from ..quantities import MOST_RATE, Number
 from .graph import Cluster, Device, DeviceKind, Link, consistent
 
@@ -69,8 +69,7 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
 
 
 def _read(path: str | os.PathLike[str]) -> Cluster:
-    where, text = str(path), read_text(path)
-    data = parse_toml(text, where=where) if Path(path).suffix == ".toml" else parse_json(text, where=where)
+    where, data = str(path), read_data(path)
     if isinstance(data, dict) and str(data.get("schema", "")).startswith("calibration/"):
         if data.get("cluster") is None:
             raise InputError(f"{where}: a calibration of a stack without machines; expected --stack {where}")

@@ -19,7 +19,7 @@ from ..workload.architecture import Architecture
 from .batch import Batch, batch_of, step_of
 from .cost.calibration import OWN, OWN_EXPERTS, Calibration, Measured, constants_digest, narrowed
 from .cost.coefficients import UNSEEN, Book
-from .cost.factors import FACTORS, prior_spreads
+from .cost.factors import FACTORS, prior_spreads, sensitivity
 from .cost.quantities import Array, Number
 from .estimate import Estimate, Prior, estimate
 from .machines import overridden
@@ -30,7 +30,6 @@ MOST = 4.0  # and its inverse: a factor beyond is a slip of a unit in the table
 ITERATIONS = 20
 PARTS = 10  # into which more runs than that are dealt, to be left out in turn
 DOUBTS = 2.0  # runs that say that the errors are as they should be, before any is left out
-NUDGE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,13 @@ def calibrate(
     *,
     made: str,
     stack: str | None = None,
-    cluster: Cluster | None = None,
 ) -> Calibration:
     """Return what the measured steps of a table say of their stack and machines.
 
-    `stack` is that of rows that name none, `cluster` their machines, where more is known of them than the table says;
-    `made` the day. InputError for rows that cannot be priced or were not measured, and for several stacks or
-    accelerators in one table.
+    `stack` is that of rows that name none, `made` the day. InputError for rows that cannot be priced or were not
+    measured, and for several stacks or accelerators in one table.
     """
-    steps, spreads = _steps(path, catalogue, known, models, stack)
+    steps = _steps(path, catalogue, known, models, stack)
     everyone = list(range(len(steps.runs)))
     whole = steps.fitted(everyone)
     others = _others(steps)
@@ -94,7 +91,7 @@ def calibrate(
         accelerator=steps.runs[0].accelerator,
         factors=_named(whole.x),
         covariance=tuple(map(tuple, np.linalg.inv(whole.information).tolist())),
-        spreads=spreads,
+        spreads=dict(zip(FACTORS, steps.prior.spread.tolist(), strict=True)),
         band=_band(steps, whole, before, misfit),
         band_before=before,
         misfit=misfit,
@@ -103,7 +100,7 @@ def calibrate(
         sha256=hashlib.sha256(read_bytes(path, max_bytes=MAX_TABLE_BYTES)).hexdigest(),
         made=made,
         constants=constants_digest(),
-        cluster=cluster or _machines(steps.runs, catalogue),
+        cluster=_machines(steps.runs, catalogue),
     )
 
 
@@ -115,18 +112,17 @@ def inputs_digest(run: Run) -> str:
 
 def sensitivity_of(batch: Batch, values: Array, factors: Mapping[str, Number]) -> Array:
     """Return how the logarithm of each row's step time follows that of each factor, rows by factors."""
-    base = np.log(step_of(batch, values, factors).total_s)
-    nudged = [{**factors, name: factors[name] * np.exp(NUDGE)} for name in FACTORS]
-    return np.stack([(np.log(step_of(batch, values, one).total_s) - base) / NUDGE for one in nudged], axis=1)
+    return sensitivity(lambda at: step_of(batch, values, at).total_s, factors)
 
 
 def _steps(
     path: str | Path, catalogue: Catalogue, known: Book, models: Mapping[str, Architecture], stack: str | None
-) -> tuple[Steps, dict[str, float]]:
-    """Return the measured steps of a table, repeats of one run as one, and the factors' spreads before any of them."""
+) -> Steps:
+    """Return the measured steps of a table, repeats of one run as one."""
     repeats: dict[str, list[tuple[Row, Run]]] = {}
     for row in read_rows(path, catalogue, known, models, default=stack):
-        repeats.setdefault(inputs_digest(_usable(row, path)), []).append((row, _usable(row, path)))
+        run = _usable(row, path)
+        repeats.setdefault(inputs_digest(run), []).append((row, run))
     if not repeats:
         raise InputError(f"{path}: no rows; expected one to ten measured steps")
     ids = [", ".join(row.id for row, _ in group) for group in repeats.values()]
@@ -135,18 +131,18 @@ def _steps(
         if len(names) > 1:
             raise InputError(f"{path}: {what} {' and '.join(sorted(names))}: expected runs of one, in a table each")
     times = [[float(row.measured_step_time_s or 0.0) for row, _ in group] for group in repeats.values()]
-    prior, spreads = priors_of(runs[0], known)
+    prior = priors_of(runs[0], known)
     measured_s = np.exp([np.mean(np.log(group)) for group in times])
-    return Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior), spreads
+    return Steps(ids, runs, batch_of(runs, catalogue, known), measured_s, known.values, prior)
 
 
-def priors_of(run: Run, known: Book) -> tuple[Prior, dict[str, float]]:
-    """Return what is held of the factors of a run's stack and machine before it, and the factors' spreads by name."""
+def priors_of(run: Run, known: Book) -> Prior:
+    """Return what is held of the factors of a run's stack and machine before it."""
     share = known.band(run.stack) / known.errors[UNSEEN].band
     measured = any(run.accelerator in device.accelerators for device in known.devices.values())
     spreads = prior_spreads(share, new_accelerator=not measured)
     most = np.full(len(FACTORS), np.log(MOST))
-    return Prior(np.zeros(len(FACTORS)), np.array(list(spreads.values())), -most, most), spreads
+    return Prior(np.zeros(len(FACTORS)), np.array(list(spreads.values())), -most, most)
 
 
 def _usable(row: Row, path: str | Path) -> Run:

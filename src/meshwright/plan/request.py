@@ -1,7 +1,6 @@
 """What a person asks of the planner, turned into a Setting; and the answer as a Plan."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ..workload.adapters import ADAPTED
 from ..workload.conventions import OWN
 from ..workload.models import Model
 from .cost import Grid, Setting, book, price
-from .cost.calibration import Calibration, calibrations, joined
+from .cost.calibration import Calibration, calibrations, is_file, joined
 from .cost.coefficients import GENERIC
 from .cost.conditions import Condition
 from .cost.optimizers import FREE
@@ -93,7 +92,7 @@ def setting_of(request: Request, catalogue: Catalogue) -> Setting:
 
 def rate_warnings(request: Request, catalogue: Catalogue) -> list[str]:
     """Return a warning for each rate given that is the duplex figure of the cluster's own."""
-    if Path(request.cluster).suffix in {".json", ".toml"}:
+    if is_file(request.cluster):
         return []
     own = node(machines(catalogue, request.cluster, request.gpus, fabric=request.fabric))
     accelerator = catalogue.accelerators[own.gpu.model]

@@ -24,6 +24,8 @@ def setting(model: str) -> Setting:
         ("llama3-70b", "tp=4,pp=4,dp=8,vpp=5,schedule=interleaved,zero=1,sp=1"),
         ("llama3-70b", "tp=8,dp=16,zero=1,sp=1"),
         ("qwen3-30b-a3b", "pp=4,dp=32,ep=8,zero=1"),
+        ("llama4-maverick", "tp=8,pp=4,dp=4,ep=4,zero=1,sp=1"),
+        ("jamba-1.5-mini", "tp=4,pp=2,dp=16,zero=1,sp=1"),
         ("deepseek-v3", "tp=2,pp=8,dp=8,ep=8,zero=1,sp=1,etp=1"),
     ],
 )

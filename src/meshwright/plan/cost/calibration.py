@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Collection, Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ...cluster.graph import Cluster
 from ...errors import InputError
-from ...files import convert, parse_json, parse_toml, read_text
+from ...files import convert, read_data
 from ...quantities import Factor as Ratio
 from ...quantities import Seconds
 from .coefficients import STRANGERS
@@ -159,7 +159,7 @@ def is_file(name: str) -> bool:
 
 def read_calibration(path: str) -> Calibration:
     """Read a file that `--save` wrote; InputError for any other."""
-    data = _data(path)
+    data = read_data(path)
     if not (isinstance(data, dict) and data.get("schema") == SCHEMA):
         raise InputError(f"{path}: expected a calibration, as `validate --calibrate RUNS.csv --save FILE` writes it")
     return convert(data, Calibration, where=path)
@@ -170,11 +170,6 @@ def calibrations(stack: str | None, cluster: str | None) -> tuple[Calibration | 
     software = read_calibration(stack) if stack is not None and is_file(stack) else None
     if cluster is None or not is_file(cluster):
         return software, None
-    data = _data(cluster)
+    data = read_data(cluster)
     own = isinstance(data, dict) and data.get("schema") == SCHEMA
     return software, convert(data, Calibration, where=cluster) if own else None
-
-
-def _data(path: str) -> Any:
-    text = read_text(path)
-    return parse_toml(text, where=path) if Path(path).suffix == ".toml" else parse_json(text, where=path)

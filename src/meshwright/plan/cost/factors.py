@@ -4,10 +4,11 @@ Factors multiply what the constants say; all are 1 without a calibration. Some a
 links and hosts), the others of the software.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from .coefficients import Coefficients
 from .quantities import Number
@@ -61,6 +62,7 @@ FACTORS = {
     "experts": Factor(spread=0.08, roles=("moe_pace",), machine=False, meaning="seconds of layers with experts"),
     "pace": Factor(spread=0.07, roles=("pace",), machine=False, meaning="seconds of everything"),
 }
+NUDGE = 1e-4  # of a factor's logarithm
 LEAST_SHARE = 0.5  # a user's machines differ from those of the fit, however many runs it had
 NEW_PRODUCTS = 0.25  # spread of what products reach on an accelerator that was never measured
 HIDDEN = frozenset({"tp_hidden"})  # roles whose complement is multiplied: what is not hidden
@@ -76,6 +78,18 @@ def adjusted(c: Coefficients, factors: Mapping[str, Number]) -> Coefficients:
             value = 1.0 - (1.0 - own) * factor if role in HIDDEN else own * factor
             changes[role] = np.clip(value, 0.0, 1.0) if role in SHARES else value
     return c._replace(**changes)
+
+
+def sensitivity(
+    seconds_of: Callable[[Mapping[str, Number]], Number], factors: Mapping[str, Number]
+) -> npt.NDArray[np.float64]:
+    """Return how the logarithm of each step time follows that of each factor, steps by factors.
+
+    `seconds_of` returns the step times at given factors, of which those that are not named are 1.
+    """
+    base = np.log(seconds_of(factors))
+    nudged = [{**factors, name: factors.get(name, 1.0) * np.exp(NUDGE)} for name in FACTORS]
+    return np.stack([(np.log(seconds_of(one)) - base) / NUDGE for one in nudged], axis=1)
 
 
 def prior_spreads(share: float, *, new_accelerator: bool) -> dict[str, float]:

@@ -38,14 +38,11 @@ def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
     first = np.where(grid.pp > 1, np.minimum(most, np.ceil(ends / 2.0)), most)
     last = np.where(grid.pp > 1, np.minimum(most, ends - first), most)
     dense = np.where(model.experts > 0, model.leading, 0.0)
-    mixed = (model.layers - model.moe_layers - dense) / np.maximum(model.layers - dense, 1.0)
     between = np.clip(np.ceil(dense * grid.vpp / most), 1.0, grid.pp - 1.0)
     between = np.where(grid.pp > 1, between, 0.0)
     found = []
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
-        without = np.clip(dense - place * count / grid.vpp, 0.0, count / grid.vpp)
-        without = without + mixed * (count - without)  # layers without experts among those with them: evenly
-        without = np.where(model.experts > 0, without, count)
+        without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
         folded = (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)  # a V: the first rank has the last stage too
         found.append(
             Load(
@@ -57,6 +54,17 @@ def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
             )
         )
     return found
+
+
+def without_experts(model: Model, start: Number, first: Number, count: Number) -> Number:
+    """Return the layers without experts among `count` of a rank, the `first` of which begin at layer `start`.
+
+    Those that lead the model are where they are; others, among layers with experts, are spread evenly.
+    """
+    dense = np.where(model.experts > 0, model.leading, 0.0)
+    mixed = (model.layers - model.moe_layers - dense) / np.maximum(model.layers - dense, 1.0)
+    leading = np.clip(dense - start, 0.0, first)
+    return np.where(model.experts > 0, leading + mixed * (count - leading), count)
 
 
 def in_flight(grid: Grid, place: Number, micro_batches: Number) -> Number:

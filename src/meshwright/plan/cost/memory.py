@@ -7,6 +7,7 @@ use again; the card shows besides the CUDA context, libraries' workspaces and co
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,19 +51,13 @@ def memory_bytes(
     """Return the peak memory of the most loaded rank."""
     micro = global_batch / (grid.dp * grid.mbs)
 
-    def layers(some: Grid) -> tuple[list[Number], list[Number]]:
-        kept = [layer_bytes(machine, c, model, some, seq_len, moe) for moe in (False, True)]
-        return kept, [working_bytes(machine, c, model, some, seq_len, moe) for moe in (False, True)]
-
     def states(some: Grid, shard: Number) -> list[States]:
         return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0)]
 
-    kept, work = once_each(model, grid, KEPT, layers)
+    kept, work = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
     parts = []
     for load, held in zip(loads(model, grid, micro), once_each(model, grid, STATES, states, shard), strict=True):
-        activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
-        activations = activations + _entry(machine, c, model, grid, load, seq_len)
-        parts.append(_rank(c, model, grid, load, held, activations, work, seq_len))
+        parts.append(_rank(machine, c, model, grid, load, held, kept, work, seq_len))
     table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
     most = table.sum(axis=1).argmax(axis=0)
     terms = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
@@ -73,13 +68,18 @@ def stage_memory(
     machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, *, seq_len: Number, shard: Number
 ) -> Memory:
     """Return the peak memory of a rank with this load."""
-    kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
-    work = [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+    kept, work = _layers(machine, c, model, grid, seq_len=seq_len)
     held = states_of(machine, c, model, grid, load, shard)
-    activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
-    activations = activations + _entry(machine, c, model, grid, load, seq_len)
-    terms = _rank(c, model, grid, load, held, activations, work, seq_len)
+    terms = _rank(machine, c, model, grid, load, held, kept, work, seq_len)
     return _whole(c, grid, np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in terms]))
+
+
+def _layers(
+    machine: Machine, c: Coefficients, model: Model, grid: Grid, *, seq_len: Number
+) -> tuple[list[Number], list[Number]]:
+    """Return what a layer keeps for backward and what it needs while it runs, without and with experts."""
+    kept = [layer_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
+    return kept, [working_bytes(machine, c, model, grid, seq_len, moe) for moe in (False, True)]
 
 
 def _whole(c: Coefficients, grid: Grid, terms: Number) -> Memory:
@@ -110,10 +110,12 @@ def _entry(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Lo
 
 
 def _rank(
-    c: Coefficients, model: Model, grid: Grid, load: Load, held: States, activations: Number, work: list[Number],
-    seq_len: Number,
+    machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, held: States, kept: list[Number],
+    work: list[Number], seq_len: Number,
 ) -> tuple[Number, ...]:  # fmt: skip
     """Return the terms of one rank in the order of Memory's fields."""
+    activations = load.in_flight * (load.dense * kept[0] + load.moe * kept[1])
+    activations = activations + _entry(machine, c, model, grid, load, seq_len)
     tokens = grid.mbs * seq_len / grid.cp
     each = np.where((grid.tp > 1) & (c.parallel_logit_bytes > 0), c.parallel_logit_bytes, c.logit_bytes)
     logits = load.output * each * tokens * model.vocab / grid.tp

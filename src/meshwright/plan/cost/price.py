@@ -18,7 +18,7 @@ from .calibration import Calibration, covariance_of, measured_here, narrowed, pr
 from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import Condition
-from .factors import FACTORS, adjusted
+from .factors import adjusted, sensitivity
 from .measured import on_measured_links, with_switch
 from .memory import Memory, memory_bytes
 from .optimizers import optimizer_roles
@@ -27,7 +27,6 @@ from .seen import origin
 from .step import Step, step_s
 
 DEFAULT_STACK = OWN
-NUDGE = 1e-4  # of a factor's logarithm
 # precisions of a run: the catalogue's peak that they use, and the bytes of an element that a product reads
 PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "fp4": "fp4", "fp32": "fp32"}
 PRODUCT_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "fp4": 0.5, "nvfp4": 0.5}
@@ -183,9 +182,7 @@ def _narrowed(setting: Setting, layout: Layout, band: float) -> float:
     if not mine:
         return band
     grid, c = Grid.of([layout]), coefficients_of(setting)
-    base = _step(setting, grid, c).total_s
-    nudged = [_step(setting, grid, adjusted(c, {name: np.exp(NUDGE)})).total_s for name in FACTORS]
-    follows = np.array([float(np.log(one / base)[0]) / NUDGE for one in nudged])
+    follows = sensitivity(lambda at: _step(setting, grid, adjusted(c, at)).total_s, {})[0]
     prior = prior_of(mine[0][0])
     left = covariance_of(mine, prior)
     found = narrowed(

@@ -61,7 +61,7 @@ class Reader:
             if any(value != values[0] for value in values):
                 raise InputError(f"{self.where}: {' and '.join(given)}: expected one value, got {values}")
             return values[0]
-        if name not in SIZES and any(key in self._config for key in keys):
+        if name not in SIZES and self.says(name):
             return default  # null: the class leaves it out, whatever it assumes where nothing is said
         for key in keys:
             if self._defaults.get(key) is not None:
@@ -98,7 +98,7 @@ class Reader:
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return a switch: that of the first name that is given; null is off."""
         for name in names:
-            value = self.value(name, False if any(key in self._config for key in self.keys(name)) else None)
+            value = self.value(name, False if self.says(name) else None)
             if value is not None:
                 if not isinstance(value, bool):
                     raise InputError(f"{self.where}: {name}: expected true or false, got {value!r}")
