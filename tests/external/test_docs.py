@@ -107,11 +107,7 @@ def test_a_command_of_the_documentation_is_understood(words, page, folder, monke
 
 
 MEASURED = "--cluster this"  # for a minute; tests/multiproc/train/test_prepare.py does it
-RUNNABLE = sorted(
-    words
-    for words in {words for words, _ in EVERY}
-    if words.split()[0] == "meshwright" and words.split()[1] in RUN and MEASURED not in words
-)
+RUNNABLE = sorted({w for w, _ in EVERY if w.split()[0] == "meshwright" and w.split()[1] in RUN and MEASURED not in w})
 
 
 @pytest.mark.slow

@@ -78,7 +78,8 @@ def gpu_state(bus_id: str, library: Any = None) -> GpuState | None:
             library = ctypes.CDLL(LIBRARY)
         except OSError:
             return None
-    _call(library, "nvmlInit_v2")
+    if library.nvmlInit_v2():  # the library without its driver
+        return None
     try:
         handle = ctypes.c_void_p()
         if library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(handle)):

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError
 from .keys import as_whole
+from .shell_calls import PYTHON
 from .shell_state import Started
 from .shell_words import is_unknown, reasons, shown
 
 Count = tuple[int, str]
-PYTHON = re.compile(r"python[\d.]*$")
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 # flags of a launcher (underscores as dashes) and what they count
 COUNTS = {

@@ -67,7 +67,9 @@ def read(sources: Sources, question: Question) -> Job:
 
 
 # programs whose models flags of a decoder do not describe, and flags that say so
-OTHERS = re.compile(r"(mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$")
+OTHERS = re.compile(
+    r"(?:^|[/_-])(?:mamba|hybrid|t5|retro|vision|vlm|multimodal|ict|realm|biencoder|dino|inpaint)\w*\.py$"
+)
 HYBRIDS = ("hybrid-layer-pattern", "hybrid-override-pattern", "hybrid-attention-ratio", "mamba-state-dim")
 
 

@@ -367,28 +367,30 @@ class _Shell(State):
         elif name == "let":
             for word in fields[1:]:
                 self._arithmetic(Block("arithmetic", command.line, (Token(word, command.line),)))
-        elif name in COMMON and not (name == "echo" and self.printed is not None):
+        elif name == "echo" and self.printed is not None:
+            self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}))
+        elif name in COMMON:
             pass
         elif name == "eval":
             self.enter(" ".join(fields[1:]), f"{self.where} line {command.line}")
         elif name in {"read", "mapfile", "readarray"}:
-            self._read(fields[1:], command, assigned)
-        elif name == "echo" and self.printed is not None:
-            self.printed.append(" ".join(word for word in fields[1:] if word not in {"-n", "-e"}))
+            self._read(fields, command, assigned)
         else:
             self._start(fields, command, assigned)
 
-    def _read(self, words: list[str], command: Command, assigned: Mapping[str, str]) -> None:
-        """Set the names of `read` from a here-string, split at blanks or IFS; unknown where the input is elsewhere."""
+    def _read(self, fields: list[str], command: Command, assigned: Mapping[str, str]) -> None:
+        """Set the names of `read` from a here-string, split at blanks or IFS; unknown for arrays and other input."""
+        reader, *words = fields
         names = [word for word in words if re.fullmatch(r"[A-Za-z_]\w*", word)]
-        if not command.given or words[:1] == ["-a"] or not names:
+        is_array = reader != "read" or any(re.match(r"-[a-z]*a", word) for word in words)
+        if not command.given or is_array or not names:
             for name in names:
                 self.assign(name, unknown(f"${name}"))
             return
         separators = assigned.get("IFS")
         text = text_of(command.given, self)
         most = len(names) - 1
-        if separators:
+        if separators and most:
             parts = re.split(f"[{re.escape(separators)}]", text, maxsplit=most)
         else:
             parts = text.split(maxsplit=most) if most else [text.strip()]
@@ -421,29 +423,35 @@ class _Shell(State):
         self, launcher: tuple[str, ...], path: str, arguments: list[str], assigned: Mapping[str, str], line: int
     ) -> None:
         """Follow another script as a process of its own: its arguments, and of our variables the exported ones."""
-        text = self.find(path)
         name = shown(path).rpartition("/")[2]
+        if name in self.following:  # it submits itself again, for when this job has ended
+            return
+        text = self.find(path)
         if text is None:
             self.outcome.called_missing.append(name)
             return
         self.outcome.called.append(name)
-        outer, mine, functions = dict(self.set), self.arguments, self.functions
+        outer, mine, functions, exported = dict(self.set), self.arguments, self.functions, set(self.exported)
         for key in [key for key in self.set if key not in self.exported]:
             del self.set[key]
         self.set.update(assigned)
         self.arguments, self.functions = arguments, {}
         count = len(self.outcome.started)
+        self.following.append(name)
         try:
             self.enter(text, name)
         finally:
-            self.arguments, self.functions = mine, functions
+            self.following.pop()
+            self.arguments, self.functions, self.exported = mine, functions, exported
             self.set.clear()
             self.set.update(outer)
-        if launcher:
-            self.outcome.started[count:] = [
-                Started((*launcher, *one.words), one.line, one.where, one.variables)
-                for one in self.outcome.started[count:]
-            ]
+        self._put_before(launcher, count)
+
+    def _put_before(self, launcher: tuple[str, ...], count: int) -> None:
+        """Put a launcher before all commands but the first `count`: they run under its nodes and tasks."""
+        self.outcome.started[count:] = [
+            Started((*launcher, *one.words), one.line, one.where, one.variables) for one in self.outcome.started[count:]
+        ]
 
     def _start(self, fields: list[str], command: Command, assigned: dict[str, str]) -> None:
         """Note a command; one that hands a text to a shell is followed into that text."""
@@ -452,11 +460,7 @@ class _Shell(State):
             launcher, text = inner
             count = len(self.outcome.started)
             self.enter(text, f"{self.where} line {command.line}")
-            if launcher:  # what runs inside runs under the launcher's nodes and tasks
-                self.outcome.started[count:] = [
-                    Started((*launcher, *one.words), one.line, one.where, one.variables)
-                    for one in self.outcome.started[count:]
-                ]
+            self._put_before(launcher, count)
             return
         called = called_script(fields)
         if called is not None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ..errors import InputError
 
 SHELLS = frozenset({"bash", "sh", "zsh"})
-PYTHON_LIKE = frozenset({"python", "python3", "torchrun", "deepspeed", "accelerate"})
+PYTHON = re.compile(r"python[\d.]*$")
+LAUNCHERS = frozenset({"torchrun", "deepspeed", "accelerate"})
 
 
 def split_words(text: str) -> list[str]:
@@ -28,7 +29,7 @@ def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str
     """
     for place, word in enumerate(fields):
         name = word.rpartition("/")[2]
-        if name in PYTHON_LIKE or name.endswith(".py"):
+        if PYTHON.match(name) or name in LAUNCHERS or name.endswith(".py"):
             return None
         if name in SHELLS or name == "sbatch":
             for at in range(place + 1, len(fields)):

@@ -56,6 +56,7 @@ class State:
         self.arguments: list[str] = []
         self.steps, self.depth, self.testing, self.status = 0, 0, False, True
         self.stay = False
+        self.following: list[str] = [where]  # the script and, while one is followed into another, those in between
         self.printed: list[str] | None = None  # what `echo` wrote, while a command's output is asked for
         self.undecided = ""  # what only a machine knows of the condition that was asked last
 

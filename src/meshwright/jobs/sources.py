@@ -219,13 +219,14 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
             launches.pop(name, None)
         elif name in broken:
             raise broken[name]
-    scripts = [(name, text) for name, text in scripts if name not in called]
     main = [name for name, launch in launches.items() if launch is not None]
     if len(main) > 1:
         raise InputError(f"{' and '.join(main)} both start a training; expected one")
-    settings = [(name, text) for name, text in scripts if name not in main]
+    settings = [(name, text) for name, text in scripts if name not in main and name not in called]
     sources.called_missing = [name for outcome in outcomes.values() for name in outcome.called_missing]
-    sources.programs = [name for outcome in outcomes.values() for name in programs_of(outcome.started)]
+    sources.programs = list(
+        dict.fromkeys(name for outcome in outcomes.values() for name in programs_of(outcome.started))
+    )
     if main:
         text = dict(scripts)[main[0]]
         stay = main[0] in stays
@@ -233,8 +234,8 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
         sources.launch = training_command(outcome.started, main[0])
         _keep(outcome, sources)
     else:
-        for name, text in settings:
-            _keep(follow(text, where=name, given=sources.overrides, find=find), sources)
+        for name, _ in settings:
+            _keep(outcomes[name], sources)
 
 
 def _keep(outcome: Outcome, sources: Sources) -> None:

@@ -75,7 +75,7 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
         found["arguments.bf16"] = True
         if data["bf16"] == "auto":
             assumed.append("bf16: auto, so true where the GPU has it")
-    if data.get("gradient_checkpointing") in {"offload", "offload_disk", "unsloth"}:
+    if str(data.get("gradient_checkpointing")) in {"offload", "offload_disk", "unsloth"}:
         found["arguments.gradient_checkpointing"] = True
         found["axolotl.gradient_checkpointing"] = data["gradient_checkpointing"]  # named: activations leave the GPU
     if data.get("fsdp") or data.get("fsdp_config"):

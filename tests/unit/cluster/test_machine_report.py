@@ -91,3 +91,11 @@ def test_the_driver_tells_clocks_heat_and_power_and_what_it_does_not_tell_is_non
 
 def test_a_gpu_that_the_driver_does_not_know_has_no_state():
     assert gpu_state("0000:00:00.0", Library()) is None
+
+
+def test_a_library_without_its_driver_knows_no_gpu():
+    class WithoutDriver:
+        def nvmlInit_v2(self):
+            return 9  # NVML_ERROR_DRIVER_NOT_LOADED
+
+    assert gpu_state("0000:18:00.0", WithoutDriver()) is None

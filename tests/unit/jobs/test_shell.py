@@ -156,3 +156,28 @@ def test_a_branch_on_a_commands_success_is_taken_and_said():
 )
 def test_let_and_arrays_with_named_elements(script, expected):
     assert words(script) == expected
+
+
+def test_a_script_that_submits_itself_again_is_followed_once():
+    text = "#SBATCH -N 1\nsbatch $0\nsbatch run.sh\ntorchrun train.py\n"
+
+    outcome = follow(text, where="run.sh", find=lambda path: text)
+
+    assert [one.words for one in outcome.started] == [("torchrun", "train.py")]
+
+
+def test_what_a_script_exports_is_not_exported_by_the_one_that_starts_it():
+    texts = {"a.sh": "export N=2\n", "b.sh": "run ${N:-none}\n"}
+
+    outcome = follow("N=8\nbash a.sh\nbash b.sh", where="x.sh", find=lambda path: texts[path])
+
+    assert [one.words for one in outcome.started] == [("run", "none")]
+
+
+@pytest.mark.parametrize("reader", ["read -ra X", "read -r -a X", "mapfile -t X"])
+def test_an_array_that_is_read_is_not_known(reader):
+    assert words(f"IFS=',' {reader} <<< 'a,b'\nrun $X") != ["run", "a"]
+
+
+def test_the_only_name_that_is_read_gets_the_whole_line():
+    assert words("IFS=, read X <<< 'a,b'\nrun $X") == ["run", "a,b"]

@@ -479,3 +479,29 @@ def test_how_deepspeed_would_recompute_does_not_switch_it_on(tmp_path):
 
     assert found.layout.recompute == "none"
     assert any("only a model that calls it does" in assumed for assumed in found.assumed)
+
+
+# --- found in review
+
+
+def test_a_script_that_is_given_beside_the_one_that_starts_it_is_followed_from_there(tmp_path):
+    files = {
+        "a/go.sh": "bash child.sh 2\n",
+        "b/child.sh": f"torchrun pretrain_gpt.py {MEGATRON} --tensor-model-parallel-size $1\n",
+    }
+
+    assert job(tmp_path, files, gpus=8).layout.tp == 2
+
+
+def test_a_program_with_the_letters_of_another_kind_of_model_inside_a_word_is_a_decoder(tmp_path):
+    found = job(tmp_path, {"run.sh": f"torchrun pretrain_gpt_strict.py {MEGATRON}\n"}, gpus=8)
+
+    assert found.architecture is not None
+
+
+def test_a_list_where_a_word_is_expected_is_no_crash(tmp_path):
+    text = "base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"
+    text += "sequence_len: 2048\ndatasets: []\nbf16: true\ngradient_checkpointing: [a]\n"
+
+    with pytest.raises(InputError):
+        job(tmp_path, {"axolotl.yaml": text}, gpus=8)

@@ -71,7 +71,7 @@ class HostsNetwork:
         self.columns = min(len(ranks) for ranks in hosts)
         self._hosts, self._local = hosts, local
         self._me = local.members[local.rank]
-        self._hearsay = StoreBlameBoard(store, self._me)
+        self._board = StoreBlameBoard(store, self._me)
         place = local.rank
         self.column_ranks = tuple(ranks[place] for ranks in hosts) if place < self.columns else ()
         self.transport = TcpTransport(
@@ -196,7 +196,7 @@ class HostsNetwork:
             OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
             if said := self._other_call(peer):
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
-        return self._failed(self._hearsay.culprit(peer.rank, suspect, lost=lost), call)
+        return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
 
     def _failed(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
         error = self._local.failure(culprit, call)
@@ -205,12 +205,12 @@ class HostsNetwork:
 
     def leave_calls(self) -> None:
         """Leave word of what this rank has called last."""
-        self._hearsay.leave_calls({number: str(call) for number, call in self._recent})
+        self._board.leave_calls({number: str(call) for number, call in self._recent})
 
     def _other_call(self, peer: Member) -> str:
         """Return the first of the last calls that a peer made otherwise, both sides of it; "" where none is known."""
         self.leave_calls()
-        theirs = self._hearsay.calls_of(peer.rank)
+        theirs = self._board.calls_of(peer.rank)
         for number, mine in self._recent:
             if theirs.get(number, str(mine)) != str(mine):
                 return f"{self._me} in {mine}; {peer} in {theirs[number]}"
@@ -218,12 +218,12 @@ class HostsNetwork:
 
     def tell(self, culprit: FaultyRank) -> None:
         """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
-        self._hearsay.tell(culprit)
+        self._board.tell(culprit)
         self.transport.close()
 
     def close(self) -> None:
         """Close the connections."""
-        self._hearsay.close()
+        self._board.close()
         self.transport.close()
 
 

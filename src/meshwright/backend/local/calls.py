@@ -1,6 +1,6 @@
 """The ranks of a host tell each other what they call: a word beside the counter of each, compared where it is read.
 
-Every collective is a row of steps, the same on all ranks (see local.py). Before its first step a rank writes what the
+Every collective is a row of steps, the same on all ranks (see ranks.py). Before its first step a rank writes what the
 collective is into a ring of `CALLS` entries, by the number of the step, and one word of the entry beside its counter:
 a number made of all that it has called so far, and the step. Whoever sees that a rank has come to the first step reads
 the word in the same line of the cache. If it is another than its own, the rank may be further already, and its ring

@@ -1,6 +1,6 @@
 /* The optional helper of the shared-memory engine: waiting, sums, and the whole of the collectives that it knows.
  *
- * It follows the same steps as the Python code (see local.py and local_reduce.py), so that ranks with and without it
+ * It follows the same steps as the Python code (see ranks.py and reduce.py), so that ranks with and without it
  * work together. Counters are published with release and read with acquire, which orders the slots' contents on weakly
  * ordered processors (Arm) too: a reader that sees a counter sees all that was written before it.
  *
@@ -368,7 +368,7 @@ static int all_reduce_whole(Group *g) {
     return done(g);
 }
 
-/* Return how much of a payload all ranks work on between two steps, as `chunk_bytes` of local.py does. */
+/* Return how much of a payload all ranks work on between two steps, as `chunk_bytes` of ranks.py does. */
 static int64_t chunk_bytes(const Group *g, int64_t payload_bytes) {
     int64_t share = payload_bytes / CHUNKS / ALIGN * ALIGN;
     return least(share > g->least_chunk_bytes ? share : g->least_chunk_bytes, g->slot_bytes);

@@ -2,11 +2,11 @@
 #include <stdint.h>
 
 enum { LONG_SLOTS = 2, SHORT_SLOTS = 16, SHORT_BYTES = 65536 }; /* those of memory.py */
-enum { LINE = 16, STATE = 1, HERE = 4, CALL = 7, ACTIVE = 1 };  /* of memory.py and local.py */
+enum { LINE = 16, STATE = 1, HERE = 4, CALL = 7, ACTIVE = 1 };  /* of memory.py and ranks.py */
 enum { WORDS = 3, CALLS = 32, ENTRY = 1 + WORDS };              /* of signature.py and memory.py */
 enum { F32 = 0, F64 = 1, I32 = 2, I64 = 3, BF16 = 4 };          /* the element types of sums */
 enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL, BARRIER, COLLECTIVES }; /* as in helper.py */
-enum { CHUNKS = 16 };                                           /* of local.py */
+enum { CHUNKS = 16 };                                           /* of ranks.py */
 enum { SIZES = 64 };                                            /* as many powers of two */
 
 /* A way of filling slots that was found for a collective and size, and for how many calls it is still to be taken. */
@@ -15,7 +15,7 @@ typedef struct {
 } Settled;
 
 typedef struct {
-    /* Where the steps are, by the rules of local.py; Python works on these too. */
+    /* Where the steps are, by the rules of ranks.py; Python works on these too. */
     uint64_t sequence;      /* of the last step that this rank entered */
     uint64_t seen;          /* every counter is known to be at least this */
     int64_t turn;           /* the slots of the last step */

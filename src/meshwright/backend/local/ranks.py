@@ -7,7 +7,7 @@ A slot last read in step q is free for its owner when every counter has reached 
 in a step still raises its counter when it enters. The rule holds across collectives of every kind.
 
 A rank writes sooner to what it has just read than to what others have read. So what one rank leaves for one other goes
-into its own slot and into the other's by turns (`between`), and sums go into the slots that they were made from.
+into its own slot and into the other's by turns (`shared_slot_of`), and sums go into the slots that they were made from.
 """
 
 import ctypes
@@ -178,7 +178,7 @@ class LocalGroup:
         return self.shared_slot_of(writer, 1 - writer, turn)[0] if self.size == 2 else writer
 
     def address_between(self, writer: int, reader: int, turn: int) -> int:
-        """Return the address of `between`."""
+        """Return the address of `shared_slot_of`."""
         owner, offset = self.shared_slot_of(writer, reader, turn)
         return self.slot_address[owner][turn] + offset
 

@@ -48,8 +48,8 @@ class UnexpectedMessage:
     data: bytearray
 
 
-Incoming = LineMessage | UnexpectedMessage
-Admit = Callable[[int, int], Incoming]  # from tag and size of a message that begins, where it goes
+Arriving = LineMessage | UnexpectedMessage
+Admit = Callable[[int, int], Arriving]  # from tag and size of a message that begins, where it goes
 
 
 class LineLost(ConnectionError):
@@ -68,7 +68,7 @@ class Line(Protocol):
     def write(self, parcel: LineMessage) -> bool:
         """Write the next part of a message; return whether anything was moved."""
 
-    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
+    def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Read the next part of `arrival`, or of a new message; return it, and whether anything was moved."""
 
     def room(self) -> Sign:
@@ -116,7 +116,7 @@ class SharedLine:
         group.counters[self._out] = written + 1
         return True
 
-    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
+    def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Empty the next filled slot."""
         group, memory = self._group, self._group.memory
         read = group.counters[self._in + LINE]
@@ -186,7 +186,7 @@ class SocketLine:
         parcel.done_bytes += count - of_head
         return count > 0 and not self._head_out  # an empty message is over only with its head
 
-    def read(self, arrival: Incoming | None, admit: Admit) -> tuple[Incoming | None, bool]:
+    def read(self, arrival: Arriving | None, admit: Admit) -> tuple[Arriving | None, bool]:
         """Take what the kernel has."""
         try:
             if arrival is None:

@@ -25,7 +25,7 @@ from ..hosts.placement import Member
 from ..local.helper import load_helper
 from ..local.sched import request_short_time_slice
 from ..local.waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, UNAWAITED, Sign, nap_s, wait_any
-from .lines import Line, LineLost, LineMessage, UnexpectedMessage
+from .lines import Arriving, Line, LineLost, LineMessage, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
 # bytes) and a last look: why it is in vain
@@ -105,7 +105,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._sending: dict[int, deque[P2PWork]] = {peer: deque() for peer in lines}
         self._waiting: list[P2PWork] = []
-        self._coming: dict[int, tuple[LineMessage | UnexpectedMessage | None, P2PWork | None]] = {}
+        self._coming: dict[int, tuple[Arriving | None, P2PWork | None]] = {}
         self._early: dict[int, list[UnexpectedMessage]] = {peer: [] for peer in lines}
         self._helper = load_helper()
         self._bells: list[int] = []  # eventfds that nobody uses
@@ -271,7 +271,7 @@ class Mailbox:
         """Read the next part of what comes from `peer`; return False if there is none."""
         place, owner = self._coming.get(peer, (None, None))
 
-        def admit(tag: int, size_bytes: int) -> LineMessage | UnexpectedMessage:
+        def admit(tag: int, size_bytes: int) -> Arriving:
             nonlocal owner
             owner = self._match(peer, tag, size_bytes)
             return owner.parcel if owner is not None else UnexpectedMessage(tag, size_bytes, bytearray())

@@ -22,9 +22,10 @@ def gpu_names(lines: Iterable[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in lines:
         match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line)
-        for number in _numbers(match.group(1)) if match else ():
-            found.setdefault(number, match.group(2) if match else "")
-        if match is None and (counted := COUNTED.match(line)):
+        if match:
+            for number in _numbers(match.group(1)):
+                found.setdefault(number, match.group(2))
+        elif counted := COUNTED.match(line):
             for number in range(int(counted.group(1))):
                 found.setdefault(number, counted.group(2))
     return found
