@@ -70,8 +70,8 @@ def torch_call(name: str, size_bytes: int, ranks: int, group: Any, sets: int = 1
 
 
 def mpi_call(name: str, size_bytes: int, ranks: int, comm: Any, sets: int = 1) -> Callable[[], object]:
-    """Return the same collective of MPI."""
-    import numpy as np
+    """Return the same collective of MPI, on memory of the same kind: numpy asks for huge pages, torch does not."""
+    import torch
     from mpi4py import MPI
 
     calls: dict[str, Callable[..., object]] = {
@@ -81,7 +81,7 @@ def mpi_call(name: str, size_bytes: int, ranks: int, comm: Any, sets: int = 1) -
         "reduce_scatter": lambda whole, part, _other: comm.Reduce_scatter_block(whole, part),
         "all_to_all": lambda whole, _part, other: comm.Alltoall(whole, other),
     }
-    return _round(calls[name], name, size_bytes // 4, ranks, sets, lambda count: np.full(count, 0, "f"))
+    return _round(calls[name], name, size_bytes // 4, ranks, sets, lambda count: torch.zeros(count).numpy())
 
 
 def _round(
