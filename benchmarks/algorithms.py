@@ -76,17 +76,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def emulated(module: str, nodes: int, nic: str, arguments: list[Any], *, ranks_per_node: int = 1) -> dict[str, Any]:
+def emulated(module: str, nodes: int, nic: str | None, arguments: list[Any], *, ranks_per_node: int = 1) -> Any:
     """Run `work` of a benchmark on every rank of an emulated cluster; return what rank 0 reports."""
-    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(nodes), "--nic", nic]
+    words = [sys.executable, "-m", "meshwright", "emulate", "--nodes", str(nodes), *(["--nic", nic] if nic else [])]
     words += ["--ranks-per-node", str(ranks_per_node), "--"]
     words += [sys.executable, "-m", module, json.dumps(arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     reports = [line.partition("REPORT ")[2] for line in done.stdout.splitlines() if "REPORT " in line]
     if done.returncode or not reports:
         raise SystemExit(f"the emulated ranks failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    report: dict[str, Any] = json.loads(reports[0])
-    return report
+    return json.loads(reports[0])
 
 
 def _rows(ranks: int, report: dict[str, Any]) -> list[dict[str, Any]]:
