@@ -7,7 +7,7 @@ in the file that needs it. A call on a CPU device never touches an accelerator.
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,8 +15,10 @@ from torch import nn
 
 from .cluster.nvml import GpuState, gpu_state
 from .errors import InputError
-from .hardware import Catalogue
-from .hardware.kinds import Accelerator
+
+if TYPE_CHECKING:  # a rank of a group reads no catalogue, and 128 of them start on one machine
+    from .hardware import Catalogue
+    from .hardware.kinds import Accelerator
 
 Module = TypeVar("Module", bound=nn.Module)
 CPU = torch.device("cpu")
@@ -217,7 +219,7 @@ def forked_generators(where: torch.device) -> Any:
     return torch.random.fork_rng(devices=[])
 
 
-def catalogued(catalogue: Catalogue, reported: str) -> Accelerator:
+def catalogued(catalogue: "Catalogue", reported: str) -> "Accelerator":
     """Return what the catalogue says of the accelerator that a driver calls so; InputError where it knows none.
 
     Peaks are never guessed from a name that resembles another: an entry of the user's own is asked for.
@@ -231,7 +233,7 @@ def catalogued(catalogue: Catalogue, reported: str) -> Accelerator:
     return catalogue.accelerators[key]
 
 
-def peak_flops_per_s(catalogue: Catalogue, reported: str, dtype: torch.dtype) -> float:
+def peak_flops_per_s(catalogue: "Catalogue", reported: str, dtype: torch.dtype) -> float:
     """Return the dense peak of an accelerator in one precision, as the catalogue has it; InputError if it has none."""
     found, precision = catalogued(catalogue, reported), DTYPE_NAMES[dtype]
     if precision not in found.peak_flops_per_s:

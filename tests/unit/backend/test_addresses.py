@@ -3,6 +3,7 @@
 import socket
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch.distributed as dist
 
@@ -27,8 +28,8 @@ def machine(monkeypatch):
         "ib0": interface("fe80::2%ib0", "fd00:1::7"),
     }
     up = {name: SimpleNamespace(isup=True) for name in there}
-    monkeypatch.setattr(addresses.psutil, "net_if_addrs", lambda: there)
-    monkeypatch.setattr(addresses.psutil, "net_if_stats", lambda: up)
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: there)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: up)
     monkeypatch.setattr(addresses, "_way_to", ways({}))
     return SimpleNamespace(there=there, up=up)
 

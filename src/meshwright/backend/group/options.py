@@ -5,7 +5,6 @@ import os
 import msgspec
 import torch
 
-from ...collectives import algorithms
 from ...errors import InputError, nearest
 
 ALGORITHM_VARIABLE = "MESHWRIGHT_ALGORITHM"
@@ -33,8 +32,11 @@ def resolved(given: object) -> GroupOptions:
     algorithm, source = options.algorithm, "GroupOptions.algorithm"
     if not algorithm:
         algorithm, source = os.environ.get(ALGORITHM_VARIABLE, ""), ALGORITHM_VARIABLE
-    if algorithm and algorithm not in algorithms.ALL_REDUCE:
-        raise InputError(f"{source}={algorithm}: no such all-reduce ({nearest(algorithm, algorithms.ALL_REDUCE)})")
+    if algorithm:
+        from ...collectives.algorithms import ALL_REDUCE  # for groups that name one
+
+        if algorithm not in ALL_REDUCE:
+            raise InputError(f"{source}={algorithm}: no such all-reduce ({nearest(algorithm, ALL_REDUCE)})")
     wire, source = options.wire, "GroupOptions.wire"
     if not wire:
         wire, source = os.environ.get(WIRE_VARIABLE) or "fp32", WIRE_VARIABLE

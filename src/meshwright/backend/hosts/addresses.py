@@ -13,8 +13,6 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-import psutil
-
 from ...errors import InputError
 
 INTERFACE_VARIABLE = "MESHWRIGHT_INTERFACE"
@@ -96,6 +94,8 @@ def _named() -> tuple[str, str] | None:
 
 def _of_interface(variable: str, names: str, like: str) -> str:
     """Return the address of the first of these interfaces, of the family of `like` where it has one."""
+    import psutil  # where an interface is looked for
+
     interfaces = psutil.net_if_addrs()
     families = sorted(_FAMILIES, key=lambda family: (family == socket.AF_INET6) != (":" in like))
     for name in names.split(","):
@@ -124,6 +124,8 @@ def _way_to(host: str) -> str:
 
 def _outside() -> list[tuple[str, str]]:
     """Return the interfaces that are up and lead out of the machine, each with its first address."""
+    import psutil
+
     states, found = psutil.net_if_stats(), []
     for name, items in psutil.net_if_addrs().items():
         addresses = [str(item.address) for family in _FAMILIES for item in items if item.family == family]

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from ...cluster.proximity import nearest_hosts
 from ..group.meeting import Meeting, meet
 from ..local.reach import Door, Place, Reached
 
@@ -160,4 +159,8 @@ def hosts_of(members: Iterable[Member]) -> list[tuple[int, ...]]:
     groups: dict[str, list[Member]] = {}
     for member in members:
         groups.setdefault(member.identity, []).append(member)
+    if len(groups) == 1:
+        return [tuple(member.rank for member in host) for host in groups.values()]
+    from ...cluster.proximity import nearest_hosts  # for groups of several hosts
+
     return nearest_hosts(([member.rank for member in host], host[0].switches) for host in groups.values())
