@@ -28,6 +28,7 @@ HELPERS = {
     "published_jobs",
     "result",
     "sleeping",
+    "speed_page",
     "validation_page",
 }
 

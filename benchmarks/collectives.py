@@ -6,7 +6,7 @@ process can hold one. Where the pages of a process lie decides as much, so that 
 medians over launches of the ratio within a launch. `copy` is every rank copying the payload once in its own memory at
 the same time. Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --only all_reduce ..., --sizes 64KiB ...,
 --cold (buffers that were long not touched), --mpi mpich openmpi intel (installed below build/mpi where they are not),
---plot (writes docs/backend-speed.md and its pictures).
+--plot (puts the rows beside those of this make of machine in docs/backend-speed.md, and draws the pictures).
 """
 
 import argparse
@@ -15,9 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import speed_page
 from benchmarks.contestants import COLLECTIVES, KI, MI, finish, join, mpi_call, race, sets_of, torch_call
 from benchmarks.mpis import PACKAGES, launch, this_mpi, turns
-from benchmarks.result import DOCS, Result, describe_machine
+from benchmarks.result import DOCS, Result
 from meshwright.units import format_bytes, parse_bytes
 
 SIZES = (4 * KI, 64 * KI, MI, 4 * MI, 25 * MI, 128 * MI)
@@ -28,21 +29,20 @@ CONTESTANTS = ("meshwright", "gloo", *PACKAGES, "copy")
 def run(arguments: list[str]) -> Result:
     """Run all rank counts and return one row for each collective, rank count and size."""
     options = _options(arguments)
-    kinds = turns(options.mpi, options.launches)
+    kinds, buffers = turns(options.mpi, options.launches), "cold" if options.cold else "warm"
     rows = []
     for ranks in options.ranks:
         launches = [launch("collectives", ranks, arguments, kind) for kind in kinds]
-        rows += [_row(*same) for same in zip(*launches, strict=True)]
+        rows += [{"buffers": buffers} | _row(*same) for same in zip(*launches, strict=True)]
     notes = [
         "times are medians in microseconds over rounds in which the contestants take turns; the slowest rank counts",
-        f"and medians over {len(kinds)} launches of all processes; buffers {'cold' if options.cold else 'warm'}",
-        _summary(rows),
+        f"and medians over {len(kinds)} launches of all processes; buffers {buffers}",
+        speed_page.summary(rows),
     ]
     if kinds[0] is None:
         notes.append("no MPI took part: --mpi mpich openmpi intel")
     if options.plot:
-        pictures = _plots(rows)
-        notes += [f"table: {_table(rows, pictures).relative_to(DOCS.parent)}"]
+        speed_page.write(_plots([row for row in speed_page.keep(rows)["rows"] if row["buffers"] == "warm"]))
     return Result("collectives on one host", rows, notes)
 
 
@@ -105,40 +105,6 @@ def _row(*launches: dict[str, Any]) -> dict[str, Any]:
     row["best mpi/ours"] = round(min(mpis), 2) if mpis else None
     row["ours/copy"] = round(1 / over["copy"], 2) if "copy" in over else None
     return row
-
-
-def _summary(rows: list[dict[str, Any]]) -> str:
-    """Return one line about the cells from 64 KiB on against the best MPI of each."""
-    large = [row["best mpi/ours"] for row in rows if row["bytes"] >= 64 * KI and row["best mpi/ours"] is not None]
-    if not large:
-        return "against MPI: not measured"
-    behind = sum(ratio < 1 for ratio in large)
-    return (
-        f"from 64 KiB on, the best MPI's time over ours: median {statistics.median(large):.2f}, "
-        f"least {min(large):.2f}, {behind} of {len(large)} below 1"
-    )
-
-
-def _table(rows: list[dict[str, Any]], pictures: list[Path]) -> Path:
-    """Write the rows as a table into docs/, and the pictures below."""
-    machine = describe_machine()
-    columns = [name for name in rows[0] if name != "bytes"]
-    lines = [
-        "# Collectives on one host",
-        "",
-        "Written by `python -m benchmarks collectives --plot`: medians in microseconds, in turns, in one run.",
-        f"{machine['cpu']}, {machine['cores']} cores, kernel {machine['kernel']}, torch {machine['torch']}, commit "
-        f"{machine['commit']}. `copy`: every rank copies the payload once in its own memory, at the same time.",
-        "",
-        f"| {' | '.join(columns)} |",
-        f"|{'---|' * len(columns)}",
-    ]
-    lines += [f"| {' | '.join('' if row[name] is None else str(row[name]) for name in columns)} |" for row in rows]
-    lines += ["", "Time over size, with the copy as the limit of an all-reduce:", ""]
-    lines += [f"![{picture.stem.replace('-', ' ')}](images/{picture.name})" for picture in pictures]
-    path = DOCS / "backend-speed.md"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def _plots(rows: list[dict[str, Any]]) -> list[Path]:

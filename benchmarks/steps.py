@@ -2,12 +2,14 @@
 
 Eight blocks (hidden to four times hidden and back), AdamW. All three contestants are in the same processes and take
 turns step by step. `nothing` is the same step over torch's fake backend, which answers at once and moves nothing (DDP:
-with a hook that leaves the bucket as it is; pipelines: a stage that has its inputs and gradients at hand): what a step
-takes more than that is exposed communication, in a pipeline with the waiting for other stages.
+with a hook that leaves the bucket as it is; pipelines: a stage that has its inputs and gradients at hand, and computes
+as many micro-batches more as it stands idle in a 1F1B schedule of equal stages, where each rank has a processor of its
+own): what a step takes more than that is exposed communication.
 Options: --ranks 2 4, --hidden 256 768, --only ddp fsdp2 1f1b, --launches N, --rounds N.
 """
 
 import argparse
+import os
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -135,7 +137,8 @@ def _pipeline(hidden: int, group: Any) -> Callable[[], None]:
     optimizer = torch.optim.AdamW(part.parameters(), lr=1e-3)
     data = torch.randn(ROWS, hidden)
     if dist.get_backend(group) == "fake":
-        return _part_alone(part, optimizer, data, first=index == 0)
+        idle = stages - 1 if stages <= len(os.sched_getaffinity(0)) else 0
+        return _part_alone(part, optimizer, data, first=index == 0, idle=idle)
     stage = PipelineStage(part, index, stages, torch.device("cpu"), group=group)
     schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=lambda output, target: (output - target).square().mean())
 
@@ -148,11 +151,12 @@ def _pipeline(hidden: int, group: Any) -> Callable[[], None]:
     return step
 
 
-def _part_alone(part: Any, optimizer: Any, data: Any, first: bool) -> Callable[[], None]:
-    """Return the step of one stage that has its inputs and gradients at hand."""
+def _part_alone(part: Any, optimizer: Any, data: Any, first: bool, idle: int) -> Callable[[], None]:
+    """Return the step of one stage that has its inputs and gradients at hand, and computes while others would wait."""
+    micro_batches = data.chunk(MICRO_BATCHES)
 
     def step() -> None:
-        for rows in data.chunk(MICRO_BATCHES):
+        for rows in (*micro_batches, *micro_batches[:idle]):
             part(rows.detach().requires_grad_(not first)).backward(rows)
         optimizer.step()
         optimizer.zero_grad()
