@@ -160,6 +160,24 @@ def test_clusters_are_compared_with_any_override(capsys):
     assert steps[1] > steps[0] == steps[2]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--scaling", "fixed"),
+        ("--modes",),
+        ("--target-mfu", "0.3"),
+        ("--mfu", "0.4"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_way_of_asking_says_which_model_it_is_about(capsys, more):
+    model = json.loads(answer(capsys, *SMALL, *more, "--json").out)["model"]
+
+    assert model["active_parameters"] <= model["parameters"]
+    assert model["flops_per_token"] > 6 * model["multiplied_parameters"] > 0
+    assert model["seq_len"] > 0
+
+
 def test_the_scaling_curve_is_printed(capsys):
     text = answer(capsys, *SMALL, "--scaling", "fixed").out
 
@@ -168,8 +186,8 @@ def test_the_scaling_curve_is_printed(capsys):
 
 
 def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout(capsys):
-    rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)
-    slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)
+    rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)["modes"]
+    slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)["modes"]
     text = answer(capsys, *SMALL, "--modes").out
     bytes_of = {row["name"]: row["wire_bytes"] for row in rows}
 
@@ -189,7 +207,7 @@ def test_the_latency_of_the_modes_is_the_clusters_own_unless_one_is_given(capsys
     words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--modes", "--json", "--cluster"]
 
     def served_s(*more):
-        rows = {row["name"]: row for row in json.loads(answer(capsys, *words, *more).out)}
+        rows = {row["name"]: row for row in json.loads(answer(capsys, *words, *more).out)["modes"]}
         return rows["parameter server, s = 0"]["step_time_s"]
 
     own, given = served_s(str(tmp_path / "slow.json")), served_s("dgx-a100-80g", "--gpus", "16", "--latency", "50ms")

@@ -54,6 +54,7 @@ class Traits:
     router_bias: bool = False  # that is learned by gradient
     expert_bias: bool = False
     latent: bool = False
+    square: bool = False  # heads together are as wide as the residual stream
     embedding_norm: bool = False
     passed: tuple[str, ...] = ()  # keys of published configs that the class passes over
 
@@ -139,6 +140,8 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
     if traits.latent:
         return latents(c, count)
     plain = attention(c)
+    if traits.square and plain.out_width != c.whole("hidden_size"):
+        raise ValueError(f"head_dim: expected hidden_size / num_attention_heads, got {plain.head_dim}")
     window = c.whole(traits.window_key, 0)
     chunk = c.whole("attention_chunk_size", 0)
     kinds = c.words("layer_types", count)
@@ -185,6 +188,8 @@ def attention(c: Reader) -> Attention:
 
 def head_dim(c: Reader, hidden: int, heads: int) -> int:
     """Return the width of a head."""
+    if c.given("head_dim") and not c.whole("head_dim"):
+        raise ValueError(f"{c.found('head_dim')}: expected 1 or more, got 0")
     return c.whole("head_dim", 0) or even(hidden, heads)
 
 
@@ -201,8 +206,6 @@ def latent(c: Reader) -> Latent:
     wide = c.whole("qk_nope_head_dim") + c.whole("qk_rope_head_dim")
     if c.given("qk_head_dim") and c.whole("qk_head_dim") != wide:
         raise ValueError(f"qk_head_dim: expected qk_nope_head_dim + qk_rope_head_dim = {wide}")
-    if c.given("q_lora_rank") and not c.whole("q_lora_rank"):
-        raise ValueError("q_lora_rank: expected null or 1 or more, got 0")
     return Latent(
         heads=c.whole("num_attention_heads"),
         q_rank=c.whole("q_lora_rank", 0),

@@ -77,7 +77,7 @@ DECODERS: dict[str, Traits] = {
     "ministral": MISTRAL,
     "cwm": Traits(every=("", 4), every_at=0, qkv_bias=False, out_bias=False),
     "youtu": Traits(latent=True, network_bias=False, tied=True),
-    "helium": Traits(out_bias=False),
+    "helium": Traits(out_bias=False, square=True),
     "bitnet": Traits(inner_norms=True, network_bias=False),
     "vaultgemma": Traits(tied=True, every=("", 2), network_bias=False),
     "iquestcoder": PLAIN,

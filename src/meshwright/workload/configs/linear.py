@@ -145,6 +145,8 @@ def _lfm2_width(c: Reader) -> int:
     c.skip("intermediate_size", "block_ff_dim")
     adjusted, factor = c.flag("block_auto_adjust_ff_dim", default=True), c.value("block_ffn_dim_multiplier", 1.0)
     multiple = c.whole("block_multiple_of", 256)
+    if not multiple:
+        raise ValueError("block_multiple_of: expected 1 or more, got 0")
     if not adjusted:
         return width
     width = int(float(factor) * int(2 * width / 3))

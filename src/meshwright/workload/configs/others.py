@@ -93,7 +93,7 @@ def dbrx(c: Reader) -> Architecture:
         if type(value) is not int or value < 1:
             raise ValueError(f"{key}: expected a whole number of 1 or more, got {value!r}")
         sizes[key] = value
-    if c.whole("num_key_value_heads", sizes["kv_n_heads"]) != sizes["kv_n_heads"]:
+    if c.given("num_key_value_heads") and c.whole("num_key_value_heads") != sizes["kv_n_heads"]:
         raise ValueError(f"num_key_value_heads: expected attn_config.kv_n_heads = {sizes['kv_n_heads']}")
     mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=even(hidden, heads))
     routed = Experts(count=sizes["moe_num_experts"], top=sizes["moe_top_k"], width=sizes["ffn_hidden_size"])
@@ -188,13 +188,18 @@ def vit(c: Reader) -> Architecture:
     )
 
 
-def t5(c: Reader, *, table_each: bool = False) -> Architecture:
-    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
+def t5(c: Reader, *, table_each: bool = False, apart: bool = True) -> Architecture:
+    """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
+
+    `apart`: the output may have a matrix of its own.
+    """
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
     count, width = c.layers(), c.whole("d_ff")
     later = c.whole("num_decoder_layers", count)
     if not c.given("num_decoder_layers"):
         later = count
+    if not apart and not c.flag("tied", default=True):
+        raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
     gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
@@ -280,7 +285,7 @@ OTHERS: dict[str, Callable[[Reader], Architecture]] = {
     "modernbert": modernbert,
     "vit": vit,
     "t5": t5,
-    "mt5": t5,
+    "mt5": partial(t5, apart=False),
     "umt5": partial(t5, table_each=True),
     "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
     "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),
