@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from ..files import to_json, write_atomic, write_struct, writing
+from ..files import write_atomic, write_struct, writing
 from .calibration import save_calibration
+from .plan_output import print_about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +123,7 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
 
     stages = memory_of_stages(setting, row.layout, job.stages if given["layout"] is None else ())
     if given["as_json"]:
-        click.echo(to_json(_answer(job, row, rows, faster) | {"stages": stages}))
+        print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
     else:
         from ..plan.cost.price import machine_of
 
@@ -188,21 +189,18 @@ def validate_job(given: Mapping[str, Any], measured_s: float, catalogue: "Catalo
     predicted, band = row.predicted.step_time_s, row.predicted.error_band
     error = predicted / measured_s - 1
     if given["as_json"]:
-        click.echo(
-            to_json(
-                {
-                    "id": job.where,
-                    "family": setting.stack,
-                    "step_time_s": predicted,
-                    "peak_memory_bytes_per_gpu": row.predicted.peak_memory_bytes_per_gpu,
-                    "measured_step_time_s": measured_s,
-                    "error": error,
-                    "error_band": band,
-                    "calibration": row.predicted.calibration,
-                    "job": job.as_json(),
-                }
-            )
-        )
+        answer = {
+            "id": job.where,
+            "family": setting.stack,
+            "step_time_s": predicted,
+            "peak_memory_bytes_per_gpu": row.predicted.peak_memory_bytes_per_gpu,
+            "measured_step_time_s": measured_s,
+            "error": error,
+            "error_band": band,
+            "calibration": row.predicted.calibration,
+            "job": job.as_json(),
+        }
+        print_about(setting, answer)
         return 0
     within = "" if band is None else f", {'within' if abs(error) <= band else 'outside'} the band of {band:.0%}"
     click.echo(f"{job.where}: predicted {predicted:.4g} s, measured {measured_s:.4g} s, {100 * error:+.1f} %{within}")

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from ..files import to_json
 from ..units import parse_rate, parse_time
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import check_emit, emit, only, plan_job
 from .plan_envelope import arithmetic
 from .plan_here import HERE, plan_here
-from .plan_output import optional, print_answer, write_files
+from .plan_output import optional, print_about, print_answer, write_files
 from .plan_target import solve_target
 from .stacks import default_of, stack_option
 
@@ -290,7 +289,7 @@ def _compare(given: dict[str, Any], model: "Model", catalogue: "Catalogue", cons
     layout = None if given["layout"] is None else Layout.parse(given["layout"], world_size=first.gpus)
     comparison = compare(settings, layout)
     if given["as_json"]:
-        click.echo(to_json(comparison))
+        print_about(first, comparison)
     else:
         show_comparison_of_clusters(console, comparison)
     return 0
@@ -316,7 +315,7 @@ def _scaling(setting: "Setting", given: dict[str, Any], console: "Console") -> i
 
     curve = scaling(setting, grown=given["scaling"] == "grown")
     if given["as_json"]:
-        click.echo(to_json(curve))
+        print_about(setting, curve)
     else:
         show_scaling(console, curve)
     return 0
@@ -328,7 +327,7 @@ def _modes(setting: "Setting", given: dict[str, Any], console: "Console") -> int
 
     modes = priced_modes(setting, slow=1.0 if given["slow"] is None else given["slow"])
     if given["as_json"]:
-        click.echo(to_json(modes))
+        print_about(setting, {"modes": modes})
     else:
         show_modes(console, modes)
     return 0

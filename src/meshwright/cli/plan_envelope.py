@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ..errors import InputError
 from ..files import to_json
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..hardware import Catalogue
+    from ..plan.told import ModelFacts
     from ..workload.models import Model
 
 
@@ -20,6 +22,7 @@ def arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalog
     """Show the arithmetic of a step by a model or a parameter count; return the exit code."""
     from ..plan.envelope import envelope
     from ..plan.machines import machines, node
+    from ..plan.told import sentence
     from ..report.planning import show_envelope
 
     group = node(
@@ -31,12 +34,26 @@ def arithmetic(given: dict[str, Any], model: "Model | None", catalogue: "Catalog
             inter_bytes_per_s=optional(parse_rate, given["inter"]),
         )
     )
-    result = envelope(_question(given, model, given["gpus"] or group.gpus), group)
+    question = _question(given, model, given["gpus"] or group.gpus)
+    result, facts = envelope(question, group), _facts(model, question.seq_len)
     if given["as_json"]:
-        click.echo(to_json(result))
+        click.echo(to_json({"model": facts, **msgspec.structs.asdict(result)} if facts else result))
     else:
+        if facts:
+            console.print(sentence(facts), highlight=False)
         show_envelope(console, result)
     return 0
+
+
+def _facts(model: "Model | None", seq_len: int) -> "ModelFacts | None":
+    """Return what the answer says of a transformer, None of a parameter count alone or another network."""
+    from ..plan.told import facts_about
+    from ..workload.architecture import Architecture
+
+    if model is None or not isinstance(model.description, Architecture):
+        return None
+    ignored = [f"passed over, and not understood: {key}" for key in model.ignored]
+    return facts_about(model.description, seq_len, assumed=(*model.assumed, *ignored))
 
 
 def _question(given: dict[str, Any], model: "Model | None", gpus: int) -> Any:

@@ -74,6 +74,14 @@ def print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> No
     click.echo(to_json(answer))
 
 
+def print_about(setting: "Setting", answer: Any) -> None:
+    """Print a struct or an object as JSON, with the model that it is about."""
+    from ..plan.told import facts_of
+
+    fields = answer if isinstance(answer, dict) else msgspec.structs.asdict(answer)
+    click.echo(to_json({"model": facts_of(setting), **fields}))
+
+
 def optional(parse: Callable[[str], Any], text: str | None) -> Any:
     """Return what a text says, None where there is none."""
     return None if text is None else parse(text)

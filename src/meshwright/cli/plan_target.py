@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..errors import InputError
-from ..files import to_json, write_atomic, writing
+from ..files import write_atomic, writing
 from ..units import parse_count, parse_time
+from .plan_output import print_about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +28,7 @@ def solve_target(setting: "Setting", given: dict[str, Any], catalogue: "Catalogu
     if given["plot"] is not None:
         _plot(given["plot"], solution, marks)
     if given["as_json"]:
-        click.echo(to_json(solution))
+        print_about(setting, solution)
     else:
         show_solution(console, solution, marks)
     return 0

@@ -19,6 +19,7 @@ from .stacks import default_of, stack_option
 if TYPE_CHECKING:
     from ..layout import Layout
     from ..plan.cost import Setting
+    from ..plan.told import ModelFacts
     from ..simulate.problem import Disturbance
     from ..simulate.topology import Topology
     from ..timeline import Timeline
@@ -177,6 +178,8 @@ def _step(options: Mapping[str, Any]) -> int:
         seq_len=seq_len,
         precision=options["precision"],
         stack=software.stack if software else options["stack"] or default_of(options["precision"], str(layout)),
+        assumed=model.assumed,
+        ignored=model.ignored,
         measured=joined(software, machine),
     )
     return _simulated(options, setting, layout)
@@ -193,6 +196,7 @@ def _job(options: Mapping[str, Any]) -> int:
 
 def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout") -> int:
     from ..plan.simulated import simulate_plan
+    from ..plan.told import facts_of
 
     timeline = simulate_plan(
         setting,
@@ -203,10 +207,11 @@ def _simulated(options: Mapping[str, Any], setting: "Setting", layout: "Layout")
     )
     if options["trace"]:
         _write_trace(options["trace"], timeline)
-    return _print_step(timeline, layout, options["as_json"])
+    return _print_step(timeline, layout, facts_of(setting), options["as_json"])
 
 
-def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
+def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json: bool) -> int:
+    from ..plan.told import sentence
     from ..timeline import step_parts
 
     ranks = sorted({span.rank for span in timeline.spans})
@@ -219,8 +224,10 @@ def _print_step(timeline: "Timeline", layout: Any, as_json: bool) -> int:
     if as_json:
         slowest = max(rows, key=lambda row: row["forward_s"] + row["backward_s"])
         summary = {key: value for key, value in slowest.items() if key != "rank"}
-        click.echo(json.dumps({"time_s": end_s, "layout": str(layout), **summary, "ranks": rows}))
+        answer = {"model": facts, "time_s": end_s, "layout": str(layout), **summary, "ranks": rows}
+        click.echo(to_json(answer))
         return 0
+    click.echo(sentence(facts))
     head = f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks"
     click.echo(f"{head}; of those that do the same, the first:")
     click.echo(

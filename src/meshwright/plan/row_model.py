@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..errors import InputError, nearest
 from ..workload.architecture import Architecture
+from ..workload.kinds import Experts
 from ..workload.models import load_model, resolve
 from .cells import Cells, count_of, flag_of, is_empty
 
@@ -48,7 +49,12 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
         raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
     layers = count_of(cells, "layers", found.num_hidden_layers)
     if found.stack:
-        return _replaced(found, num_hidden_layers=layers)
+        cut = _replaced(found, num_hidden_layers=layers)
+        if cut.experts and layers != found.num_hidden_layers:
+            first = [run.layer.network for run in cut.stack for _ in range(run.count)]
+            bare = sum(not isinstance(network, Experts) for network in first)
+            assumed.append(f"{bare} of the {layers} layers of {name} without experts: the first ones of the model")
+        return cut
     dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
     if found.experts and layers != found.num_hidden_layers and is_empty(cells.get("dense_layers", "")):
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")

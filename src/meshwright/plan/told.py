@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..workload.architecture import Architecture
 from .cost import Setting
 from .cost.price import flops_per_token
 
@@ -21,19 +22,30 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def facts_of(setting: Setting) -> ModelFacts:
     """Return the facts of a setting's model."""
-    model = setting.architecture
     more = [f"passed over, and not understood: {key}" for key in setting.ignored]
+    return facts_about(
+        setting.architecture,
+        setting.seq_len,
+        flops_per_token=flops_per_token(setting),
+        assumed=(*setting.assumed, *more),
+    )
+
+
+def facts_about(
+    model: Architecture, seq_len: int, *, flops_per_token: float | None = None, assumed: tuple[str, ...] = ()
+) -> ModelFacts:
+    """Return the facts of a model at a sequence length, all of it trained unless `flops_per_token` says otherwise."""
     if model.mtp_layers:
-        more.append(f"{model.mtp_layers} layers that predict further tokens are not counted")
+        assumed += (f"{model.mtp_layers} layers that predict further tokens are not counted",)
     return ModelFacts(
         name=model.name,
         parameters=model.parameters,
         text_parameters=model.text_parameters,
         active_parameters=model.active_parameters,
         multiplied_parameters=model.matmul_parameters(),
-        flops_per_token=flops_per_token(setting),
-        seq_len=setting.seq_len,
-        assumed=(*setting.assumed, *more),
+        flops_per_token=model.model_flops_per_token(seq_len) if flops_per_token is None else flops_per_token,
+        seq_len=seq_len,
+        assumed=assumed,
     )
 
 

@@ -19,13 +19,14 @@ from .cost.fits import DOUBTFUL, OVER, verdicts, word
 from .cost.quantities import RECOMPUTES
 from .own import Own
 from .runs import Row, Run
+from .told import ModelFacts, facts_about
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was predicted for one row; `error` is predicted over measured, less one.
 
     `error_band` is what the error is held to be within, `assumed` what the row does not say, `doubts` what makes its
-    prediction less certain and widens the band, `origin` where its constants come from.
+    prediction less certain and widens the band, `origin` where its constants come from, `model` what was priced.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     assumed: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     origin: str = ""
+    model: ModelFacts | None = None
 
 
 class Unpriced(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,7 @@ def _outcome(
         assumed=row.run.assumed,
         doubts=doubts,
         origin=origin,
+        model=facts_about(row.run.architecture, row.run.seq_len),
     )
 
 

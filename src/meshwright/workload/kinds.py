@@ -78,7 +78,8 @@ class Attention(_Kind, frozen=True, kw_only=True, tag="attention"):
 
 class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
     """Multi-latent attention: queries through `q_rank` (0: direct), keys and values through `kv_rank`, a shared rotary
-    part; with an indexer (`index_heads`) each query meets the `index_top` keys that it picks.
+    part; with an indexer (`index_heads`) each query meets the `index_top` keys that it picks, with `index_top` alone
+    those that an earlier layer's picked.
     """
 
     heads: int
@@ -117,7 +118,7 @@ class Latent(_Kind, frozen=True, kw_only=True, tag="latent"):
 
     def attended(self, seq_len: int, *, causal: bool) -> float:
         """Return how many keys a query meets, on average."""
-        reach = min(seq_len, self.index_top) if self.index_heads else seq_len
+        reach = min(seq_len, self.index_top or seq_len)
         return reach - reach * reach / (2.0 * seq_len) if causal else float(reach)
 
     def flops(self, seq_len: int, *, causal: bool) -> float:

@@ -147,6 +147,7 @@ def test_days_for_a_token_budget_are_a_target_too(capsys):
     document = json.loads(answer(capsys, *SMALL, "--target-days", "1000", "--tokens", "1T", "--json").out)
 
     assert document["target_step_time_s"] == pytest.approx(1000 * 86400 * 32 * 8192 / 1e12)
+    assert document["model"]["parameters"] > document["model"]["multiplied_parameters"] > 0
 
 
 def test_clusters_are_compared_with_any_override(capsys):
@@ -160,6 +161,23 @@ def test_clusters_are_compared_with_any_override(capsys):
     assert steps[1] > steps[0] == steps[2]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--scaling", "fixed"),
+        ("--modes",),
+        ("--mfu", "0.4"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_way_of_asking_says_which_model_it_is_about(capsys, more):
+    model = json.loads(answer(capsys, *SMALL, *more, "--json").out)["model"]
+
+    assert model["active_parameters"] <= model["parameters"]
+    assert model["flops_per_token"] > 6 * model["multiplied_parameters"] > 0
+    assert model["seq_len"] > 0
+
+
 def test_the_scaling_curve_is_printed(capsys):
     text = answer(capsys, *SMALL, "--scaling", "fixed").out
 
@@ -168,8 +186,8 @@ def test_the_scaling_curve_is_printed(capsys):
 
 
 def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout(capsys):
-    rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)
-    slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)
+    rows = json.loads(answer(capsys, *SMALL, "--modes", "--json").out)["modes"]
+    slowed = json.loads(answer(capsys, *SMALL, "--modes", "--slow", "3", "--inter", "1Gbps", "--json").out)["modes"]
     text = answer(capsys, *SMALL, "--modes").out
     bytes_of = {row["name"]: row["wire_bytes"] for row in rows}
 
@@ -189,7 +207,7 @@ def test_the_latency_of_the_modes_is_the_clusters_own_unless_one_is_given(capsys
     words = ["plan", "--model", "llama3-8b", "--global-batch", "32", "--modes", "--json", "--cluster"]
 
     def served_s(*more):
-        rows = {row["name"]: row for row in json.loads(answer(capsys, *words, *more).out)}
+        rows = {row["name"]: row for row in json.loads(answer(capsys, *words, *more).out)["modes"]}
         return rows["parameter server, s = 0"]["step_time_s"]
 
     own, given = served_s(str(tmp_path / "slow.json")), served_s("dgx-a100-80g", "--gpus", "16", "--latency", "50ms")

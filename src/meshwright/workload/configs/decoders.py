@@ -4,12 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ..architecture import Architecture, Positions
 from ..kinds import Attention, Dense, Experts, Latent, Layer, Mixer, Network, runs_of
 from .reader import Reader
 
 Switch = bool | tuple[str, ...]  # fixed, or the keys that say it
+WHOLE = frozenset({"full_attention", "full", "attention", "global"})
 WINDOWED = frozenset({"sliding_attention", "sliding", "local", "swa"})
+INDEXED = frozenset({"indexed_attention", "deepseek_sparse_attention"})
 CHUNKED = frozenset({"chunked_attention"})
 
 
@@ -22,6 +26,9 @@ class Traits:
     norm_weights: bool = True  # norms without any parameters: False
     norm_bias: bool | None = None  # None: as layer_norm
     norms: int = 2  # of the residual stream, a layer
+    post_norms: Switch = False  # two more behind attention and network
+    expert_norm: bool = False  # one more behind the experts
+    inner_norms: bool = False  # one before each output projection, as wide as what enters it
     qkv_bias: Switch = ("attention_bias",)
     out_bias: Switch = ("attention_bias",)
     network_bias: Switch = ("mlp_bias",)
@@ -33,7 +40,8 @@ class Traits:
     positions: Positions = "rotary"
     extra_positions: int = 0  # rows of a learned table beyond max_position_embeddings
     inner: float = 0.0  # intermediate_size over hidden_size, where the config does not say; 0: it must
-    every: tuple[str, int] | None = None  # key and default of a pattern: each so-many-th layer is full, others windowed
+    every: tuple[str, int] | None = None  # key ("": none) and default of a pattern: each so-many-th layer is full
+    every_at: int = -1  # which layer of such a period is full, others being windowed
     windowed: bool = False  # sliding_window, where it is given, holds for all layers
     first_dense: int = 0  # layers without experts, where the config does not say
     dense_key: str = "intermediate_size"  # of the dense network
@@ -46,6 +54,7 @@ class Traits:
     router_bias: bool = False  # that is learned by gradient
     expert_bias: bool = False
     latent: bool = False
+    square: bool = False  # heads together are as wide as the residual stream
     embedding_norm: bool = False
     passed: tuple[str, ...] = ()  # keys of published configs that the class passes over
 
@@ -129,8 +138,10 @@ def switch(c: Reader, value: Switch) -> bool:
 def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
     """Return the attention of each layer."""
     if traits.latent:
-        return [latent(c)] * count
+        return latents(c, count)
     plain = attention(c)
+    if traits.square and plain.out_width != c.whole("hidden_size"):
+        raise ValueError(f"head_dim: expected hidden_size / num_attention_heads, got {plain.head_dim}")
     window = c.whole(traits.window_key, 0)
     chunk = c.whole("attention_chunk_size", 0)
     kinds = c.words("layer_types", count)
@@ -140,12 +151,13 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
         kinds = _pattern(c, traits, count, window)
     elif traits.every is not None:
         c.skip(traits.every[0])
-    by_kind = {"full": plain}
-    if window:
-        by_kind |= dict.fromkeys(WINDOWED, Attention(**_fields(plain, window=window)))
-    if chunk:
-        by_kind |= dict.fromkeys(CHUNKED, Attention(**_fields(plain, chunk=chunk)))
-    return [by_kind.get(kind, plain) for kind in kinds]
+    by_kind = dict.fromkeys(WHOLE, plain)
+    by_kind |= dict.fromkeys(WINDOWED, Attention(**_fields(plain, window=window)))
+    by_kind |= dict.fromkeys(CHUNKED, Attention(**_fields(plain, chunk=chunk)))
+    for kind in kinds:
+        if kind not in by_kind:
+            raise ValueError(f"layer_types: expected {', '.join(sorted(by_kind))}, got {kind!r}")
+    return [by_kind[kind] for kind in kinds]
 
 
 def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
@@ -157,7 +169,8 @@ def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
                 raise ValueError(f"{key}: expected a number, or letters L and G, got {letters!r}")
             return ["full" if letters[i % len(letters)] == "G" else "sliding" for i in range(count)]
         period = c.whole(key, default)
-        return ["full" if period and (i + 1) % period == 0 else "sliding" for i in range(count)]
+        at = traits.every_at % period if period else 0
+        return ["full" if period and i % period == at else "sliding" for i in range(count)]
     if c.flag("use_sliding_window"):
         first = c.whole("max_window_layers", 0)
         return ["sliding" if i >= first else "full" for i in range(count)]
@@ -175,10 +188,16 @@ def attention(c: Reader) -> Attention:
 
 def head_dim(c: Reader, hidden: int, heads: int) -> int:
     """Return the width of a head."""
-    given = c.whole("head_dim", 0)
-    if not heads or (not given and hidden % heads):
+    if c.given("head_dim") and not c.whole("head_dim"):
+        raise ValueError(f"{c.found('head_dim')}: expected 1 or more, got 0")
+    return c.whole("head_dim", 0) or even(hidden, heads)
+
+
+def even(hidden: int, heads: int) -> int:
+    """Return the width of a head where the heads share the residual stream's width."""
+    if not heads or hidden % heads:
         raise ValueError(f"num_attention_heads: {heads} does not divide hidden_size {hidden}")
-    return given or hidden // heads
+    return hidden // heads
 
 
 def latent(c: Reader) -> Latent:
@@ -196,8 +215,37 @@ def latent(c: Reader) -> Latent:
         value_dim=c.whole("v_head_dim"),
         index_heads=c.whole("index_n_heads", 0),
         index_dim=c.whole("index_head_dim", 0),
-        index_top=c.whole("index_topk", 0),
+        index_top=c.whole("index_topk", 0) if c.whole("index_n_heads", 0) else 0,
     )
+
+
+def latents(c: Reader, count: int) -> list[Mixer]:
+    """Return the latent attention of each layer: some may take the keys that an earlier layer's indexer picked."""
+    plain = latent(c)
+    if not plain.index_heads:
+        return [plain] * count
+    kinds = c.words("layer_types", count) or []
+    other = next((kind for kind in kinds if kind not in INDEXED), None)
+    if other is not None:
+        raise ValueError(f"layer_types: expected indexed_attention for every layer, got {other!r}")
+    reused = msgspec.structs.replace(plain, index_heads=0, index_dim=0)
+    return [plain if picks else reused for picks in _picking(c, count)]
+
+
+def _picking(c: Reader, count: int) -> list[bool]:
+    """Return which layers run an indexer of their own."""
+    freq, offset = max(c.whole("index_topk_freq", 1), 1), c.whole("index_skip_topk_offset", 2)
+    pattern, words = c.value("index_topk_pattern"), {"F": "full", "S": "shared"}
+    if isinstance(pattern, str):
+        pattern = [words.get(letter, letter) for letter in pattern]
+    kinds = c.value("indexer_types", pattern)
+    if kinds is None:
+        return [max(i - offset + 1, 0) % freq == 0 for i in range(count)]
+    if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= {*words.values()}:
+        raise ValueError(f"indexer_types: expected full or shared for each of the {count} layers")
+    if kinds[0] != "full":
+        raise ValueError("indexer_types: expected full for the first layer")
+    return [kind == "full" for kind in kinds]
 
 
 def _fields(plain: Attention, **changed: Any) -> dict[str, Any]:
@@ -226,7 +274,10 @@ def inner(c: Reader, traits: Traits, hidden: int) -> int:
 
 def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
     """Return the experts of a layer."""
-    width = c.whole("expert_size", 0) or c.whole("intermediate_size")
+    width = c.whole("expert_size", 0)
+    width = width if c.given("expert_size") else width or c.whole("intermediate_size")
+    if not width:
+        raise ValueError(f"{c.found('expert_size')}: expected 1 or more, got {width}")
     c.skip("intermediate_size")
     shared = c.whole("shared_size", 0) or c.whole("shared_experts", int(traits.one_shared)) * width
     found = Experts(
@@ -247,7 +298,14 @@ def experts_of(c: Reader, traits: Traits, *, gated: bool) -> Experts:
 def _after_first(c: Reader, count: int, first_dense: int) -> list[bool]:
     words = c.words("mlp_layer_types", count)
     if words is not None:
+        c.skip("first_k_dense_replace", "moe_layer_freq")
         return [word == "sparse" for word in words]
+    listed = c.value("moe_layer_freq")
+    if isinstance(listed, list):
+        if len(listed) != count or not all(item in (0, 1) for item in listed):
+            raise ValueError(f"moe_layer_freq: expected a number, or 0 or 1 for each of the {count} layers")
+        c.skip("first_k_dense_replace")
+        return [item == 1 for item in listed]
     first, every = c.whole("first_k_dense_replace", first_dense), c.whole("moe_layer_freq", 1)
     return [i >= first and i % max(every, 1) == 0 for i in range(count)]
 
@@ -293,15 +351,19 @@ def _norm_bias(traits: Traits) -> bool:
 def _small(c: Reader, traits: Traits, mixer: Mixer | None, network: Network | None) -> int:
     """Return norms and biases of one layer."""
     hidden = c.whole("hidden_size")
-    found = traits.norms * hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
+    norms = traits.norms + 2 * switch(c, traits.post_norms) + (traits.expert_norm and isinstance(network, Experts))
+    found = norms * hidden * (1 + _norm_bias(traits)) if traits.norm_weights else 0
+    if traits.inner_norms and mixer is not None and isinstance(network, Dense):
+        found += mixer.out_width + network.width
     if isinstance(mixer, Attention):
         queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
         found += (queries + 2 * keys) * switch(c, traits.qkv_bias) + hidden * switch(c, traits.out_bias)
         found += 2 * mixer.head_dim * switch(c, traits.head_norms) + (queries + keys) * switch(c, traits.wide_norms)
         found += mixer.heads * traits.sinks
     elif isinstance(mixer, Latent):
-        switch(c, traits.qkv_bias)
         found += mixer.q_rank + mixer.kv_rank + 2 * mixer.index_dim
+        found += (mixer.q_rank + mixer.kv_rank + mixer.rope_dim) * switch(c, traits.qkv_bias)
+        found += hidden * switch(c, traits.out_bias)
     biased = switch(c, traits.network_bias)
     if isinstance(network, Dense):
         found += (network.width * (2 if network.gated else 1) + hidden) * biased

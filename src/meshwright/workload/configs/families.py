@@ -8,6 +8,7 @@ from .decoders import Traits, decoder
 from .hybrids import HYBRIDS
 from .others import OTHERS
 from .reader import Reader
+from .windows import gpt_neo
 
 Recipe = Callable[[Reader], Architecture]
 
@@ -20,6 +21,8 @@ def _old(**changed: object) -> Traits:
 
 PLAIN = Traits()
 NO_BIAS = Traits(qkv_bias=False, out_bias=False, network_bias=False)
+MISTRAL = Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False)
+GLM4V = Traits(qkv_bias=True, out_bias=False, network_bias=False, norms=4)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, network_bias=False)
 QWEN3 = Traits(head_norms=True, network_bias=False)
 QWEN3_EXPERTS = Traits(experts="by_step", head_norms=True, network_bias=False)
@@ -37,8 +40,8 @@ DEEPSEEK = Traits(latent=True, experts="after_first", network_bias=False)
 DECODERS: dict[str, Traits] = {
     # dense, RMSNorm and a gate
     "llama": PLAIN,
-    "mistral": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
-    "ministral3": Traits(windowed=True, qkv_bias=False, out_bias=False, network_bias=False),
+    "mistral": MISTRAL,
+    "ministral3": MISTRAL,
     "qwen2": QWEN2,
     "qwen2_vl_text": QWEN2,
     "qwen2_5_vl_text": QWEN2,
@@ -70,8 +73,21 @@ DECODERS: dict[str, Traits] = {
     "ernie4_5": Traits(qkv_bias=("use_bias",), out_bias=("use_bias",), network_bias=("use_bias",)),
     "apertus": Traits(gated=False, head_norms=True, passed=("qk_norm", "post_norm")),
     "internlm3": Traits(qkv_bias=("qkv_bias",), out_bias=("bias",), network_bias=("bias",)),
-    "minicpm3": Traits(latent=True),
+    "minicpm3": Traits(latent=True, passed=("dim_model_base",)),
+    "ministral": MISTRAL,
+    "cwm": Traits(every=("", 4), every_at=0, qkv_bias=False, out_bias=False),
+    "youtu": Traits(latent=True, network_bias=False, tied=True),
+    "helium": Traits(out_bias=False, square=True),
+    "bitnet": Traits(inner_norms=True, network_bias=False),
+    "vaultgemma": Traits(tied=True, every=("", 2), network_bias=False),
+    "iquestcoder": PLAIN,
+    "hyperclovax": Traits(post_norms=("use_post_norm",)),
+    "granite_swa": Traits(sinks=True, every=("", 4), every_at=0),
+    "nanochat": Traits(gated=False, norm_weights=False, network_bias=False),
+    "glm4v_text": GLM4V,
+    "glm_ocr_text": Traits(out_bias=False, qkv_bias=False, network_bias=False, norms=4),
     # dense, LayerNorm
+    "jais2": Traits(layer_norm=True, gated=False),
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
     "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
     "starcoder2": Traits(
@@ -86,9 +102,8 @@ DECODERS: dict[str, Traits] = {
     "stablelm": Traits(layer_norm=True, qkv_bias=("use_qkv_bias",), out_bias=False, network_bias=False),
     "nemotron": Traits(layer_norm=True, gated=False),
     "gpt2": _old(tied=True, positions="learned"),
-    "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",)),
+    "gpt_neox": _old(qkv_bias=("attention_bias",), out_bias=("attention_bias",), passed=("use_parallel_residual",)),
     "gptj": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
-    "gpt_neo": _old(qkv_bias=False, tied=True, positions="learned"),
     "codegen": _old(qkv_bias=False, out_bias=False, norms=1, head_bias=True),
     "bloom": _old(tied=True, positions="alibi", embedding_norm=True),
     "phi": _old(norms=1, head_bias=True),
@@ -118,6 +133,15 @@ DECODERS: dict[str, Traits] = {
     "deepseek_v3": DEEPSEEK,
     "kimi_k2": DEEPSEEK,
     "deepseek_v32": DEEPSEEK,
+    "mistral4": DEEPSEEK,
+    "axk1": Traits(latent=True, experts="after_first", network_bias=False, first_dense=1, expert_norm=True),
+    "hy_v3": Traits(experts="after_first", first_dense=1, head_norms=True, passed=("enable_moe_fp32_combine",)),
+    "mellum": Traits(experts="after_first", head_norms=True, network_bias=False),
+    "kolibri1": Traits(
+        experts="all", head_norms=True, qkv_bias=False, out_bias=False, network_bias=False, norms=4, every=("", 5)
+    ),
+    "granitemoe_swa": Traits(experts="all", network_bias=False, sinks=True, every=("", 4), every_at=0),
+    "glm4v_moe_text": Traits(experts="after_first", out_bias=False, network_bias=False),
     "glm_moe_dsa": DEEPSEEK,
     "glm4_moe_lite": Traits(latent=True, experts="after_first", network_bias=False, first_dense=1),
     "glm4_moe": Traits(experts="after_first", head_norms=("use_qk_norm",), out_bias=False, network_bias=False),
@@ -154,6 +178,7 @@ DECODERS: dict[str, Traits] = {
 }
 RECIPES: dict[str, Recipe] = {
     **{name: partial(decoder, traits=traits) for name, traits in DECODERS.items()},
+    "gpt_neo": partial(gpt_neo, traits=_old(qkv_bias=False, tied=True, positions="learned")),
     **HYBRIDS,
     **OTHERS,
 }

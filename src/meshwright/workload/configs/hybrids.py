@@ -28,6 +28,7 @@ HYBRIDS: dict[str, Callable[[Reader], Architecture]] = {
     "falcon_mamba": mamba,
     "mamba2": plain_mamba2,
     "lfm2": partial(lfm2, traits=Traits(tied=True)),
+    "lfm2_moe": partial(lfm2, traits=Traits(tied=True, experts="after_first")),
     "gemma4_text": gemma4,
     "gemma3n_text": gemma3n,
     "afmoe": afmoe,

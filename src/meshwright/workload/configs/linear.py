@@ -109,6 +109,7 @@ def minimax(c: Reader) -> Architecture:
     linear = Lightning(heads=full.heads, head_dim=full.head_dim)
     routed = experts_of(c, Traits(), gated=True)
     c.skip("block_size", "shared_intermediate_size", "postnorm", "layernorm_full_attention_alpha", "shared_moe_mode")
+    c.skip(*(f"{part}_{name}_factor" for part in ("full_attn", "linear_attn", "mlp") for name in ("alpha", "beta")))
     layers = [
         Layer(mixer=full, network=routed, small=2 * hidden)
         if kind == "full_attention"
@@ -123,12 +124,12 @@ def lfm2(c: Reader, traits: Traits) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     listed = c.numbers("full_attn_idxs") if c.given("full_attn_idxs") else None
     kinds = ["full_attention" if listed is None or i in listed else "conv" for i in range(count)]
-    kinds = layer_types(c, count, kinds)
+    kinds = layer_types(c, count, kinds, "conv")
     full = attention(c)
     conv = ShortConv(width=hidden, kernel=c.whole("conv_L_cache", 3))
     of_conv = hidden * (conv.kernel + (5 if c.flag("conv_bias") else 0))
     c.skip("conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_mlp_init_scale", "block_out_init_scale")
-    c.skip("block_use_swiglu", "block_dim", "block_use_xavier_init", "use_pos_enc", "block_norm_eps")
+    c.skip("use_expert_bias", "block_use_swiglu", "block_dim", "block_use_xavier_init", "use_pos_enc", "block_norm_eps")
     networks = networks_of(c, traits, count) if traits.experts else [Dense(width=_lfm2_width(c))] * count
     layers = [
         Layer(mixer=full, network=network, small=2 * hidden + head_norms_of(full))
@@ -144,6 +145,8 @@ def _lfm2_width(c: Reader) -> int:
     c.skip("intermediate_size", "block_ff_dim")
     adjusted, factor = c.flag("block_auto_adjust_ff_dim", default=True), c.value("block_ffn_dim_multiplier", 1.0)
     multiple = c.whole("block_multiple_of", 256)
+    if not multiple:
+        raise ValueError("block_multiple_of: expected 1 or more, got 0")
     if not adjusted:
         return width
     width = int(float(factor) * int(2 * width / 3))

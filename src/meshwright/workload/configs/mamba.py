@@ -87,7 +87,7 @@ def _latent_experts(c: Reader) -> Experts:
         top=plain.top,
         width=plain.width,
         gated=False,
-        shared=plain.shared if c.whole("shared_experts", 1) else 0,
+        shared=plain.shared,
         latent=c.whole("moe_latent_size", 0),
     )
 
@@ -95,7 +95,7 @@ def _latent_experts(c: Reader) -> Experts:
 def granite_hybrid(c: Reader) -> Architecture:
     """Return Granite 4: Mamba-2 or attention, with experts and a shared network, or the shared network alone."""
     count, hidden = c.layers(), c.whole("hidden_size")
-    kinds = layer_types(c, count, ["linear_attention"] * count)
+    kinds = layer_types(c, count, ["linear_attention"] * count, "mamba", "attention")
     _refuse_bias(c, "mamba_proj_bias", "attention_bias")
     c.skip("intermediate_size", "experts", "experts_per_token")
     network: Network = Dense(width=c.whole("shared_size"))

@@ -5,7 +5,7 @@ from functools import partial
 
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, Layer, runs_of
-from .decoders import Traits, attention, made
+from .decoders import Traits, attention, even, made
 from .reader import Reader
 
 
@@ -15,9 +15,7 @@ def falcon(c: Reader) -> Architecture:
     new, parallel, bias = c.flag("new_decoder_architecture"), c.flag("parallel_attn", default=True), c.flag("bias")
     many, single = c.whole("num_key_value_heads", heads), c.flag("multi_query", default=True)
     kv_heads = many if new else 1 if single else heads
-    if hidden % heads:
-        raise ValueError(f"num_attention_heads: {heads} does not divide hidden_size {hidden}")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=even(hidden, heads))
     c.skip("ffn_hidden_size", "num_ln_in_parallel_attn")
     width = c.whole("ffn_hidden_size", 4 * hidden) if c.given("ffn_hidden_size") else 4 * hidden
     two = not parallel or c.whole("num_ln_in_parallel_attn", 2 if new else 1) == 2
@@ -56,10 +54,12 @@ def mpt(c: Reader) -> Architecture:
     heads = c.whole("num_attention_heads")
     kv_heads = int(inside.get("kv_n_heads") or (1 if inside.get("attn_type") == "multiquery_attention" else heads))
     factor = c.value("expansion_ratio", 4)
-    if factor != 4 or hidden % heads or inside.get("qk_ln"):  # the library's class knows no other factor
+    if factor != 4 or inside.get("qk_ln"):  # the library's class knows no other factor
         raise ValueError("expansion_ratio, n_heads or attn_config.qk_ln: not of the form that is counted")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=even(hidden, heads))
     alibi = bool(inside.get("alibi", True))
+    if c.value("embedding_fraction", 1.0) != 1.0:
+        raise ValueError("embedding_fraction: expected 1.0")
     c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose", "ffn_config")
     layer = Layer(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
     return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
@@ -70,7 +70,7 @@ def gpt_bigcode(c: Reader) -> Architecture:
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     kv_heads = 1 if c.flag("multi_query", default=True) else heads
     c.skip("num_key_value_heads")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=even(hidden, heads))
     width = c.whole("intermediate_size", 4 * hidden)
     small = 4 * hidden + (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
     layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
@@ -93,9 +93,9 @@ def dbrx(c: Reader) -> Architecture:
         if type(value) is not int or value < 1:
             raise ValueError(f"{key}: expected a whole number of 1 or more, got {value!r}")
         sizes[key] = value
-    if hidden % heads:
-        raise ValueError(f"n_heads: {heads} does not divide d_model {hidden}")
-    mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=hidden // heads)
+    if c.given("num_key_value_heads") and c.whole("num_key_value_heads") != sizes["kv_n_heads"]:
+        raise ValueError(f"num_key_value_heads: expected attn_config.kv_n_heads = {sizes['kv_n_heads']}")
+    mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=even(hidden, heads))
     routed = Experts(count=sizes["moe_num_experts"], top=sizes["moe_top_k"], width=sizes["ffn_hidden_size"])
     layer = Layer(mixer=mixer, network=routed, small=2 * hidden)
     return made(c, Traits(), [layer] * c.layers())
@@ -188,14 +188,17 @@ def vit(c: Reader) -> Architecture:
     )
 
 
-def t5(c: Reader, *, table_each: bool = False) -> Architecture:
-    """Return T5: an encoder and a decoder that reads it, with a table of relative positions."""
+def t5(c: Reader, *, table_each: bool = False, apart: bool = True) -> Architecture:
+    """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
+
+    `apart`: the output may have a matrix of its own.
+    """
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
     count, width = c.layers(), c.whole("d_ff")
     later = c.whole("num_decoder_layers", count)
     if not c.given("num_decoder_layers"):
         later = count
-    if not c.flag("tied", default=True):
+    if not apart and not c.flag("tied", default=True):
         raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
     gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
@@ -236,11 +239,9 @@ def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
         raise ValueError("is_encoder_decoder: expected true: the decoder of a pair alone is not counted")
     for side in ("encoder", "decoder"):
         heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
-        if not heads or hidden % heads:
-            raise ValueError(f"{side}_attention_heads: {heads} does not divide d_model {hidden}")
         reads = side == "decoder"
-        over = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=False)
-        own = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=reads)
+        over = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=False)
+        own = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=reads)
         biases = (4 if key_bias else 3) * hidden
         small = (1 + reads) * (2 * hidden + biases) + 2 * hidden + width + hidden
         layer = Layer(mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small)
@@ -268,6 +269,7 @@ def whisper(c: Reader) -> Architecture:
 
 
 MASKED = tuple(f"{axis}_{what}" for axis in ("time", "feature") for what in ("prob", "length", "min_masks"))
+PAIRS = frozenset({"t5", "mt5", "umt5", "bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"})
 OTHERS: dict[str, Callable[[Reader], Architecture]] = {
     "falcon": falcon,
     "opt": opt,
@@ -283,7 +285,7 @@ OTHERS: dict[str, Callable[[Reader], Architecture]] = {
     "modernbert": modernbert,
     "vit": vit,
     "t5": t5,
-    "mt5": t5,
+    "mt5": partial(t5, apart=False),
     "umt5": partial(t5, table_each=True),
     "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
     "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),

@@ -4,10 +4,15 @@ from ..kinds import Attention
 from .reader import Reader
 
 
-def layer_types(c: Reader, count: int, default: list[str]) -> list[str]:
-    """Return the kind of each layer as the config lists them, else the default."""
+def layer_types(c: Reader, count: int, default: list[str], *also: str) -> list[str]:
+    """Return the kind of each layer as the config lists them, else the default; `also`: words beside the usual two."""
     c.skip("full_attention_interval")
-    return c.words("layer_types", count) or default
+    found = c.words("layer_types", count)
+    known = {"full_attention", *default, *(also or ("linear_attention",))}
+    for kind in found or ():
+        if kind not in known:
+            raise ValueError(f"layer_types: expected {', '.join(sorted(known))}, got {kind!r}")
+    return found or default
 
 
 def every_full(c: Reader, count: int, period: int, offset: int = -1) -> list[str]:

@@ -12,6 +12,7 @@ from ...errors import InputError, nearest
 from ..architecture import Architecture
 from .families import RECIPES
 from .ignored import is_ignored
+from .others import PAIRS
 from .reader import Reader, is_empty
 from .vision import COMPOSITES
 
@@ -22,6 +23,7 @@ HEADS = (
     "LMHeadModel",
     "ForImageClassification",
     "ForPreTraining",
+    "MTModel",
 )
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")  # where a vision model keeps its text model
 
@@ -56,7 +58,7 @@ def architecture_of(
     `allow_unknown`, which passes over such keys and lists them).
     """
     kind = _model_type(config, where)
-    _check_head(config, where, allow_unknown=allow_unknown)
+    _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
         found = _composite(config, kind, where) if kind in COMPOSITES else _single(config, kind, where)
     except (ValueError, OverflowError) as error:
@@ -80,12 +82,14 @@ def _model_type(config: Mapping[str, Any], where: str) -> str:
     return kind
 
 
-def _check_head(config: Mapping[str, Any], where: str, *, allow_unknown: bool) -> None:
+def _check_head(config: Mapping[str, Any], kind: str, where: str, *, allow_unknown: bool) -> None:
     given = config.get("architectures") or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise InputError(f"{where}: architectures: expected a list of words")
     if config.get("add_cross_attention"):
         raise InputError(f"{where}: add_cross_attention: expected false: attention over another model is not counted")
+    if given and kind in PAIRS and given[0].endswith("ForCausalLM"):
+        raise InputError(f"{where}: architectures: {given[0]}: the decoder of a pair alone is not counted")
     if given and not given[0].endswith(HEADS) and not allow_unknown:
         raise InputError(
             f"{where}: architectures: {given[0]} has another output than a language model "
@@ -124,7 +128,8 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     absent = composite.optional and config.get("vision_config") is None
     tower = 0 if absent else composite.tower(reader, found.architecture.hidden_size)
     unknown = [f"vision_config.{key}" for key in reader.unknown()] + [*found.ignored]
-    unknown += _beside(rest, found.architecture, where) if inside else []
+    beside = _beside(rest, found.architecture, where) if inside else []
+    unknown += [key for key in beside if key not in composite.beside]
     told = f"image encoder: {tower / 1e9:.3g} B parameters are counted; tokens of text do not pass through it"
     return Described(
         msgspec.structs.replace(found.architecture, tower_parameters=tower),

@@ -31,7 +31,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "moe_shared_expert_intermediate_size",
         "shared_intermediate_size",
     ),
+    "first_k_dense_replace": ("first_k_dense_replace", "num_dense_layers"),
+    "num_nextn_predict_layers": ("num_nextn_predict_layers", "num_mtp_layers"),
     "tied": ("tie_word_embeddings",),
+    "channels": ("num_channels", "in_channels"),  # of an image
 }
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 MOST = 2**40

@@ -36,7 +36,7 @@ def _patches(c: Reader) -> tuple[int, int]:
     patch, image = c.whole("patch_size"), c.whole("image_size")
     if not patch or image < patch:
         raise ValueError(f"patch_size: {patch} does not fit image_size {image}")
-    return c.whole("num_channels", 3) * patch * patch, (image // patch) ** 2
+    return c.whole("channels", 3) * patch * patch, (image // patch) ** 2
 
 
 def siglip(c: Reader) -> int:
@@ -142,6 +142,29 @@ def qwen3_vl(c: Reader, text: int) -> int:
     )
 
 
+def glm4v(c: Reader, text: int) -> int:
+    """Return the encoder of GLM-4.1V: gated networks, positions by table, a convolution that merges patches."""
+    width, out, merge = c.whole("hidden_size"), c.whole("out_hidden_size"), c.whole("spatial_merge_size")
+    pixels, patches = _patches(c)
+    c.whole("num_attention_heads")
+    del text
+    layer = 4 * width * width + 3 * width * c.flag("attention_bias") + 3 * width * out + 2 * width
+    merger = out * out + 2 * out + 3 * out * c.whole("intermediate_size")
+    ends = width * (pixels * c.whole("temporal_patch_size", 2) + 1) + 2 * width + out * (merge * merge * width + 1)
+    return ends + patches * width + c.layers() * layer + merger
+
+
+def kimi_k25(c: Reader, text: int) -> int:
+    """Return the encoder of Kimi K2.5 (MoonViT), a table of positions, and two projections of merged patches."""
+    width, patch = c.whole("hidden_size"), c.whole("patch_size")
+    merge = c.numbers("merge_kernel_size") or [2, 2]
+    c.whole("num_attention_heads")
+    c.skip("pos_emb_time", "projection_layer_norm_eps")
+    merged, rows = merge[0] * merge[-1] * width, c.whole("pos_emb_height") * c.whole("pos_emb_width")
+    tower = width * (3 * patch * patch + 1 + rows) + c.layers() * block(width, c.whole("intermediate_size")) + 2 * width
+    return tower + 2 * c.whole("projection_hidden_size", 1152) + merged * (merged + 1) + text * (merged + 1)
+
+
 def llama4(c: Reader, text: int) -> int:
     """Return the encoder of Llama 4, its adapter and the projection."""
     width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
@@ -202,5 +225,9 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_5": Composite("qwen3_5_text", qwen3_vl),
     "qwen3_5_moe": Composite("qwen3_5_moe_text", qwen3_vl),
     "llama4": Composite("llama4_text", llama4, whose="text"),
+    "glm4v": Composite("glm4v_text", glm4v, whose="either"),
+    "glm4v_moe": Composite("glm4v_moe_text", glm4v, whose="either"),
+    "glm46v": Composite("glm4v_text", glm4v, whose="either"),
+    "kimi_k25": Composite("deepseek_v3", kimi_k25, tied=True, beside=("projection_hidden_size",)),
     "internvl": Composite("qwen2", internvl, tied=True, beside=("downsample_ratio",)),
 }

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from ..architecture import Architecture
 from ..kinds import Attention, Dense, Experts, Layer, Network
-from .decoders import Traits, attention, experts_of, inner, latent, made, networks_of
+from .decoders import Traits, attention, decoder, experts_of, inner, latent, made, networks_of
 from .pattern import layer_types
 from .reader import Reader
 
@@ -12,7 +14,9 @@ from .reader import Reader
 def gemma4(c: Reader) -> Architecture:
     """Return Gemma 4: windows and full attention with heads of their own, experts beside a network, inputs a layer."""
     count, hidden = c.layers(), c.whole("hidden_size")
-    kinds = layer_types(c, count, ["full_attention" if (i + 1) % 6 == 0 else "sliding" for i in range(count)])
+    kinds = layer_types(
+        c, count, ["full_attention" if (i + 1) % 6 == 0 else "sliding" for i in range(count)], "sliding_attention"
+    )
     kinds = [*kinds[:-1], "full_attention"]  # the last one always is
     heads, per_layer, window = (
         c.whole("num_attention_heads"),
@@ -71,7 +75,9 @@ def _per_layer_inputs(c: Reader, hidden: int, per_layer: int, count: int, more: 
 def gemma3n(c: Reader) -> Architecture:
     """Return Gemma 3n: alternating updates of four streams, low-rank residuals, inputs a layer, shared keys."""
     count, hidden = c.layers(), c.whole("hidden_size")
-    kinds = layer_types(c, count, ["full_attention" if (i + 1) % 5 == 0 else "sliding" for i in range(count)])
+    kinds = layer_types(
+        c, count, ["full_attention" if (i + 1) % 5 == 0 else "sliding" for i in range(count)], "sliding_attention"
+    )
     plain, window = attention(c), c.whole("sliding_window")
     few, per_layer = c.whole("num_kv_shared_layers", 0), c.whole("hidden_size_per_layer_input")
     streams, rank = c.whole("altup_num_inputs"), c.whole("laurel_rank")
@@ -104,10 +110,12 @@ def afmoe(c: Reader) -> Architecture:
     """Return Arcee's experts: gated attention in windows, each fourth layer full, the first layers dense."""
     count, hidden = c.layers(), c.whole("hidden_size")
     period = c.whole("global_attn_every_n_layers", 4)
-    kinds = layer_types(c, count, ["full_attention" if (i + 1) % period == 0 else "sliding" for i in range(count)])
+    kinds = layer_types(
+        c, count, ["full_attention" if (i + 1) % period == 0 else "sliding" for i in range(count)], "sliding_attention"
+    )
     plain, window = attention(c), c.whole("sliding_window")
     dense, routed = Dense(width=inner(c, Traits(), hidden)), experts_of(c, Traits(), gated=True)
-    first = c.whole("num_dense_layers", 0)
+    first = c.whole("first_k_dense_replace", 0)
     c.skip("mup_enabled", "num_expert_groups", "num_limited_groups", "load_balance_coeff", "route_norm", "route_scale")
     layers = [
         Layer(
@@ -123,7 +131,9 @@ def afmoe(c: Reader) -> Architecture:
 def mimo_v2(c: Reader) -> Architecture:
     """Return MiMo-V2: windows with sinks and more key heads, full attention in few layers, values narrower."""
     count, hidden = c.layers(), c.whole("hidden_size")
-    kinds = layer_types(c, count, ["full_attention" if i % 6 == 5 or i == 0 else "sliding" for i in range(count)])
+    kinds = layer_types(
+        c, count, ["full_attention" if i % 6 == 5 or i == 0 else "sliding" for i in range(count)], "sliding_attention"
+    )
     plain, window = attention(c), c.whole("sliding_window")
     values = c.whole("v_head_dim")
     networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
@@ -138,6 +148,31 @@ def mimo_v2(c: Reader) -> Architecture:
         for kind, network in zip(kinds, networks, strict=True)
     ]
     return made(c, Traits(), layers)
+
+
+def gpt_neo(c: Reader, traits: Traits) -> Architecture:
+    """Return GPT-Neo: every second layer in a window, or as `attention_types` repeats words."""
+    count, window = c.layers(), c.whole("window_size")
+    repeated = c.value("attention_types", [[["global", "local"], count // 2 + count % 2]])
+    try:
+        kinds = [kind for words, times in repeated for _ in range(times) for kind in words]
+    except (TypeError, ValueError):
+        raise ValueError("attention_types: expected pairs of words and how often they come") from None
+    if c.given("attention_types") or not c.given("attention_layers"):
+        kinds = kinds if c.given("attention_types") else kinds[:count]
+    else:
+        kinds = c.words("attention_layers", count) or kinds
+    c.skip("attention_layers")
+    if len(kinds) != count or not {*kinds} <= {"global", "local"}:
+        raise ValueError(f"attention_types: expected global or local for each of the {count} layers")
+    whole = decoder(c, traits)
+    layers = [
+        msgspec.structs.replace(layer, mixer=_sharing(layer.mixer, key_matrices=2, window=window))
+        if kind == "local" and isinstance(layer.mixer, Attention)
+        else layer
+        for kind, layer in zip(kinds, (run.layer for run in whole.runs for _ in range(run.count)), strict=True)
+    ]
+    return made(c, traits, layers)
 
 
 def longcat(c: Reader) -> Architecture:

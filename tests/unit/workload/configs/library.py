@@ -30,6 +30,7 @@ FILLED = {  # sizes without which a class computes no others
     "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
     "deepseek_v2": {"num_experts_per_tok": 6},
     "glm4_moe": {"head_dim": 128},
+    "glm4v_moe_text": {"head_dim": 128},
     "dots1": {"n_routed_experts": 32, "num_experts_per_tok": 6},
 }
 

@@ -9,12 +9,13 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.workload.configs import architecture_of, model_types
+from meshwright.workload.kinds import Attention, Experts
 from tests.unit.workload.configs import library
 
 CASES = Path(__file__).with_name("cases")
 EXPECTED = {row["model"]: row for row in csv.DictReader((CASES / "expected.csv").read_text("utf-8").splitlines())}
 LLAMA = json.loads((CASES / "llama31-70b.json").read_text("utf-8"))
-FAST = ("llama", "gemma3_text", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
+FAST = ("llama", "gemma3_text", "gpt_neo", "gpt_oss", "nemotron_h", "qwen3_5", "t5")
 
 
 def described(name):
@@ -84,8 +85,63 @@ def test_the_defaults_of_keys_are_those_of_the_library():
     assert json.loads(library.FILE.read_text("utf-8")) == json.loads(json.dumps(library.read_defaults()))
 
 
-def test_there_are_more_than_sixty_model_types():
-    assert len(model_types()) > 60
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [kind for kind in model_types() if kind not in library.ALIKE])
+def test_the_layers_in_windows_are_those_of_the_library(kind):
+    pytest.importorskip("transformers")
+    config = library.base(kind)
+    made = library.configuration(config)
+    text = getattr(made, "text_config", None) or made
+    words, window = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
+    stack = architecture_of(config).architecture.runs
+    mixers = [run.layer.mixer for run in stack for _ in range(run.count)]
+    if not words or len(words) != len(mixers):
+        pytest.skip("the library does not list the layers of this type")
+
+    expected = [word == "chunked_attention" or (word == "sliding_attention" and bool(window)) for word in words]
+    assert [isinstance(m, Attention) and bool(m.window or m.chunk) for m in mixers] == expected
+
+
+def test_there_are_more_than_a_hundred_and_thirty_model_types():
+    assert len(model_types()) > 130
+
+
+GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
+INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
+FLAN_T5 = {"model_type": "t5", "d_model": 512, "vocab_size": 1000, "feed_forward_proj": "gated-gelu"}
+
+
+def test_every_second_layer_of_gpt_neo_attends_in_a_window():
+    model = architecture_of(GPT_NEO).architecture
+
+    assert [run.layer.mixer.window for run in model.runs] == [0, 256, 0, 256]
+    assert model.parameters == architecture_of(GPT_NEO | {"attention_types": [[["global"], 4]]}).architecture.parameters
+
+
+def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few():
+    all_pick, shared = (
+        architecture_of(INDEXED | {"indexer_types": ["full", *words]}).architecture
+        for words in (["full"] * 3, ["shared"] * 3)
+    )
+    of_first, of_last = shared.runs[0].layer.mixer, shared.runs[-1].layer.mixer
+    index = of_first.weights(shared.hidden_size) - of_last.weights(shared.hidden_size)
+
+    assert of_last.attended(32768, causal=True) == of_first.attended(32768, causal=True)
+    assert all_pick.parameters - shared.parameters == 3 * (index + 2 * of_first.index_dim)
+
+
+def test_an_output_apart_from_the_embedding_counts_in_a_pair_of_encoder_and_decoder():
+    apart, tied = (architecture_of(FLAN_T5 | {"tie_word_embeddings": word}).architecture for word in (False, True))
+
+    assert apart.parameters - tied.parameters == 1000 * 512
+
+
+def test_experts_are_where_a_list_of_zeros_and_ones_says():
+    base = {"model_type": "mimo_v2_flash", "num_hidden_layers": 4, "moe_layer_freq": [0, 1, 0, 1]}
+
+    networks = [run.layer.network for run in architecture_of(base).architecture.runs for _ in range(run.count)]
+    assert [isinstance(network, Experts) for network in networks] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -98,11 +154,30 @@ def test_there_are_more_than_sixty_model_types():
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
         ({"hidden_size": None}, "hidden_size: expected a whole number, got null"),
         ({"n_embd": 4096}, "hidden_size and n_embd: expected one value"),
+        ({"layer_types": ["linear_attention"] * 80}, "layer_types: expected .* got 'linear_attention'"),
+        ({"model_type": "mixtral", "moe_intermediate_size": 0}, "moe_intermediate_size: expected 1 or more"),
+        ({"head_dim": 0}, "head_dim: expected 1 or more"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_its_name(change, named):
     with pytest.raises(InputError, match=named):
         architecture_of(LLAMA | change)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"model_type": "bart", "architectures": ["BartForCausalLM"]}, "the decoder of a pair alone"),
+        ({"model_type": "gpt_bigcode", "n_head": 0}, "num_attention_heads: 0 does not divide"),
+        ({"model_type": "falcon", "num_attention_heads": 0}, "num_attention_heads: 0 does not divide"),
+        ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types: expected .* got 'conv'"),
+        (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
+        (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),
+    ],
+)
+def test_a_config_that_would_be_counted_wrongly_is_refused(config, named):
+    with pytest.raises(InputError, match=named):
+        architecture_of(config)
 
 
 def test_a_vision_model_that_does_not_say_its_text_models_sizes_is_refused():
