@@ -60,11 +60,9 @@ def fake_run(
         [step_parts(predicted_timeline.spans)], **figures, peak_memory_bytes=900 * MIB, error_band=0.15,
         not_modelled=("other programs on the same cores", *([hostile] if hostile else [])), calibration=("none",),
     )  # fmt: skip
-    last = [[span for span in spans if span.rank == rank and span.step == steps - 1] for rank in range(ranks)]
-    by_step = [
-        [[s for s in spans if (s.rank, s.step) == (rank, step)] for step in range(steps)] for rank in range(ranks)
-    ]
-    parts = [typical_step([step_parts(found) for found in of_rank if found]) for of_rank in by_step]
+    recorded = sorted({span.step for span in spans})
+    by_step = [[[s for s in spans if (s.rank, s.step) == (rank, step)] for step in recorded] for rank in range(ranks)]
+    parts = [typical_step(list(map(step_parts, of_rank))) for of_rank in by_step]
     measured = summarize(parts, **figures, peak_memory_bytes=1000 * MIB)
     others = [
         Candidate(Layout(dp=ranks, mbs=mbs), msgspec.structs.replace(predicted, step_time_s=predicted.step_time_s * k))

@@ -89,6 +89,13 @@ def _waited_s() -> float:
     return sum(map(run_queue_s, (_PROC / "self" / "task").glob("*/schedstat")))
 
 
+def watched(seconds: float) -> Load | None:
+    """Return who has the processors while this process sleeps; blocks for `seconds`, in which it waits for nobody."""
+    begun = Snapshot()
+    time.sleep(seconds)
+    return begun.until_now()
+
+
 def others_share(loads: Sequence[Load]) -> float:
     """Return the share of a host's processors that neither these processes of it nor nothing had."""
     available_s = max((load.wall_s * load.processors for load in loads), default=0.0)

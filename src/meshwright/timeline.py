@@ -193,7 +193,7 @@ def summarize(
     not_modelled: tuple[str, ...] = (),
     calibration: tuple[str, ...] = (),
 ) -> Performance:
-    """Return what a step costs, given its parts (`step_parts`) on each rank: the median time, with parts that add up."""
+    """Return what a step costs, given its parts (`step_parts`) on each rank: the median, its parts adding up."""
     parts = typical_step(steps)
     flops_per_s = model_flops_per_step / ranks / parts["step_time_s"]
     return Performance(
