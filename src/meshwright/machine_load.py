@@ -103,6 +103,12 @@ def others_share(loads: Sequence[Load]) -> float:
     return min(1.0, max(0.0, taken_s / available_s)) if available_s else 0.0
 
 
+def words_since(begun: Snapshot) -> str:
+    """Return how other programs kept the processors busy since then; "" where they did not, or nothing is known."""
+    load = begun.until_now()
+    return busy_words([load]) if load else ""
+
+
 def busy_words(loads: Sequence[Load]) -> str:
     """Return which hosts other programs kept busy, and how long the processes waited for it; "" where none did."""
     said = []
