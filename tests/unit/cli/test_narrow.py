@@ -89,9 +89,9 @@ def test_headers_and_figures_are_whole_at_any_width(width):
 
 
 def test_a_layout_wraps_between_its_keys_before_rows_become_lines():
-    text = shown_at(60, layouts())
+    text = shown_at(70, layouts())
 
     assert len(text.splitlines()) > 5
     assert "schedule=interleaved" in text
-    assert max(map(len, text.splitlines())) <= 60
+    assert max(map(len, text.splitlines())) <= 70
     assert "peak memory 67.89 GiB" in shown_at(40, layouts())
