@@ -1,4 +1,4 @@
-"""Who had the processors while something was measured: this process, other programs, the hypervisor.
+"""The load of a machine during a measurement: this process, other programs, the hypervisor.
 
 Linux counts the time of every processor in /proc/stat, and in /proc/PID/task/TID/schedstat the nanoseconds that a
 thread could have run and stood in the run queue. Elsewhere nothing is known, and `Load` is None.

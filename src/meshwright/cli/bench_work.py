@@ -1,4 +1,4 @@
-"""What `meshwright bench` does with its options: measure or read tables, fit, judge, save, print."""
+"""The work of `meshwright bench`: measure or read tables, fit, judge, save, print."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a calibration by the user's own runs says, for the terminal."""
+"""A calibration by the user's own runs, for the terminal."""
 
 from rich.console import Console
 from rich.table import Table

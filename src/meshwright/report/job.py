@@ -1,4 +1,4 @@
-"""What `plan --job` prints: what runs today, what was assumed, and what would be faster on the same engine."""
+"""The output of `plan --job`: what runs today, what was assumed, and what would be faster on the same engine."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the links carried in a step, held against what they can: a table, and the cluster drawn in those colours."""
+"""Traffic of the links in a step against their capacity: a table, and the cluster drawn in those colours."""
 
 import re
 import statistics

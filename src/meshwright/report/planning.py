@@ -1,4 +1,4 @@
-"""What `meshwright plan` prints: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
+"""The output of `meshwright plan`: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What each rank did in the recorded steps: computing, communicating, waiting; and which rank is slow."""
+"""Each rank in the measured steps: computing, communicating, waiting; and which rank is slow."""
 
 import statistics
 from collections import defaultdict

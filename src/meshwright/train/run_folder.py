@@ -56,9 +56,7 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.saved = (
-            path / "saved"
-        )  # the step that was saved last: whoever finds no checkpoint knows that there was one
+        self.saved = path / "saved"  # the step that was saved last: without a checkpoint it shows that there was one
         self.ranks = path / "ranks"
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.servers = path / "servers"  # of asynchronous modes: where they listen

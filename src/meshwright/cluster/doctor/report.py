@@ -1,4 +1,4 @@
-"""What a machine is like, in a file that may be sent to strangers: no names of hosts, users, folders or addresses."""
+"""A machine's facts in a file that may be sent to strangers: no names of hosts, users, folders or addresses."""
 
 import re
 from collections.abc import Iterable
