@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "src" / "meshwright").rglob("*.py"))
 WRITTEN = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE"))]
@@ -18,16 +16,19 @@ def first_line(path):
     return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "src" / "meshwright")))
-def test_the_docstring_of_a_module_names_its_subject_first(path):
-    assert first_line(path), "a module has a docstring"
-    assert not AT_THE_START.match(first_line(path))
+def test_the_docstring_of_a_module_names_its_subject_first():
+    first = {path.relative_to(ROOT): first_line(path) for path in FILES}
+
+    assert {path for path, line in first.items() if not line} == set()
+    assert {path: line for path, line in first.items() if AT_THE_START.match(line)} == {}
 
 
-@pytest.mark.parametrize("path", [*FILES, *WRITTEN], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_text_has_none_of_the_words_that_nobody_says(path):
+def test_a_text_has_none_of_the_words_that_nobody_says():
     found = [
-        (number, m[0]) for number, line in enumerate(path.read_text().splitlines(), 1) if (m := FORBIDDEN.search(line))
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in (*FILES, *WRITTEN)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := FORBIDDEN.search(line))
     ]
 
     assert found == []

@@ -78,7 +78,7 @@ def address_towards(host: str) -> str:
         try:
             probe.connect((host, 9))
         except OSError as error:
-            raise InputError(f"{host}: no way there ({error.strerror or error})") from None
+            raise InputError(f"{host}: no route ({error.strerror or error})") from None
         return str(probe.getsockname()[0])
 
 

@@ -101,7 +101,7 @@ def host_name(nodes: Sequence[Facts]) -> Found:
 
 
 def master_name(nodes: Sequence[Facts]) -> Found:
-    """Hold that MASTER_ADDR leads to another machine, unless there is only this one, and that there is a way."""
+    """Check that MASTER_ADDR is reachable and, with several nodes, not loopback."""
     for facts in nodes:
         master = facts.environment.get("MASTER_ADDR")
         if master is None:
