@@ -4,9 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= # folders of `make test-slow`; all of them
 SLOW ?= slow # which tests `make test-slow` runs
+BASE ?= HEAD # the commit that `make compare-losses` compares with
 BESIDE ?= # options of pytest for `make test-slow`, such as -n 2: two tests at a time
 
-.PHONY: train test test-slow test-pytorch fmt check bench docs screenshots debian clean
+.PHONY: train test test-slow test-pytorch compare-losses fmt check bench docs screenshots debian clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +28,10 @@ test: $(VENV)/.ready
 test-slow: $(VENV)/.ready
 	$(BIN)/python -m pytest $(BESIDE) -m "$(SLOW)" $(TESTS)
 
+# the losses of small jobs with the package of the commit BASE and with this one, bit by bit
+compare-losses: $(VENV)/.ready
+	$(BIN)/python -m tests.compare_losses $(BASE)
+
 test-pytorch: $(VENV)/.ready
 	$(BIN)/python -m tests.external.pytorch_suite
 
@@ -38,6 +43,7 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/python -m docsite.links
 	$(BIN)/mypy
 
 docs: $(VENV)/.ready

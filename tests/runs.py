@@ -10,9 +10,9 @@ import msgspec
 from meshwright.cluster.graph import Cluster, Device, Host, Measurements
 from meshwright.files import write_struct
 from meshwright.layout import Candidate, Layout, Plan
-from meshwright.timeline import Span, Timeline, step_parts, summarize
+from meshwright.timeline import Span, Timeline, step_parts, summarize, typical_step
 from meshwright.train.config import JobConfig
-from meshwright.train.run_folder import RankPlace, RunFolder
+from meshwright.train.run_folder import RankParts, RankPlace, RunFolder
 
 MIB = 2**20
 
@@ -60,8 +60,10 @@ def fake_run(
         [step_parts(predicted_timeline.spans)], **figures, peak_memory_bytes=900 * MIB, error_band=0.15,
         not_modelled=("other programs on the same cores", *([hostile] if hostile else [])), calibration=("none",),
     )  # fmt: skip
-    last = [[span for span in spans if span.rank == rank and span.step == steps - 1] for rank in range(ranks)]
-    measured = summarize([step_parts(found) for found in last], **figures, peak_memory_bytes=1000 * MIB)
+    recorded = sorted({span.step for span in spans})
+    by_step = [[[s for s in spans if (s.rank, s.step) == (rank, step)] for step in recorded] for rank in range(ranks)]
+    parts = [typical_step(list(map(step_parts, of_rank))) for of_rank in by_step]
+    measured = summarize(parts, **figures, peak_memory_bytes=1000 * MIB)
     others = [
         Candidate(Layout(dp=ranks, mbs=mbs), msgspec.structs.replace(predicted, step_time_s=predicted.step_time_s * k))
         for mbs, k in ((1, 1.3), (4, 1.1), (8, 2.0))
@@ -82,6 +84,7 @@ def fake_run(
     folder.create(JobConfig(), cluster, plan, predicted_timeline, "")
     folder.write_measured(measured, Timeline(tuple(spans), "measured"))
     folder.write_rank_memory([1000 * MIB - rank * MIB for rank in range(ranks)])
+    folder.write_rank_parts([RankParts(rank, of_rank) for rank, of_rank in enumerate(parts)])
     for rank in range(ranks):
         write_struct(folder.ranks / f"{rank}.json", RankPlace(rank, names[rank * hosts // ranks], 1000 + rank))
     with folder.metrics.open("w") as file:

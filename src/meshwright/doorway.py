@@ -1,4 +1,4 @@
-"""The door of a listening socket: whoever connects is a stranger until it has said who it is, and holds up nobody.
+"""The door of a listening socket: a peer is a stranger until it has said who it is, and holds up nobody.
 
 All strangers are heard at the same time. Each may send only a few bytes, within one deadline for all of them together;
 of too many strangers the oldest is closed, so that the process keeps its descriptors for itself.

@@ -1,4 +1,4 @@
-"""Who had the processors while something was measured: this process, other programs, the hypervisor.
+"""The load of a machine during a measurement: this process, other programs, the hypervisor.
 
 Linux counts the time of every processor in /proc/stat, and in /proc/PID/task/TID/schedstat the nanoseconds that a
 thread could have run and stood in the run queue. Elsewhere nothing is known, and `Load` is None.
@@ -89,11 +89,24 @@ def _waited_s() -> float:
     return sum(map(run_queue_s, (_PROC / "self" / "task").glob("*/schedstat")))
 
 
+def watched(seconds: float) -> Load | None:
+    """Return who has the processors while this process sleeps; blocks for `seconds`, in which it waits for nobody."""
+    begun = Snapshot()
+    time.sleep(seconds)
+    return begun.until_now()
+
+
 def others_share(loads: Sequence[Load]) -> float:
     """Return the share of a host's processors that neither these processes of it nor nothing had."""
     available_s = max((load.wall_s * load.processors for load in loads), default=0.0)
     taken_s = max((load.all_s + load.stolen_s for load in loads), default=0.0) - sum(load.own_s for load in loads)
     return min(1.0, max(0.0, taken_s / available_s)) if available_s else 0.0
+
+
+def words_since(begun: Snapshot) -> str:
+    """Return how other programs kept the processors busy since then; "" where they did not, or nothing is known."""
+    load = begun.until_now()
+    return busy_words([load]) if load else ""
 
 
 def busy_words(loads: Sequence[Load]) -> str:

@@ -4,6 +4,7 @@ A Timeline is a flat list of spans. Overlap is computed from unions of intervals
 collectives in flight at once count once.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -192,8 +193,8 @@ def summarize(
     not_modelled: tuple[str, ...] = (),
     calibration: tuple[str, ...] = (),
 ) -> Performance:
-    """Return what steps cost, given the parts (`step_parts`) of each step or rank: of each part the median."""
-    parts = {name: statistics.median(step[name] for step in steps) for name in steps[0]}
+    """Return what a step costs, given its parts (`step_parts`) on each rank: the median, its parts adding up."""
+    parts = typical_step(steps)
     flops_per_s = model_flops_per_step / ranks / parts["step_time_s"]
     return Performance(
         **parts,
@@ -205,6 +206,23 @@ def summarize(
         not_modelled=not_modelled,
         calibration=calibration,
     )
+
+
+def typical_step(steps: Sequence[dict[str, float]], *, around_median: float = 1.0) -> dict[str, float]:
+    """Return the median step time, with the parts that make it up: medians of single parts would not add up to it.
+
+    A part has the mean share that it has in the steps whose times are nearest to the median; `around_median` says
+    which share of all steps those are.
+    """
+    median_s = statistics.median(step["step_time_s"] for step in steps)
+    nearest = sorted(steps, key=lambda step: abs(step["step_time_s"] - median_s))
+    nearest = nearest[: max(1, math.ceil(around_median * len(steps)))]
+    scales = [median_s / step["step_time_s"] if step["step_time_s"] else 1.0 for step in nearest]
+    found = {
+        name: statistics.fmean(step[name] * scale for step, scale in zip(nearest, scales, strict=True))
+        for name in steps[0]
+    }
+    return found | {"step_time_s": median_s}
 
 
 def by_rank(spans: Iterable[Span]) -> list[list[Span]]:
@@ -219,12 +237,15 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
     """Return the seconds of each part of one rank's step, which lasts from its first span to its last.
 
     Communication is exposed while the rank computes nothing; waiting for a slower rank is part of it. Waiting for
-    another stage of a pipeline is its bubble, transfers that nothing hides included, and no communication.
+    another stage of a pipeline is its bubble, transfers that nothing hides included, and no communication. Waiting and
+    loading data count where nothing else goes on, so that parts never add up to more than the step.
     """
     compute = intervals(spans, lane="compute")
     comm = intervals([s for s in spans if s.name not in STAGE_WAITS], lane="comm")
     waits = intervals([s for s in spans if s.name in STAGE_WAITS])
+    data = intervals(spans, lane="data")
     hidden_s = overlap_s(compute, comm)
+    busy = [*compute, *comm]
     return {
         "step_time_s": max(s.end_s for s in spans) - min(s.start_s for s in spans),
         "forward_s": length_s(intervals(spans, name="forward")),
@@ -232,8 +253,8 @@ def step_parts(spans: Sequence[Span]) -> dict[str, float]:
         "optimizer_s": length_s(intervals(spans, name="optimizer")),
         "exposed_comm_s": length_s(comm) - hidden_s,
         "hidden_comm_s": hidden_s,
-        "bubble_s": length_s(waits),
-        "data_s": length_s(intervals(spans, lane="data")),
+        "bubble_s": length_s(waits) - overlap_s(waits, busy),
+        "data_s": length_s(data) - overlap_s(data, [*busy, *waits]),
     }
 
 

@@ -1,9 +1,21 @@
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.timeline import Span, Timeline, chrome_trace, intervals, length_s, overlap_s, parse_chrome_trace, union
+from meshwright.timeline import (
+    Span,
+    Timeline,
+    chrome_trace,
+    intervals,
+    length_s,
+    overlap_s,
+    parse_chrome_trace,
+    step_parts,
+    typical_step,
+    union,
+)
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -71,3 +83,35 @@ def test_spans_that_overlap_stand_on_tracks_of_their_own():
 
     assert [e["tid"] for e in events if e["ph"] == "X"] == [1, 5, 1]
     assert {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"} == {1: "comm", 5: "comm 2"}
+
+
+def step(step_time_s: float, forward_s: float, data_s: float) -> dict[str, float]:
+    return {"step_time_s": step_time_s, "forward_s": forward_s, "data_s": data_s}
+
+
+def test_the_parts_of_a_typical_step_add_up_to_its_median():
+    steps = [step(1.0, 0.9, 0.1), step(2.0, 0.4, 1.6), step(4.0, 3.8, 0.2)]  # medians of the parts: 0.9 and 0.2
+
+    found = typical_step(steps)
+
+    assert found["step_time_s"] == 2.0
+    assert found["forward_s"] + found["data_s"] == pytest.approx(2.0)
+
+
+def test_one_step_that_took_long_is_in_no_part_of_the_typical_one():
+    steps = [*[step(1.0 + 0.001 * k, 0.9, 0.1) for k in range(9)], step(50.0, 0.9, 49.1)]
+
+    assert typical_step(steps, around_median=0.5)["data_s"] == pytest.approx(0.1, rel=0.01)
+
+
+def test_waiting_and_loading_count_once_where_something_else_goes_on():
+    spans = [
+        Span(0, "compute", "forward", 0.0, 2.0),
+        Span(0, "comm", "recv_activation", 1.0, 4.0),
+        Span(0, "comm", "all_reduce", 3.0, 5.0),
+        Span(0, "data", "data", 1.5, 6.0),
+    ]
+    parts = step_parts(spans)
+
+    assert (parts["exposed_comm_s"], parts["bubble_s"], parts["data_s"]) == (2.0, 1.0, 1.0)
+    assert sum(parts[name] for name in ("forward_s", "exposed_comm_s", "bubble_s", "data_s")) == parts["step_time_s"]

@@ -1,4 +1,4 @@
-"""What a wrapper around the layers of a deep model costs on the host: chains of layers with it and without, in turn.
+"""The host's cost of a wrapper around layers: chains of layers with it and without, in turn.
 
 The layers do little but displace what lies in the caches, forwards and backwards.
 """

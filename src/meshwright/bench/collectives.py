@@ -212,8 +212,8 @@ def time_added(
 ) -> Cost:
     """Return the median cost of a collective between computations of this rank.
 
-    Ranks that share cores come to it one after the other, and what each has to do is done while others compute: less
-    than where all come at once; waiting for the slowest is part of it. `fill` writes the input before each call,
+    Ranks that share cores enter at different times, so part of a collective's CPU work overlaps other ranks' compute.
+    The result includes waiting for the slowest rank. `fill` writes the input before each call,
     `begin` begins what `call` ends after the computation, which lasts `compute_s` and ends with `elsewhere`.
     """
     factor = torch.ones(256, 256, device=device)

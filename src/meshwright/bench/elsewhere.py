@@ -1,4 +1,4 @@
-"""What else a rank does in a step between two things that are timed: it takes their code and data out of the caches."""
+"""Cache pollution: work between two timed calls that takes their code and data out of the caches, as a step does."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What the catalogue's figures let an all-reduce reach, so that a published or measured rate can be explained.
+"""The rate that an all-reduce can reach by the catalogue's figures, to explain a published or measured one.
 
 Three mechanisms: a ring moves 2(n-1)/n of the payload over every link, so that its bus bandwidth is the link's
 attainable share; a switch that reduces takes each byte once, so that the algorithm bandwidth is bounded instead;

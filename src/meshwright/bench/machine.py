@@ -1,4 +1,4 @@
-"""What one machine computes and copies: matrix products over shapes, and copies over sizes."""
+"""Rates of one machine: matrix products over shapes, and copies over sizes."""
 
 import statistics
 from collections.abc import Callable

@@ -33,7 +33,7 @@ def start_fork_server(*modules: str) -> None:
     """Start the server that ranks are forked from, with torch and `modules` loaded, if there is none yet.
 
     It ignores what a terminal or a scheduler sends to all processes (`unheard`), and so do those that it forks unless
-    they say otherwise: whoever asked for them ends them, without a traceback from each.
+    they say otherwise: their owner ends them, without a traceback from each.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # inherited; what comes meanwhile is heard afterwards

@@ -1,4 +1,4 @@
-"""What torch's checkpointing does on the host around a layer whose forward runs again in backward.
+"""Host time of torch's checkpointing around a layer whose forward runs again in backward.
 
 Told from chains of layers, once checkpointed and once plain, forward's own second run left out.
 """

@@ -1,4 +1,4 @@
-"""What a rank takes longer for after a wait: meanwhile others have put their own code and data into the caches."""
+"""The extra time of a rank after a wait, when others have put their own code and data into the caches."""
 
 import statistics
 import time

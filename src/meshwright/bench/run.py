@@ -12,6 +12,7 @@ from ..cluster.local import threads_per_rank
 from ..device import device, is_accelerator, uses_accelerators
 from ..errors import InputError
 from ..hardware import Catalogue
+from ..machine_load import Snapshot, words_since
 from ..units import format_bytes, format_rate, format_time
 from .machine import copy_rates, matrix_rates
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
@@ -25,19 +26,21 @@ from .verdict import Spec, compute_verdict, verdict
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """A measurement that is no sweep: a text for people, objects for JSON, and the verdict."""
+    """A measurement that is no sweep: a text for people, objects for JSON, the verdict, and what disturbed it."""
 
     text: str
     objects: list[object]
     verdict: str
+    beside: str = ""  # how other programs kept the processors busy
 
 
 class Sweeps(msgspec.Struct, frozen=True, kw_only=True):
-    """Tables by collective, what they are held against, and how busy the ranks' cores were."""
+    """Tables by collective, what they are held against, how busy the ranks' cores were, and what disturbed them."""
 
     tables: dict[str, list[Row]]
     spec: Spec | None
     busy_share: float
+    beside: str = ""  # how other programs kept the processors busy
 
 
 def measure_sweeps(
@@ -57,15 +60,16 @@ def measure_sweeps(
         for name in collectives
     ]
     places = [binding(cluster, rank, ranks) for rank in range(ranks)]
-    results = on_ranks(timed_sweep_on_rank, requests, backend=backend, ranks=ranks, places=places)
-    if results is None:
+    found = on_ranks(timed_sweep_on_rank, requests, backend=backend, ranks=ranks, places=places)
+    if found is None:
         return None
-    busy: list[Busy] = results
+    busy: list[Busy] = found.results
     tables = {
         request.collective: rows_from(request, [rank.samples[i] for rank in busy]) for i, request in enumerate(requests)
     }
     spec = _spec(catalogue, cluster, backend, [rank.where for rank in busy])
-    return Sweeps(tables=tables, spec=spec, busy_share=statistics.mean(rank.busy_share for rank in busy))
+    busy_share = statistics.mean(rank.busy_share for rank in busy)
+    return Sweeps(tables=tables, spec=spec, busy_share=busy_share, beside=found.beside)
 
 
 def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[Where]) -> Spec | None:
@@ -84,9 +88,10 @@ def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: i
         raise InputError("p2p: needs 2 ranks or more")
     places = [binding(cluster, rank, ranks) for rank in range(ranks)]
     request = PairsRequest(backend=backend, size_bytes=size_bytes)
-    results = on_ranks(pairs_on_rank, request, backend=backend, ranks=ranks, places=places)
-    if results is None:
+    on_all = on_ranks(pairs_on_rank, request, backend=backend, ranks=ranks, places=places)
+    if on_all is None:
         return None
+    results = on_all.results
     pairs = sorted((pair for found in results for pair in found.pairs), key=lambda p: (p.a, p.b))
     spec = _spec(catalogue, cluster, backend, [found.where for found in results])
     slowest = min(pairs, key=lambda p: p.one_way_bytes_per_s)
@@ -95,7 +100,7 @@ def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: i
     best = max(pair.one_way_bytes_per_s for pair in pairs)
     bound = any(place is not None for place in places) or len(cluster.of_kind("cpu")) < 2
     judged = str(verdict(best, spec, bound=bound)) if spec else "none: the rate of what joins the ranks is not known"
-    return Measured(text=text, objects=list(pairs), verdict=judged)
+    return Measured(text=text, objects=list(pairs), verdict=judged, beside=on_all.beside)
 
 
 def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: int) -> Measured | None:
@@ -105,11 +110,11 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
         raise InputError("latency: needs 2 ranks or more")
     places = [binding(cluster, rank, ranks) for rank in range(ranks)]
     request = FusionRequest(backend=backend)
-    results = on_ranks(fusion_on_rank, request, backend=backend, ranks=ranks, places=places)
-    if results is None:
+    on_all = on_ranks(fusion_on_rank, request, backend=backend, ranks=ranks, places=places)
+    if on_all is None:
         return None
-    one_s = statistics.mean(one for one, _ in results)
-    many_s = statistics.mean(many for _, many in results)
+    one_s = statistics.mean(one for one, _ in on_all.results)
+    many_s = statistics.mean(many for _, many in on_all.results)
     piece = format_bytes(request.total_bytes / request.pieces)
     whole = f"one all-reduce of {format_bytes(request.total_bytes)}: {format_time(one_s)}"
     parts = f"{request.pieces} of {piece}: {format_time(many_s)}"
@@ -120,7 +125,7 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
         else "small payloads cost no more than one large one here"
     )
     item = {"total_bytes": request.total_bytes, "pieces": request.pieces, "one_s": one_s, "many_s": many_s}
-    return Measured(text=f"{whole}\n{parts}", objects=[item], verdict=advice)
+    return Measured(text=f"{whole}\n{parts}", objects=[item], verdict=advice, beside=on_all.beside)
 
 
 def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
@@ -128,7 +133,9 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
     where = device()
     gpu, dtype = is_accelerator(where), torch.bfloat16 if is_accelerator(where) else torch.float32
     prepare_process(threads_per_rank(1))
+    begun = Snapshot()
     rates = matrix_rates(where, dtype)
+    beside = words_since(begun)
     best = max(rates, key=lambda rate: rate.flops_per_s)
     lines = [f"#{'m':>7}{'k':>8}{'n':>8}{'type':>10}{'time (us)':>12}{'TFLOP/s':>10}{'of best':>9}"]
     lines += [
@@ -144,7 +151,7 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
     else:
         name = f"{accelerator.title}'s dense bf16 peak"
         text = str(compute_verdict(best.flops_per_s, accelerator.peak_flops_per_s["bf16"], name))
-    return Measured(text="\n".join(lines), objects=list(rates), verdict=text)
+    return Measured(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)
 
 
 def measure_memory(cluster: Cluster) -> Measured:
@@ -152,7 +159,9 @@ def measure_memory(cluster: Cluster) -> Measured:
     where = device()
     gpu = is_accelerator(where)
     prepare_process(threads_per_rank(1))
+    begun = Snapshot()
     rates = copy_rates(where)
+    beside = words_since(begun)
     lines = [f"#{'size':>11}{'time (us)':>12}{'copied':>12}"]
     lines += [f"{format_bytes(r.bytes):>12}{r.time_s * 1e6:>12.1f}{format_rate(r.copy_bytes_per_s):>12}" for r in rates]
     largest = rates[-1].copy_bytes_per_s
@@ -163,4 +172,4 @@ def measure_memory(cluster: Cluster) -> Measured:
     else:
         fastest = max(r.copy_bytes_per_s for r in rates)
         text = f"{format_rate(largest)} from memory, {fastest / largest:.1f} times that from cache; no spec is known"
-    return Measured(text="\n".join(lines), objects=list(rates), verdict=text)
+    return Measured(text="\n".join(lines), objects=list(rates), verdict=text, beside=beside)

@@ -1,4 +1,4 @@
-"""What a command line says of NCCL's own settings (NCCL_P2P_DISABLE=1 ...): they explain a rate, and limit the NICs."""
+"""NCCL settings on a command line (NCCL_P2P_DISABLE=1 ...): they explain a rate, and limit the NICs."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Ranks for a measurement: those that torchrun started, or a pool of our own; each bound to its device's NUMA node."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from ..cluster.binding import Binding, bind
 from ..cluster.local import threads_per_rank
 from ..device import CPU, count, native_backend, of_rank, set_current, uses_accelerators
 from ..errors import InputError
+from ..machine_load import Load, Snapshot, busy_words
 from .pool import RankPool
 from .process import prepare_process
 
@@ -37,9 +39,22 @@ def check_backend(backend: str, ranks: int) -> None:
         raise InputError("--backend meshwright: the backend is not registered with torch.distributed")
 
 
+@dataclass(frozen=True, slots=True)
+class OnRanks:
+    """What a function returned on each rank, in their order, and who had the processors meanwhile."""
+
+    results: list[Any]
+    loads: list[Load]
+
+    @property
+    def beside(self) -> str:
+        """Say how other programs kept the processors busy; "" where they did not."""
+        return busy_words(self.loads)
+
+
 def on_ranks(
     function: Callable[..., Any], request: Any, *, backend: str, ranks: int, places: list[Binding | None]
-) -> list[Any] | None:
+) -> OnRanks | None:
     """Call `function(request)` on every rank with a process group made; return the results in the order of the ranks.
 
     Under torchrun this process is one of the ranks: only rank 0 gets the results, the others None.
@@ -47,9 +62,21 @@ def on_ranks(
     if under_torchrun():
         return _as_one_rank(function, request, backend, places)
     with RankPool(ranks) as pool:
-        return pool.run(
-            start_rank, function.__module__, function.__qualname__, request, backend, places, timeout_s=TIMEOUT_S
+        return _together(
+            pool.run(
+                start_rank, function.__module__, function.__qualname__, request, backend, places, timeout_s=TIMEOUT_S
+            )
         )
+
+
+def _watched(function: Callable[..., Any], request: Any) -> tuple[Any, Load | None]:
+    """Return what a function returns, and who had the processors meanwhile."""
+    begun = Snapshot()
+    return function(request), begun.until_now()
+
+
+def _together(found: Sequence[tuple[Any, Load | None]]) -> OnRanks:
+    return OnRanks([result for result, _ in found], [load for _, load in found if load is not None])
 
 
 def start_rank(
@@ -68,7 +95,7 @@ def start_rank(
     function = getattr(importlib.import_module(module), name)
     place_rank(rank, world_size, backend, places)
     dist.init_process_group(backend, rank=rank, world_size=world_size, store=store)
-    return function(request)
+    return _watched(function, request)
 
 
 def place_rank(local_rank: int, local_ranks: int, backend: str, places: list[Binding | None]) -> None:
@@ -87,15 +114,15 @@ def device_of(backend: str) -> torch.device:
 
 def _as_one_rank(
     function: Callable[..., Any], request: Any, backend: str, places: list[Binding | None]
-) -> list[Any] | None:
+) -> OnRanks | None:
     local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     place_rank(local_rank, local_ranks, backend, places)
     dist.init_process_group(backend)
     try:
-        result = function(request)
+        result = _watched(function, request)
         everything: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everything, result)
-        return everything if dist.get_rank() == 0 else None
+        return _together(everything) if dist.get_rank() == 0 else None
     finally:
         dist.destroy_process_group()

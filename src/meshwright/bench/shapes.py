@@ -1,4 +1,4 @@
-"""What the shape of a table gives away without any knowledge of the machine: a collapse, a dip, a slow pair."""
+"""Faults that the shape of a table shows without any knowledge of the machine: a collapse, a dip, a slow pair."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What FSDP2 does for a sharded layer on the host besides its collectives: hooks, copies of parameters, bookkeeping.
+"""Host time of FSDP2 for a sharded layer besides its collectives: hooks, copies of parameters, bookkeeping.
 
 Told from chains of layers, once sharded, with collectives that send nothing, and once plain. Bytes are priced
 elsewhere.

@@ -1,4 +1,4 @@
-"""What a measurement is held against: a node of the catalogue, the GPUs of this machine, or its memory."""
+"""The yardsticks of a measurement: a node of the catalogue, the GPUs of this machine, or its memory."""
 
 from ..cluster.graph import Cluster
 from ..hardware import Catalogue

@@ -1,4 +1,4 @@
-"""What each rank does in a sweep: the calls, how busy its cores were, and what it copies while all ranks copy."""
+"""The sweep on one rank: the calls, how busy its cores were, and its copy rate while all ranks copy."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""What a terminal or a scheduler sends to all processes of a job."""
+"""Signals that a terminal or a scheduler sends to all processes of a job."""
 
 import signal
 

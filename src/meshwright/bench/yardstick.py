@@ -1,4 +1,4 @@
-"""What NCCL attains on the links that a table's collective crosses, so that a verdict holds a rate against that.
+"""The rate that NCCL attains on the links of a table's collective, as the yardstick of a verdict.
 
 Inside a node a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes the NICs of a node together
 for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. All-to-all and send/receive

@@ -9,6 +9,7 @@ import click
 from .. import __version__, interruptible
 from ..errors import InputError, MeshwrightError, nearest, one_line
 from .bounds import bounded
+from .values import completing
 
 # command: what `meshwright --help` says of it; the code is in the module of the same name
 COMMANDS = {
@@ -37,7 +38,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        return bounded(command)
+        return completing(bounded(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

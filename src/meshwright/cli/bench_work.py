@@ -1,4 +1,4 @@
-"""What `meshwright bench` does with its options: measure or read tables, fit, judge, save, print."""
+"""The work of `meshwright bench`: measure or read tables, fit, judge, save, print."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,7 +79,7 @@ def bench(
             return 0
         tables = [(name, rows, _fit(rows, measured.busy_share)) for name, rows in measured.tables.items()]
         chosen = [_chosen_spec(catalogue, node, link, rows[0].ranks or 1) or measured.spec for _, rows, _ in tables]
-        notes = _notes(tables, chosen)
+        notes = [*_beside_notes(measured.beside), *_notes(tables, chosen)]
     _write(tables, notes, plot, html)
     fits = [fit for _, _, fit in tables if fit is not None]
     if save and not fits:
@@ -132,6 +132,10 @@ def _notes(tables: Tables, specs: Sequence[Spec | None]) -> list[str]:
         else:
             notes.append(f"{name}: verdict: {verdict(best.busbw_bytes_per_s, spec)}")
     return notes
+
+
+def _beside_notes(beside: str) -> list[str]:
+    return [f"{beside}: what was measured is what they left; measure again on a quiet machine"] if beside else []
 
 
 def describe_fit(fit: CollectiveFit) -> str:
@@ -212,5 +216,6 @@ def _special(
             click.echo(to_json(item))
     else:
         click.echo(measured.text)
-    click.echo(f"# verdict: {measured.verdict}", err=as_json)
+    for note in (*_beside_notes(measured.beside), f"verdict: {measured.verdict}"):
+        click.echo(f"# {note}", err=as_json)
     return 0

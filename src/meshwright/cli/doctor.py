@@ -4,14 +4,18 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 
 from ..cluster.doctor import CHECKS, Finding, examine, gather
 from ..cluster.doctor.exchange import meet, position
 from ..cluster.doctor.facts import Facts
 from ..errors import InputError
 from ..files import to_json, write_atomic
+from ..machine_load import watched
 from ..postmortem.live import look_at
 from ..units import parse_time
+
+WATCH_S = 0.5  # in which doctor looks who has the processors
 
 
 @click.command(epilog="Example: meshwright doctor --logs logs/ dmesg.txt")
@@ -63,7 +67,7 @@ def command(
     if int(os.environ.get("LOCAL_RANK", "0")) > 0:
         return 0  # the first rank of a node speaks for it
     node, nodes = position(os.environ)
-    mine = gather(node=node, nodes=nodes)
+    mine = msgspec.structs.replace(gather(node=node, nodes=nodes), load=watched(WATCH_S))
     if report is not None:
         _write_report(report, mine)
     findings = examine([mine]) if nodes == 1 else meet(mine, *_rendezvous(), parse_time(wait))

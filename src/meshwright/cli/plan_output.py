@@ -1,4 +1,4 @@
-"""What `meshwright plan` writes: the plan's file, its page, its graph, and the answer as JSON."""
+"""The files of `meshwright plan`: the plan, its page, its graph, and the answer as JSON."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

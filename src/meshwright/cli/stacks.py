@@ -4,16 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from ..errors import InputError
 
 
 def stack_option(text: str) -> Callable[[Any], Any]:
-    """Return the option; its value is the name of a stack as the cost model knows it, a calibration's file, or None."""
-    return click.option(
-        "--stack", metavar="NAME", callback=_named, shell_complete=_completed, help=f"{text} `help` lists them."
-    )
+    """Return the option; its value is a stack of the cost model, a calibration's file, or None."""
+    return click.option("--stack", metavar="NAME", callback=_named, help=f"{text} `help` lists them.")
 
 
 def default_of(precision: str, layout: str | None) -> str:
@@ -60,9 +57,3 @@ def _list() -> None:
     for one in known:
         click.echo(f"{one.name:<{width}}  {one.title}: {one.origin}")
     click.echo("; ".join(f"{alias}: {name}" for alias, name in ALIASES.items()))
-
-
-def _completed(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from ..plan.stacks import stack_names
-
-    return [CompletionItem(name) for name in stack_names() if name.startswith(incomplete)]

@@ -21,6 +21,7 @@ from ..hardware import Catalogue, load
 from ..hardware.arithmetic import suspicions
 from ..hardware.catalogue import shipped
 from ..hardware.listing import TABLES, Entry, compared, entries, find, toml_entry
+from ..report.narrow import show_table
 from ..report.terminal import console
 
 
@@ -119,7 +120,7 @@ def _list(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
     for name in TABLES:
         rows = [entry for entry in found if entry.table == name]
         if rows:
-            shown.print(_table(name, rows))
+            show_table(shown, _table(name, rows))
     return 0
 
 
@@ -148,5 +149,5 @@ def _compare(catalogue: Catalogue, words: Sequence[str], as_json: bool) -> int:
         table.add_column(entry.name)
     for key, cells in compared(chosen):
         table.add_row(key, *cells)
-    console().print(table)
+    show_table(console(), table)
     return 0

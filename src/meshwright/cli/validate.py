@@ -15,6 +15,7 @@ from ..plan.cost import book
 from ..plan.cost.calibration import calibrations
 from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
+from ..report.narrow import show_table
 from .brief import Brief
 from .calibration import calibration_of, save_calibration
 from .job import validate_job
@@ -86,7 +87,7 @@ def command(runs: Path | None, as_objects: bool, columns: bool, hardware: tuple[
     if as_objects:
         for outcome in outcomes:
             click.echo(to_json(as_json(outcome)))
-    console.print(_table(summaries))
+    show_table(console, _table(summaries))
     for name, hint in unread_columns(runs).items():
         click.echo(f"column {name}: not read{f' ({hint})' if hint else ''}; --columns lists what is", err=True)
     for text, count in sorted(warnings(outcomes).items(), key=lambda item: -item[1]):

@@ -1,1 +1,1 @@
-"""What the machines and links are: the Cluster graph, and the ways to get one."""
+"""Machines and links: the Cluster graph, and the ways to get one."""

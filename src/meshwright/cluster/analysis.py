@@ -1,4 +1,4 @@
-"""What a cluster's graph means for a job: slow pairs and why, the NIC of each GPU, affinity, bisection bandwidth."""
+"""A cluster's graph judged for a job: slow pairs and why, the NIC of each GPU, affinity, bisection bandwidth."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Who stands beside whom in a drawing of a machine: NUMA nodes, PCIe switches, a GPU and its NIC together."""
+"""The arrangement of a machine's drawing: NUMA nodes, PCIe switches, a GPU and its NIC together."""
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the codes of a topology matrix mean, how good they are, and which rate they determine."""
+"""The codes of a topology matrix: their meaning, how good they are, and which rate they determine."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is broken or badly built in a machine, by the name of the part; a healthy machine has no verdict."""
+"""Broken or badly built parts of a machine, by name; a healthy machine has none."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a schedule costs in itself: rounds, bytes sent, fan-in, peaks; as shares of the payload, exactly.
+"""Figures of a schedule by itself: rounds, bytes sent, fan-in, peaks; as shares of the payload, exactly.
 
 The payload of N bytes is the largest buffer that the collective gives a rank: what is reduced or broadcast, what is
 gathered or scattered in all, what one rank sends in an all-to-all.

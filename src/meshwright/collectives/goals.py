@@ -1,4 +1,4 @@
-"""What each collective starts from and must end with: the one table that schedules are proved against.
+"""The start and the goal of each collective: the one table that schedules are proved against.
 
 A chunk of a rank is described by which payload chunk it is and which ranks have contributed to it.
 

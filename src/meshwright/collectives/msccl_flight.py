@@ -1,4 +1,4 @@
-"""How many messages each connection of an MSCCL program must hold at once, so that no block waits for ever.
+"""Messages in flight: the number that each connection of an MSCCL program must hold so that no block waits for ever.
 
 A runtime's connection has few buffers: a send waits while all are full. Whether the blocks then wait for each other in
 a circle does not depend on who goes first, since each block takes its steps in order and every connection has one

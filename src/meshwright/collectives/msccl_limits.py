@@ -1,4 +1,4 @@
-"""What the readers of today's MSCCL runtimes take: RCCL's and that of msccl-executor-nccl.
+"""Limits of today's MSCCL runtimes: RCCL's reader and that of msccl-executor-nccl.
 
 From their sources (src/include/msccl/msccl_struct.h and msccl_parser.h): names and values of at most 255 characters;
 of the file of one rank 4,096 elements, of one element 1,024 children; 64 steps in a block; messages of fewer than 72

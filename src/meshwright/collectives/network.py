@@ -40,7 +40,7 @@ class Network(Protocol):
 
     @property
     def turn_s(self) -> float:
-        """Seconds that each rank at work in a round, beyond two, costs all of it, likewise."""
+        """Extra seconds per round for each active rank after the second, when ranks share cores."""
 
     @property
     def burst_s(self) -> float:

@@ -1,4 +1,4 @@
-"""What the catalogue holds: one struct a kind of hardware. All rates are per direction."""
+"""The kinds of hardware in the catalogue: one struct each. All rates are per direction."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What a PCI function is to a training job: an accelerator, a network card, or neither. One table for all readers."""
+"""The kind of a PCI function: an accelerator, a network card, or neither. One table for all readers."""
 
 import functools
 import tomllib

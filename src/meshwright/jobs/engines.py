@@ -1,4 +1,4 @@
-"""What each training engine can run, as data: one entry an engine, a source for each fact; and the rules they make.
+"""The training engines as data: what each can run, with a source for each fact; and the rules that follow.
 
 The entries restrict a search (`--engine`), refuse an emission that the engine would refuse, and fill the page of
 documentation. Versions are those whose source was read for the facts.

@@ -1,4 +1,4 @@
-"""What following a shell script finds, and the variables it has on the way (`shell_words.Variables`)."""
+"""The state of a shell script that is followed: its findings, and its variables (`shell_words.Variables`)."""
 
 import re
 from collections.abc import Callable, Mapping

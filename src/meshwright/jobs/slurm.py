@@ -1,4 +1,4 @@
-"""What SLURM sets for a script from its #SBATCH lines."""
+"""Variables that SLURM sets for a script from its #SBATCH lines."""
 
 import re
 

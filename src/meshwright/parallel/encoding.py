@@ -1,4 +1,4 @@
-"""What a vector looks like on a slow wire: its own type, bfloat16, or int8 with a scale for every block.
+"""Encodings of a vector for a slow wire: its own type, bfloat16, or int8 with a scale for every block.
 
 An encoding loses something unless it is "full". `Feedback` adds what one message lost to the next one, so that a sum
 over many messages loses nothing in the long run (Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847).

@@ -74,7 +74,8 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
             rules = part.split_rules()
             found |= {".".join(filter(None, (prefix, name))): rule for name, rule in rules.items()}
     if not found:
-        raise InputError(f"tp: {type(module).__name__} says by no `split_rules()` how its layers are cut")
+        name = type(module).__name__
+        raise InputError(f"tp: {name} has no `split_rules()`; add it, or pass `example` so that the rules are derived")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is drawn of one training step: operators of a captured model, and between them every call of its program.
+"""The boxes of a drawn step: operators of a captured model, and between them every call of its program.
 
 A box of a collective stands where it is called; what the operators do not tell apart (the sums of the loss, what
 recomputation calls again) stands at the end of its unit's forward, or the beginning of its backward. So the boxes of a

@@ -88,7 +88,7 @@ def timed(grid: Grid, times: StageTimes) -> Timing:
 
 
 def timed_sharing(grid: Grid, times: StageTimes, stretch: float, at_once: Sequence[int] = ()) -> Timing:
-    """Return when each action runs where ranks share processors and messages links: who waits leaves his to others.
+    """Time the grid when ranks share cores and messages share links; a waiting rank yields its core.
 
     `times` are those of actions while all ranks compute, `stretch` how many times as long that is as on a processor of
     one's own. While k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one

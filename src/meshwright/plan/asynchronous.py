@@ -133,7 +133,7 @@ def _transfer_s(around: Surroundings, size_bytes: float, far: int) -> float:
 
 
 def _served_step_s(compute_s: npt.NDArray[np.float64], comm_s: float, staleness: int | None) -> float:
-    """Return the pace of a parameter server: shares go to whoever asks, under the coordinator's two bounds."""
+    """Return the pace of a parameter server: shares go to the workers that ask, under the coordinator's two bounds."""
     workers = len(compute_s)
     free = [(0.0, worker) for worker in range(workers)]  # when each worker asks for work
     ends: dict[int, float] = {}  # by share: when it is in the weights

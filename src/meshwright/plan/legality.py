@@ -122,7 +122,7 @@ def uncompilable(layout: Layout) -> str:
     if layout.schedule == "zb" and layout.pp > 1:
         return "schedule=zb splits the backward of a layer, which compilation joins"
     if layout.recompute == "selective":
-        return "recompute=selective tells single operators apart, which compilation fuses; use none or full"
+        return "recompute=selective selects single operators, which compilation fuses; use none or full"
     return ""
 
 

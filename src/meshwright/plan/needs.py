@@ -1,4 +1,4 @@
-"""What has to be measured before the step of a layout can be priced from measured times."""
+"""The needs of a prediction: what is measured before the step of a layout can be priced from measured times."""
 
 from typing import NamedTuple
 

@@ -252,8 +252,8 @@ def _busy(times: StageTimes, target: Target, resuming_s: float) -> StageTimes:
 def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[float, float]]]:
     """Return the units with their measured times, and what of forward and backward of each is blocking collectives.
 
-    Of a micro-batch in the mean: the gradients of all but the first are added to those before, and ZeRO 2 gathers
-    weights once a step. What copies of a sharded model sum comes at the end of the step.
+    Averages per micro-batch: only the first skips gradient accumulation, and ZeRO 2 gathers weights once a step. The
+    sum over copies of a sharded model comes at the end of the step.
     """
     times = Times(inputs.measured, layout.world_size)
     count = micro_batches(layout, inputs.global_batch)

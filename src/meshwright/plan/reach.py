@@ -1,4 +1,4 @@
-"""What reaches a target where the machines that were asked for do not: more GPUs, a larger batch, another precision."""
+"""Ways to a target that these machines do not reach: more GPUs, a larger batch, another precision."""
 
 from collections.abc import Callable, Iterator
 

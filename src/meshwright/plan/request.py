@@ -1,4 +1,4 @@
-"""What a person asks of the planner, turned into a Setting; and the answer as a Plan."""
+"""A request to the planner turned into a Setting, and the answer as a Plan."""
 
 from collections.abc import Sequence
 

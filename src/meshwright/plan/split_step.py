@@ -2,8 +2,8 @@
 
 Compute is that of one rank (`workload.transformer.describe` with the layout), what is sent that of the step's program
 (`workload.split`). Collectives inside forward and backward block: the layer waits for them. Gradients in buckets
-overlap with the last backward as under plain data parallelism. What ZeRO 2 and 3 gather and scatter is copied out of
-its buffer and into it, and what FSDP2 does around it on the host is computation. The slowest rank sets the pace of all.
+overlap with the last backward as under plain data parallelism. FSDP2 copies weights out of
+flat buffers and gradients into them; the copies and its host overhead count as compute. The slowest rank sets the pace.
 
 Each collective is timed as a layer calls it, and a bucket's all-reduce or (ZeRO 1) reduce-scatter beside computation.
 The weights of the layer to come travel beside computation too and take cores from it, as an all-reduce does there.

@@ -1,4 +1,4 @@
-"""What an answer says of the model that it is about: its size, its work, and what was assumed of it."""
+"""Remarks of an answer on its model: its size, its work, and what was assumed of it."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What if: the same model on several clusters side by side, and from one GPU to all of them."""
+"""Comparisons: the same model on several clusters side by side, and from one GPU to all of them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the readers find in the artefacts of a hung job: one struct for each thing that can be read.
+"""Facts in the artefacts of a hung job: one struct for each thing that can be read.
 
 `rank` is the job's (global) rank, None where the artefact does not say; a position inside a group is `group_rank`.
 Times are seconds since the start of a year, good for telling earlier from later and for nothing else.

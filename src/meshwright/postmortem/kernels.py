@@ -1,4 +1,4 @@
-"""What `nsys stats` prints of a rank's kernels: seconds that it communicated and that it computed."""
+"""Kernel times as `nsys stats` prints them: seconds that a rank communicated and that it computed."""
 
 import csv
 import io

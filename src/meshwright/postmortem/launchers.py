@@ -1,4 +1,4 @@
-"""What launchers say of a process that ended: torch's elastic agent, DeepSpeed, Lightning, mpirun, Hydra, Ray.
+"""Launchers' words on a process that ended: torch's elastic agent, DeepSpeed, Lightning, mpirun, Hydra, Ray.
 
 A launcher counts as it likes: torchrun, DeepSpeed and Lightning say the rank on its host, MPI a task, Ray a process.
 The summary at the end of torchrun is read in `endings`.

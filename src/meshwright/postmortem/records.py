@@ -1,4 +1,4 @@
-"""What each rank of backend "meshwright" writes of its collectives (`flight-<rank>.json`), as nouns."""
+"""Flight records of backend "meshwright" (`flight-<rank>.json`), as nouns."""
 
 import operator
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What logs tell of the position of the ranks, and what the silence of one is worth."""
+"""Positions of the ranks by their logs, and how much the silence of one is worth."""
 
 from msgspec.structs import replace
 

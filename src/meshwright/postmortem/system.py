@@ -1,4 +1,4 @@
-"""What the system around a job says: kernel log, SLURM, Kubernetes, shells."""
+"""Messages of the system around a job: kernel log, SLURM, Kubernetes, shells."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who waits for whom over all groups of ranks: the one that is waited for and waits for nobody, or a circle."""
+"""The graph of waits over all groups of ranks: its end is the rank that waits for nobody, or a circle."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -162,7 +162,7 @@ def _work(message: Message) -> Iterator[Fact]:
             failed_at=int(failed.group(1)) if failed else None,
             where=message.where.by(rank),
         )
-    if signalled := _SIGNALLED.search(text):  # whoever waited longest: it exists, and is no culprit
+    if signalled := _SIGNALLED.search(text):  # the rank that waited longest: it exists, and is no culprit
         yield Spoke(rank=int(signalled.group(1)), where=message.where)
     if _GOT_STUCK.search(text):
         place = re.search(r"Rank (\d+)\]", text)

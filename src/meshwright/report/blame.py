@@ -1,10 +1,12 @@
 """Where the largest error of a prediction sits: the collective and its hosts, or the rank that computes longest."""
 
+from collections.abc import Sequence
+
 from ..timeline import Performance, Timeline
 from ..units import format_time
 from .compare import PARTS, culprit_of
 from .paths import Paths
-from .ranks import exposed_by_name, rank_uses
+from .ranks import RankUse, exposed_by_name
 
 APART = 0.02  # ranks whose times differ by less are alike
 
@@ -15,12 +17,13 @@ def blame(
     predicted_timeline: Timeline,
     measured_timeline: Timeline,
     paths: Paths,
+    uses: Sequence[RankUse],
 ) -> str:
-    """Return what the verdict adds to the culprit, "" where the timelines say no more."""
+    """Return what the verdict adds to the culprit, "" where timelines and ranks say no more."""
     culprit = culprit_of(predicted, measured)
     if culprit == "exposed communication":
         return _collective(predicted_timeline, measured_timeline, paths)
-    return _rank(PARTS[culprit].removesuffix("_s"), measured_timeline)
+    return _rank(PARTS[culprit].removesuffix("_s"), uses)
 
 
 def _collective(predicted: Timeline, measured: Timeline, paths: Paths) -> str:
@@ -38,8 +41,8 @@ def _collective(predicted: Timeline, measured: Timeline, paths: Paths) -> str:
     return f"{name} over {len({span.rank for span in spans})} ranks{where}"
 
 
-def _rank(part: str, measured: Timeline) -> str:
-    times = {use.rank: use.parts_s[part] for use in rank_uses(measured) if part in use.parts_s}
+def _rank(part: str, uses: Sequence[RankUse]) -> str:
+    times = {use.rank: use.parts_s[part] for use in uses if part in use.parts_s}
     if len(times) < 2:
         return ""
     slowest, fastest = max(times, key=times.__getitem__), min(times, key=times.__getitem__)

@@ -1,4 +1,4 @@
-"""What a calibration by the user's own runs says, for the terminal."""
+"""A calibration by the user's own runs, for the terminal."""
 
 from rich.console import Console
 from rich.table import Table
@@ -6,6 +6,7 @@ from rich.table import Table
 from ..plan.cost.calibration import Calibration
 from ..plan.cost.factors import FACTORS
 from ..units import format_time
+from .narrow import show_table
 
 MOVED = 0.01  # of a factor: what is worth a word
 
@@ -23,7 +24,7 @@ def show_calibration(console: Console, found: Calibration) -> None:
     for run in found.runs:
         errors = [_percent(run.before), _percent(run.fitted), "-" if run.left_out is None else _percent(run.left_out)]
         table.add_row(run.id, run.layout, str(run.gpus), format_time(run.measured_step_time_s), *errors)
-    console.print(table)
+    show_table(console, table)
     moved = [f"{name} x{value:.3g}" for name, value in found.factors.items() if abs(value - 1.0) > MOVED]
     console.print(f"factors: {', '.join(moved) or 'all within 1 % of 1'}", highlight=False)
     for name in FACTORS:

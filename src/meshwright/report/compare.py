@@ -25,6 +25,8 @@ class Comparison(msgspec.Struct, frozen=True):
     culprit: str  # the part of the step that explains most of the error
 
 
+ROUNDING = 1e-6  # of a step: a smaller rest is that of adding up
+
 # the parts that add up to a step; hidden communication is inside backward
 PARTS = {
     "data loading": "data_s",
@@ -34,6 +36,12 @@ PARTS = {
     "exposed communication": "exposed_comm_s",
     "pipeline bubble": "bubble_s",
 }
+
+
+def unattributed_s(of: Performance) -> float:
+    """Return the seconds of a step that belong to no part: what the program does between them."""
+    left_s = of.step_time_s - sum(getattr(of, field) for field in PARTS.values())
+    return left_s if left_s > ROUNDING * of.step_time_s else 0.0
 
 
 def culprit_of(predicted: Performance, measured: Performance) -> str:
@@ -48,6 +56,7 @@ def compare(predicted: Performance, measured: Performance, *, where: str = "", b
     """
     rows = [_row("step time", predicted.step_time_s, measured.step_time_s, format_time)]
     rows += [_row(f"  {name}", getattr(predicted, f), getattr(measured, f), format_time) for name, f in PARTS.items()]
+    rows.append(_row("  between the parts", unattributed_s(predicted), unattributed_s(measured), format_time))
     rows.append(_row("hidden communication", predicted.hidden_comm_s, measured.hidden_comm_s, format_time))
     rows.append(
         _row("tokens/s per rank", predicted.tokens_per_s_per_gpu, measured.tokens_per_s_per_gpu, lambda v: f"{v:,.0f}")

@@ -1,4 +1,4 @@
-"""What `plan --job` prints: what runs today, what was assumed, and what would be faster on the same engine."""
+"""The output of `plan --job`: what runs today, what was assumed, and what would be faster on the same engine."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from ..jobs.job import Job
 from ..plan.cost.by_stage import StageMemory
 from ..plan.study import Row
 from ..units import format_bytes, format_time
+from .narrow import show_table
 from .planning import fits_text, rows_table, show_row
 from .words import layout_text
 
@@ -53,10 +54,10 @@ def show_job(
         console.print(f"no layout that {job.engine} can run is predicted {better}", highlight=False)
         return
     if row.fits == "does not fit":
-        console.print(rows_table(f"what fits, on {job.engine}", faster))
+        show_table(console, rows_table(f"what fits, on {job.engine}", faster))
         console.print(fits_instead_text(row, faster[0]), highlight=False)
         return
-    console.print(rows_table(f"faster on {job.engine}", faster))
+    show_table(console, rows_table(f"faster on {job.engine}", faster))
     console.print(gain_text(row, faster[0]), highlight=False)
 
 

@@ -1,4 +1,4 @@
-"""What the links carried in a step, held against what they can: a table, and the cluster drawn in those colours."""
+"""Traffic of the links in a step against their capacity: a table, and the cluster drawn in those colours."""
 
 import re
 import statistics
@@ -85,7 +85,7 @@ def specs_of(cluster: Cluster, hosts: Collection[str], networks: Mapping[str, fl
 
 
 def _inside(cluster: Cluster) -> tuple[float | None, str]:
-    """Return what a rank's link inside its host can carry, and what that is."""
+    """Return the bandwidth and the kind of a rank's intra-host link."""
     own = [link for link in cluster.links if link.kind.startswith(("NV", "xGMI")) and link.bandwidth_bytes_per_s]
     if own:
         return min(link.bandwidth_bytes_per_s or 0.0 for link in own), own[0].kind

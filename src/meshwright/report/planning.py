@@ -1,4 +1,4 @@
-"""What `meshwright plan` prints: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
+"""The output of `meshwright plan`: the ranked layouts, the arithmetic of an envelope, curves and comparisons."""
 
 from collections.abc import Sequence
 
@@ -16,6 +16,7 @@ from ..plan.study import Row, Study
 from ..plan.whatif import FIGURES, Comparison, Scaling
 from ..units import format_bytes, format_network_rate, format_rate, format_time
 from .curve import Mark
+from .narrow import show_table
 from .words import layout_text
 
 WIDE = 110  # characters of a console that shows every column
@@ -37,13 +38,13 @@ def show_study(console: Console, study: Study) -> None:
         highlight=False,
     )
     title = "the fastest of each way to split"
-    console.print(rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
+    show_table(console, rows_table(title, [*study.rows, study.plain], brief=console.width < WIDE))
     console.print(study.reason, highlight=False)
     if study.best.simulated_s is None:
         console.print("step times come from closed formulas; --refine 100 simulates the fastest", highlight=False)
     if study.pareto:
-        console.print(_pareto(study.pareto))
-    console.print(_micro_batches(study))
+        show_table(console, _pareto(study.pareto))
+    show_table(console, _micro_batches(study))
     for rejection in study.rejections:
         console.print(f"set aside: {rejection}", highlight=False)
     for warning in study.warnings:
@@ -115,7 +116,7 @@ def show_row(console: Console, title: str, row: Row) -> None:
     table.add_row("MFU", "" if p.mfu is None else f"{p.mfu:.1%}")
     table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")
     table.add_row("tokens/s a GPU", f"{p.tokens_per_s_per_gpu:,.4g}")
-    console.print(table)
+    show_table(console, table)
     show_memory(console, row)
     show_limits(console, row)
 
@@ -128,7 +129,7 @@ def show_envelope(console: Console, envelope: Envelope) -> None:
     table.add_column("", justify="right", no_wrap=True)
     for line in envelope.lines:
         table.add_row(line.name, line.formula, line.text)
-    console.print(table)
+    show_table(console, table)
     named = {"one after another": envelope.in_sequence, "overlapped": envelope.overlapped}
     for text in side_by_side(named, width=max(16, min(64, console.width - 30))):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -150,7 +151,7 @@ def show_solution(console: Console, solution: Solution, marks: dict[str, tuple[M
         console.print(f"{QUANTITIES[need.quantity]}: {need_text(need)}", highlight=False)
     for need in solution.needs:
         console.print(f"\nstep time against the {QUANTITIES[need.quantity]}", highlight=False)
-        console.print(_bars(need, solution.target_step_time_s, marks.get(need.quantity, ())))
+        show_table(console, _bars(need, solution.target_step_time_s, marks.get(need.quantity, ())))
     if solution.others:
         console.print("what else was tried:", highlight=False)
     for means in solution.others:
@@ -217,7 +218,7 @@ def show_comparison_of_clusters(console: Console, comparison: Comparison) -> Non
         if any(abs(side.terms[name]) > 1e-9 for side in sides):
             cells = (format_time(side.terms[name]) for side in sides[1:])
             table.add_row(f"  {name}, beside the first", "", *(f"+{c}" if c[0] != "-" else c for c in cells))
-    console.print(table)
+    show_table(console, table)
     console.print(comparison.reason, highlight=False)
     for side in sides:
         if side.rule:
@@ -242,7 +243,7 @@ def show_modes(console: Console, modes: Sequence[ModePrice]) -> None:
             mode.name,
             layout_text(mode.layout),
         )
-    console.print(table)
+    show_table(console, table)
     best, sync = fastest(modes), modes[0]
     console.print(
         f"{best.name} has the shortest step, {sync.step_time_s / best.step_time_s:.2f} x as fast as synchronous; what "
@@ -270,7 +271,7 @@ def show_scaling(console: Console, scaling: Scaling) -> None:
             f"{p.bubble_s / p.step_time_s:.1%}",
             layout_text(point.row.layout),
         )
-    console.print(table)
+    show_table(console, table)
     if scaling.too_small:
         console.print(f"nothing is legal or fits on {', '.join(map(str, scaling.too_small))} GPUs", highlight=False)
     console.print(

@@ -1,4 +1,4 @@
-"""What was run: model, tokens, layout, machines, when, for how long, by which command."""
+"""The head of a run's page: model, tokens, layout, machines, when, for how long, by which command."""
 
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,27 +1,43 @@
-"""What each rank did in the recorded steps: computing, communicating, waiting; and which rank is slow."""
+"""Each rank in the measured steps: computing, communicating, waiting; and which rank is slow."""
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..timeline import Span, Timeline, intervals, length_s, overlap_s
+from ..timeline import Span, Timeline, intervals, length_s, overlap_s, step_parts, typical_step
 from ..units import format_time
-from .colours import in_order
 from .document import Cell, Table, table
 
+COMPUTED = ("forward", "backward", "optimizer")
+COLUMNS = {  # of the table of ranks: what each is the sum of
+    "step": ("step_time",),
+    "computing": COMPUTED,
+    **{name: (name,) for name in COMPUTED},
+    "communicating": ("exposed_comm", "hidden_comm"),
+    "of it exposed": ("exposed_comm",),
+    "waiting for stages": ("bubble",),
+    "loading data": ("data",),
+}
 STRAGGLER_SHARE = 0.05  # a rank that computes so much longer than the median rank is named
 
 
 class RankUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a step on one rank, each the median over the recorded steps."""
+    """Seconds of the parts of a step on one rank, which add up to its median step."""
 
     rank: int
-    compute_s: float
-    comm_s: float
-    exposed_comm_s: float
-    parts_s: dict[str, float]  # by name of what was computed
+    parts_s: dict[str, float]  # as `step_parts` names them, without "_s"
+
+    @property
+    def compute_s(self) -> float:
+        """Return the seconds in which the rank computes."""
+        return sum(self.parts_s[name] for name in COMPUTED)
+
+
+def uses_of_run(parts: Mapping[int, Mapping[str, float]], timeline: Timeline) -> list[RankUse]:
+    """Return what each rank of a run did in all measured steps, in those of its timeline where a run kept no more."""
+    return [_use(rank, parts[rank]) for rank in sorted(parts)] or rank_uses(timeline)
 
 
 def rank_uses(timeline: Timeline) -> list[RankUse]:
@@ -29,20 +45,11 @@ def rank_uses(timeline: Timeline) -> list[RankUse]:
     by_step: dict[int, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for span in timeline.spans:
         by_step[span.rank][span.step].append(span)
-    return [_use(rank, list(by_step[rank].values())) for rank in sorted(by_step)]
+    return [_use(rank, typical_step(list(map(step_parts, by_step[rank].values())))) for rank in sorted(by_step)]
 
 
-def _use(rank: int, steps: Sequence[Sequence[Span]]) -> RankUse:
-    compute = [intervals(spans, lane="compute") for spans in steps]
-    comm = [intervals(spans, lane="comm") for spans in steps]
-    names = sorted({span.name for spans in steps for span in spans if span.lane == "compute"})
-    return RankUse(
-        rank=rank,
-        compute_s=statistics.median(map(length_s, compute)),
-        comm_s=statistics.median(map(length_s, comm)),
-        exposed_comm_s=statistics.median(length_s(b) - overlap_s(a, b) for a, b in zip(compute, comm, strict=True)),
-        parts_s={name: statistics.median(length_s(intervals(s, name=name)) for s in steps) for name in names},
-    )
+def _use(rank: int, parts: Mapping[str, float]) -> RankUse:
+    return RankUse(rank=rank, parts_s={name.removesuffix("_s"): seconds for name, seconds in parts.items()})
 
 
 def exposed_by_name(timeline: Timeline) -> dict[str, float]:
@@ -78,19 +85,14 @@ def ranks_table(uses: Sequence[RankUse]) -> Table | None:
     """Return the seconds of each rank, sortable."""
     if not uses:
         return None
-    names = in_order(name for use in uses for name in use.parts_s)
-    columns = ("rank", "computing", *names, "communicating", "of it exposed")
+    times = {name: [sum(use.parts_s[part] for part in parts) for use in uses] for name, parts in COLUMNS.items()}
+    shown = {name: column for name, column in times.items() if any(column)}  # what took no time on any rank is left out
     rows = [
-        [
-            Cell(str(use.rank), use.rank),
-            *map(_time, (use.compute_s, *(use.parts_s.get(name, 0.0) for name in names))),
-            _time(use.comm_s),
-            _time(use.exposed_comm_s),
-        ]
-        for use in uses
+        [Cell(str(use.rank), use.rank), *(_time(column[place]) for column in shown.values())]
+        for place, use in enumerate(uses)
     ]
-    note = "medians over the recorded steps; waiting for a slower rank counts as exposed communication"
-    return table(columns, rows, title="Each rank", sortable=True, note=note)
+    note = "of the median step; waiting for a slower rank counts as exposed communication"
+    return table(("rank", *shown), rows, title="Each rank", sortable=True, note=note)
 
 
 def _time(time_s: float) -> Cell:

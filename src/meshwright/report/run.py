@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..machine_load import busy_words
-from ..timeline import STAGE_WAITS, Performance, Timeline
+from ..timeline import Performance, Timeline
 from ..traces.culprit import find_culprit
 from ..traces.meetings import meetings_of
 from ..traces.ours import ranks_of_timeline
@@ -23,7 +23,7 @@ from .page import write_page
 from .parts import alternatives_section, caveats_section, comparison_table, layout_section
 from .paths import Paths
 from .ran import what_was_run
-from .ranks import rank_uses, ranks_table, stragglers
+from .ranks import RankUse, ranks_table, stragglers, uses_of_run
 
 MAX_EVENTS = 200
 Rows = Sequence[dict[str, float]]
@@ -47,7 +47,8 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
         Paths(plan.layout, hosts, folder.switches()),
         specs_of(cluster, hosts.values(), folder.networks()),
     )
-    where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths)
+    uses = uses_of_run(folder.rank_parts(), timelines["measured"])
+    where = blame(plan.predicted, measured, timelines["predicted"], timelines["measured"], paths, uses)
     comparison = compare(plan.predicted, measured, where=where, beside=busy_words(loads))
     events = read_events(folder.events)
     late = _late(events, timelines["measured"], measured.step_time_s)
@@ -59,7 +60,7 @@ def run_page(folder: RunFolder) -> tuple[Comparison, Page]:
         _beside(comparison, plan.predicted, measured),
         section("Timeline", lanes_figure({**timelines, "predicted": predicted}, told=told_by(paths, specs))),
         section("Loss and throughput", *curves({"": rows})),
-        _ranks(folder, timelines["measured"], plan.predicted),
+        _ranks(folder, uses, plan.predicted),
         _events(events),
         _links(link_uses(timelines["measured"], paths, specs), hosts),
         layout_section(plan),
@@ -116,9 +117,8 @@ def series(runs: dict[str, Rows], key: str, label: str) -> dict[str, tuple[list[
     return found
 
 
-def _ranks(folder: RunFolder, measured: Timeline, predicted: Performance) -> Section | None:
-    uses = rank_uses(measured)
-    staged = any(span.name in STAGE_WAITS for span in measured.spans)  # stages differ by their layers
+def _ranks(folder: RunFolder, uses: Sequence[RankUse], predicted: Performance) -> Section | None:
+    staged = any(use.parts_s["bubble"] for use in uses)  # stages differ by their layers
     slow = [] if staged else stragglers(uses)
     said = Lines(tuple(slow), title="Stragglers") if slow else None
     memory = memory_figure(predicted.peak_memory_bytes_per_gpu, folder.rank_memory())

@@ -10,6 +10,7 @@ from ..traces.usage import Shares
 from ..units import format_bytes, format_time
 from .compare import Comparison
 from .grid import pipeline_lines
+from .narrow import show_table
 from .traced import LABELS
 
 MAX_ALTERNATIVES = 8
@@ -36,7 +37,7 @@ def show_plan(console: Console, plan: Plan) -> None:
             format_bytes(p.peak_memory_bytes_per_gpu),
             style="bold" if index == 0 else "",
         )
-    console.print(table)
+    show_table(console, table)
     console.print(plan.reason, highlight=False, markup=False, soft_wrap=True)
     show_pipeline(console, plan.layout, plan.micro_batches)
 
@@ -56,7 +57,7 @@ def show_comparison(console: Console, comparison: Comparison, runs: str = "") ->
         table.add_column(name, justify="right", no_wrap=True)
     for row in comparison.rows:
         table.add_row(row.name, row.predicted_text, row.measured_text, "" if row.error is None else f"{row.error:+.1%}")
-    console.print(table)
+    show_table(console, table)
     console.print(comparison.verdict, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -69,5 +70,5 @@ def show_shares(console: Console, found: Shares, verdict: str) -> None:
     for name, label in LABELS.items():
         value = getattr(found, name)
         table.add_row(label, format_time(value), f"{value / found.step_s:.1%}")
-    console.print(table)
+    show_table(console, table)
     console.print(verdict, highlight=False, markup=False, soft_wrap=True)

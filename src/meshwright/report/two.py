@@ -10,7 +10,7 @@ from .document import Cell, Page, Section, Table, section, table
 from .figures import parts_figure
 from .lanes import lanes_figure
 from .parts import comparison_table
-from .ranks import rank_uses, ranks_table
+from .ranks import ranks_table, uses_of_run
 from .run import curves
 
 
@@ -35,7 +35,10 @@ def two_runs_page(first: RunFolder, second: RunFolder) -> tuple[Comparison, Page
         section("Layouts", _layouts(names, (first, second))),
         section("Timeline", lanes_figure(timelines)),
         section("Loss and throughput", *curves({names[0]: first.metric_rows(), names[1]: second.metric_rows()})),
-        *(section(f"Ranks of {name}", ranks_table(rank_uses(t))) for name, t in timelines.items()),
+        *(
+            section(f"Ranks of {name}", ranks_table(uses_of_run(folder.rank_parts(), timelines[name])))
+            for name, folder in zip(names, (first, second), strict=True)
+        ),
     )
     kept: tuple[Section, ...] = tuple(part for part in sections if part is not None)
     return comparison, Page(title=f"{names[0]} and {names[1]}", verdict=verdict, sections=kept, kind="comparison")

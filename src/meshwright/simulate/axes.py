@@ -1,4 +1,4 @@
-"""What the communication of a training step takes on a topology: collectives along the axes of a layout, and sends.
+"""The communication of a training step on a topology: collectives along the axes of a layout, and sends.
 
 All groups of an axis communicate at once, as they do in training, so that they share what they share of the network.
 """

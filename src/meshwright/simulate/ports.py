@@ -1,4 +1,4 @@
-"""What a fabric is given: where the NICs sit; and what it gives: the links between two of them."""
+"""The interface of a fabric: the places of the NICs in, the links between two of them out."""
 
 from dataclasses import dataclass
 from typing import Protocol

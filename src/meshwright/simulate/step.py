@@ -1,6 +1,6 @@
 """Simulate one training step: a pipeline schedule over stages, each with its layers' computation and collectives.
 
-`StepProgram` says what a step does, in seconds of computation and bytes of communication; whoever knows the model (the
+`StepProgram` says what a step does, in seconds of computation and bytes of communication; its caller (the
 planner's cost model) fills it in. Ranks that differ only by their place on the tp and cp axes go in lockstep and are
 one; data-parallel replicas are one too, unless one of them straggles or jitter tells them apart. So the work grows
 with pipeline ranks x micro-batches x layers, not with GPUs.

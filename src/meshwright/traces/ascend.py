@@ -1,4 +1,4 @@
-"""What torch_npu and msprof write (trace_view.json, msprof_*.json): an array of events without categories.
+"""Traces of torch_npu and msprof (trace_view.json, msprof_*.json): an array of events without categories.
 
 The processes are told by name: kernels lie under "Ascend Hardware", collectives under "Communication" or "HCCL",
 operators and steps under "Python"; "Overlap Analysis" is arithmetic over the others and is not read.

@@ -1,4 +1,4 @@
-"""What the rank that comes last did meanwhile, beside the others."""
+"""The reason of the last rank: its work meanwhile, beside that of the others."""
 
 import statistics
 from collections import defaultdict

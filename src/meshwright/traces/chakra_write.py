@@ -1,4 +1,4 @@
-"""What a rank did, written as a Chakra execution trace (`.et`): kernels and collectives with their starts and lengths.
+"""A rank written as a Chakra execution trace (`.et`): kernels and collectives with their starts and lengths.
 
 A node depends on the last of its lane and the last of the other lane that had ended when it began.
 """

@@ -1,4 +1,4 @@
-"""Who the others wait for, and why; or that nobody is to blame.
+"""The culprit: the rank that the others wait for, and why; or that nobody is to blame.
 
 A rank is to blame where, step after step, it comes last to the collectives, and the others lose more by it than chance
 explains and than is little beside the transfer. What counts is the time from the last of the others to it, in which the

@@ -1,4 +1,4 @@
-"""What a Chrome trace holds, rank by rank: the devices and processes of one file, kept apart."""
+"""Chrome traces, rank by rank: the devices and processes of one file, kept apart."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What one rank did while it was traced: intervals of its device (or of its host, where it has none), and its calls."""
+"""A traced rank: intervals of its device (or of its host, where it has none), and its calls."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What names tell: which kernels communicate, which collective a name means, how large an element of a type is.
+"""Names in traces: which kernels communicate, which collective a name means, how large an element of a type is.
 
 Names of kernels: NCCL and RCCL since 2.4, MSCCL and MSCCL++, oneCCL, HCCL, NVSHMEM and its likes, PyTorch's symmetric
 memory, the all-reduces of vLLM, TensorRT-LLM, FlashInfer and Transformer Engine, and expert dispatchers (DeepEP and

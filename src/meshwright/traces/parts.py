@@ -1,4 +1,4 @@
-"""What readers of all formats share: sets of intervals, calls and the host, from columns of events."""
+"""The common part of the readers of all formats: intervals, calls and the host, from columns of events."""
 
 from array import array
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the traces of all ranks add up to: where a step goes, rank by rank, and who the others wait for."""
+"""The summary of the traces of all ranks: where a step goes, rank by rank, and who the others wait for."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

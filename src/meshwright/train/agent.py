@@ -192,7 +192,9 @@ class Agent(LocalElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         super()._rendezvous(worker_group)
         check_machines(worker_group.group_world_size or 0, self.min_nodes)
-        self.patience._last_call = timedelta(seconds=LAST_CALL_S)  # whoever is not there then may not come at all
+        self.patience._last_call = timedelta(
+            seconds=LAST_CALL_S
+        )  # a machine that is not there then may not come at all
         self.patience._join = timedelta(seconds=max(self._exit_barrier_timeout, self.rejoin_s))
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:

@@ -1,6 +1,6 @@
 """One clock for the machines of a job: that of the machine where all meet, as each of them reads it.
 
-torch's rendezvous drops a machine whose heartbeat is a few seconds old by the wall clock of whoever looks: one whose
+torch's rendezvous drops a machine whose heartbeat is a few seconds old by the wall clock of the observer: one whose
 clock is behind is lost in silence, also out of a meeting that is complete, and so is everybody once a clock is set.
 Here heartbeats count on the monotonic clock of the store's host, which nobody sets. A machine asks for it when it
 joins, and again every `AGAIN_S`, for clocks drift apart by seconds a day. Wall clocks are compared on the way.

@@ -1,4 +1,4 @@
-"""What is raised where a rank's numbers are wrong, and how the launcher reads it."""
+"""Errors of a rank whose numbers are wrong, and how the launcher reads them."""
 
 import re
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 torch lets the ranks that have returned wait on a `multiprocessing.Event`. Its `set` waits in turn for everybody who
 waits, so that a launcher hangs for ever once one of them has been killed, and `join` waits for ever for a rank that
-does not leave. Here the ranks wait for the end of a pipe, which closes whoever is alive; and one that keeps the others
+does not leave. Here the ranks wait for the end of a pipe, which reaches every live rank; and one that keeps the others
 from ending is ended, `timeout_s` after the first has returned or `LEAVE_S` after the last.
 
 Underscored names of torch's multiprocessing are used here and nowhere else.
@@ -35,7 +35,7 @@ class Finished:
         return _Waits, (self._reader,)  # a rank gets its own copy of this end, and nothing of the other
 
     def set(self) -> None:
-        """Let go whoever waits."""
+        """Let the waiters go."""
         self._writer.close()
         self._then()
 
@@ -47,7 +47,7 @@ class _Waits:
         self._reader = reader
 
     def wait(self) -> None:
-        """Block until it is set, or whoever would set it has gone."""
+        """Block until it is set, or its setter has gone."""
         with contextlib.suppress(OSError):
             self._reader.poll(None)
 

@@ -1,4 +1,4 @@
-"""What a launcher says through environment variables: torchrun's standard ones, and SLURM's turned into them."""
+"""Environment variables of a launcher: torchrun's standard ones, and SLURM's turned into them."""
 
 import re
 from collections.abc import Mapping, MutableMapping

@@ -1,4 +1,4 @@
-"""What happened to a run that a person should know: failures, restarts, stragglers, storage, stops.
+"""Events of a run that a person should know: failures, restarts, stragglers, storage, stops.
 
 Each rank appends lines of JSON to a file of its own, `events/RANK.jsonl` in the run folder (a launcher to one of its
 host), and each line is in the

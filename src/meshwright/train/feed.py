@@ -1,4 +1,4 @@
-"""What a rank trains and is tested on: micro-batches that depend on seed and step alone."""
+"""The feed of a rank: micro-batches for training and test that depend on seed and step alone."""
 
 import os
 import time

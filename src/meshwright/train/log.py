@@ -1,4 +1,4 @@
-"""What a run says while it goes on: metrics.jsonl, TensorBoard events, and a progress display. Rank 0 only."""
+"""The log of a run: metrics.jsonl, TensorBoard events, and a progress display. Rank 0 only."""
 
 import json
 import math

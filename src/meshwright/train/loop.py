@@ -5,7 +5,6 @@ import functools
 import math
 import resource
 import signal
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -319,11 +318,6 @@ class Trainer:
 def measured_steps(recorder: Recorder, warm_up: int) -> list[dict[str, float]]:
     """Return the parts of the steps that count: all after the warm-up, or the last one of a very short run."""
     return recorder.parts_after(warm_up) or [recorder.parts[-1]]
-
-
-def median_parts(steps: list[dict[str, float]]) -> dict[str, float]:
-    """Return the median of each part."""
-    return {name: statistics.median(step[name] for step in steps) for name in steps[0]}
 
 
 def engine_settings(config: JobConfig, device: torch.device, notes: Notes) -> Settings:

@@ -7,11 +7,15 @@ from ..layout import Plan
 from ..timeline import Span, Timeline, summarize
 from ..workload.transformer import describe
 from .config import JobConfig
-from .run_folder import RunFolder
+from .run_folder import RankParts, RunFolder
 
 
 class Recorded(Protocol):
     """What one rank hands in."""
+
+    @property
+    def rank(self) -> int:
+        """The rank that it is of."""
 
     @property
     def parts(self) -> dict[str, float]:
@@ -43,4 +47,5 @@ def write_measured(
     )
     spans = tuple(span for record in records for span in record.spans)
     folder.write_rank_memory([record.peak_memory_bytes for record in records])
+    folder.write_rank_parts([RankParts(record.rank, record.parts) for record in records])
     folder.write_measured(measured, Timeline(spans=spans, source="measured"))

@@ -40,7 +40,7 @@ def serve(host: str, port: int, timeout_s: float, secret: bytes) -> SealedStore:
 def join_torchruns(host: str, port: int, timeout_s: float) -> TCPStore:
     """Return the store that torchrun's agent hosts, which has no password.
 
-    A machine that does not answer for `timeout_s` (10 s at least) is lost: whoever waits for the store gets a
+    A machine that does not answer for `timeout_s` (10 s at least) is lost: waiters for the store get a
     DistNetworkError.
     """
     store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
@@ -78,7 +78,7 @@ def address_towards(host: str) -> str:
         try:
             probe.connect((host, 9))
         except OSError as error:
-            raise InputError(f"{host}: no way there ({error.strerror or error})") from None
+            raise InputError(f"{host}: no route ({error.strerror or error})") from None
         return str(probe.getsockname()[0])
 
 

@@ -1,4 +1,4 @@
-"""What a run is held to when it goes on: the job of its checkpoint, difference by difference."""
+"""The check of a run that goes on: against the job of its checkpoint, difference by difference."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -35,6 +35,13 @@ class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switches: tuple[str, ...] = ()  # above its host, the highest first, where the mesh is laid out by them
 
 
+class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds of each part of the median step of a rank, as `timeline.step_parts` names them."""
+
+    rank: int
+    parts: dict[str, float]
+
+
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a run was first started, and by which command line."""
 
@@ -49,9 +56,7 @@ class RunFolder:
         self.path = path
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.saved = (
-            path / "saved"
-        )  # the step that was saved last: whoever finds no checkpoint knows that there was one
+        self.saved = path / "saved"  # the step that was saved last: without a checkpoint it shows that there was one
         self.ranks = path / "ranks"
         self.events = path / "events"  # failures, restarts, stragglers: a file a rank (train.events)
         self.servers = path / "servers"  # of asynchronous modes: where they listen
@@ -126,6 +131,15 @@ class RunFolder:
         """Return the peak memory of every rank in bytes; empty for a run that did not write it."""
         path = self.path / "rank_memory.json"
         return dict(enumerate(read_struct(path, list[int]))) if path.exists() else {}
+
+    def write_rank_parts(self, parts: list[RankParts]) -> None:
+        """Write what a step took on every rank, of which `measured.json` is made."""
+        write_atomic(self.path / "rank_parts.json", msgspec.json.encode(parts))
+
+    def rank_parts(self) -> dict[int, dict[str, float]]:
+        """Return the seconds of each part of a step on every rank; empty for a run that did not write them."""
+        path = self.path / "rank_parts.json"
+        return {each.rank: each.parts for each in read_struct(path, list[RankParts])} if path.exists() else {}
 
     def write_loads(self, loads: list[Load]) -> None:
         """Write who had the processors while the steps ran, as each rank counted it."""

@@ -4,13 +4,13 @@
 alone of several makes; and its owner gives it a new modification time every `HEARTBEAT_S`. An owner is dead
 
 - where its process is gone, for those who share its kernel and its process namespace and so can see that; else
-- where its lock stays as it is for `SILENCE_S`. That is watched with the clock of whoever waits: the clocks of two
+- where its lock stays as it is for `SILENCE_S`. That is watched with the clock of the waiter: the clocks of two
   machines need not agree.
 
 The lock of a dead owner is succeeded to in three steps, of which each can be the last of a process. The heir links
 `.heir-DIGEST` to a lock of its own, DIGEST being that of the lock it succeeds to, so there is one heir; the owner of
 the folder is the last of the chain of heirs. Then it puts its lock in place of `lock.json`, and removes what it linked.
-Whoever linked an heir of a lock that was no longer the last of the chain finds that out when it looks again.
+A process that linked an heir of a lock that was no longer the last of the chain finds that out when it looks again.
 """
 
 import contextlib
@@ -337,7 +337,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _changed_ns(path: Path) -> int | None:
-    """Return when a lock was changed last, by the clock of whoever did; None where it is gone."""
+    """Return when a lock was changed last, by the writer's clock; None where it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

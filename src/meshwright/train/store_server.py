@@ -1,4 +1,4 @@
-"""The server of a job's store: keys and values for whoever knows the secret of the job, and nothing for anybody else.
+"""The server of a job's store: keys and values for peers that know the job's secret, and for nobody else.
 
 Wire form: the greeting of `doorway.prove`, then requests and replies, each 4 bytes of length (big endian) and
 MessagePack.

@@ -64,7 +64,7 @@ class Watch:
 
     def failed(self, error: BaseException) -> None:
         """Write down what kept this rank from going on, with the rank that is to blame where that is known."""
-        self._failed = True  # whoever ends from now on does so because of the same
+        self._failed = True  # ranks that end from now on do so for the same reason
         failure = error if isinstance(error, RankFailure) else _broken()
         if not isinstance(failure, RankFailure):
             if not self._named:

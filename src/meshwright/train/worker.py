@@ -37,14 +37,14 @@ from ..layout import Plan
 from ..machine_load import Load, Snapshot
 from ..native import kept_folder
 from ..parallel.mesh import KEEPS_ORDER
-from ..timeline import Span
+from ..timeline import Span, typical_step
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
 from .corpus import load_corpus
 from .corruption import CorruptionError
 from .environment import Place, choose_backend, place
 from .log import RunLog
-from .loop import Trainer, measured_steps, median_parts
+from .loop import Trainer, measured_steps
 from .measured import write_measured
 from .meeting import join_torchruns, serve
 from .nearness import tell_switches
@@ -63,6 +63,7 @@ FAREWELL_S = 5.0  # for the others to ask, before the store ends with rank 0, wh
 class RankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one rank hands in at the end, as JSON through the store."""
 
+    rank: int
     parts: dict[str, float]
     spans: list[Span]
     peak_memory_bytes: int
@@ -228,7 +229,8 @@ def _logged_run(trainer: Trainer, folder: RunFolder, *, first: bool) -> str:
 def _hand_in(trainer: Trainer, folder: RunFolder, load: Load | None, *, rank: int, ranks: int) -> None:
     """Collect the records of all ranks at rank 0, which writes what was measured."""
     record = RankRecord(
-        parts=median_parts(measured_steps(trainer.recorder, WARM_UP_STEPS)),
+        rank=rank,
+        parts=typical_step(measured_steps(trainer.recorder, WARM_UP_STEPS), around_median=0.5),
         spans=trainer.recorder.spans(),
         peak_memory_bytes=trainer.peak_memory_bytes,
         load=load,

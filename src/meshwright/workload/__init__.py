@@ -1,1 +1,1 @@
-"""What one training step computes, layer by layer: FLOPs, bytes, activations."""
+"""The work of one training step, layer by layer: FLOPs, bytes, activations."""

@@ -1,4 +1,4 @@
-"""What a training stack does, as facts: in which type things travel and are held, what is sent how often.
+"""Conventions of a training stack, as facts: in which type things travel and are held, what is sent how often.
 
 `ENGINE` is what `parallel/` does, and `engine(precision)` the same where its forward runs in another type. Other
 stacks do what `Conventions()` says, but for what `STACKS` says of them; their fitted constants are in

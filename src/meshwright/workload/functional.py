@@ -102,7 +102,8 @@ def seeded_dropout(
 ) -> Tensor:
     """Zero elements with probability `rate`, scale the others by 1 / (1 - rate); sample i is masked by seeds[i] alone.
 
-    `positions`: those that T counts of whole sequences of `length`, whose masks are drawn and cut; None: all.
+    `positions`: the indices of the T rows in full sequences of `length` (None: all rows); masks are drawn full-length,
+    then sliced.
     """
     masks_BTC = torch.empty_like(x_BTC, dtype=torch.float32)
     for mask_TC, seed in zip(masks_BTC, seeds, strict=True):

@@ -1,4 +1,4 @@
-"""StepProgram: what one training step sends and computes, stage by stage, for whoever puts a time to it.
+"""StepProgram: what one training step sends and computes, stage by stage, for the engines that time it.
 
 `workload.split` fills it in; the planner prices it from measured figures or closed formulas, `simulate.step` replays
 it, `plan --graph` draws it. Sizes and numbers of calls are plain numbers, or arrays for many layouts at once.

@@ -1,4 +1,4 @@
-"""What a split step sends: the one place that knows which collective travels on which axis, with how many bytes, when.
+"""The traffic of a split step: the one place that knows which collective travels on which axis, how large, when.
 
 Written for one layout or for arrays of many (`Number`), by the facts of a stack (`Conventions`). C are the elements of
 the residual stream [rows, features] on a rank of cp:

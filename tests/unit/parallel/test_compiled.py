@@ -15,7 +15,7 @@ from meshwright.plan.legality import check_runnable
         ("dp=1,tp=2", "tp communicates inside layers"),
         ("dp=1,cp=2", "cp communicates inside layers"),
         ("dp=1,pp=2,schedule=zb", "schedule=zb splits the backward"),
-        ("dp=2,recompute=selective", "recompute=selective tells single operators apart"),
+        ("dp=2,recompute=selective", "recompute=selective selects single operators"),
     ],
 )
 def test_layouts_that_cannot_be_compiled_say_why(layout, reason):

@@ -30,3 +30,19 @@ def test_a_part_that_took_no_time_has_no_relative_error():
     errors = {row.name.strip(): row.error for row in compare(PREDICTED, MEASURED).rows}
 
     assert errors["pipeline bubble"] is None
+
+
+def test_the_parts_of_a_comparison_add_up_to_its_steps():
+    rows = compare(PREDICTED, MEASURED).rows
+    step, parts = rows[0], [row for row in rows if row.name.startswith("  ")]
+
+    assert sum(row.predicted for row in parts) == pytest.approx(step.predicted)
+    assert sum(row.measured for row in parts) == pytest.approx(step.measured)
+
+
+def test_what_lies_between_the_parts_is_a_row_of_its_own():
+    idle = msgspec.structs.replace(MEASURED, step_time_s=MEASURED.step_time_s + 0.05)
+
+    assert {row.name.strip(): row.measured for row in compare(PREDICTED, idle).rows}["between the parts"] == (
+        pytest.approx(0.05)
+    )

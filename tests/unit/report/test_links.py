@@ -208,6 +208,6 @@ def test_an_error_in_a_collective_is_laid_to_the_hosts_that_it_joins(layout, det
     nothing = Timeline((Span(0, "compute", "forward", 0.0, 0.1),), "predicted")
 
     measured = Timeline(tuple(all_reduces(detail)), "measured")
-    found = blame(faster, PERFORMANCE, nothing, measured, Paths(layout, TWO_HOSTS))
+    found = blame(faster, PERFORMANCE, nothing, measured, Paths(layout, TWO_HOSTS), [])
 
     assert found == where

@@ -17,6 +17,7 @@ from meshwright.report.sampling import thinned
 from meshwright.report.two import two_runs_page
 from meshwright.timeline import Span, Timeline, step_parts, summarize
 from meshwright.train.events import Event, EventLog
+from meshwright.train.run_folder import RankParts
 from tests.runs import fake_run, step_spans
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -256,3 +257,16 @@ def test_the_verdict_names_who_comes_last_where_the_run_said_nothing(tmp_path):
     folder.write_measured(folder.measured(), Timeline(tuple(spans), "measured"))
 
     assert "rank 1 comes last to the collectives and costs 30 ms a step" in report(folder).verdict
+
+
+def test_ranks_and_verdict_are_of_the_steps_that_were_measured_not_of_the_last_ones(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    parts = folder.rank_parts()
+    slower = {rank: {name: 3 * seconds for name, seconds in of_rank.items()} for rank, of_rank in parts.items()}
+    folder.write_rank_parts([RankParts(rank, of_rank) for rank, of_rank in slower.items()])
+    report(folder)
+    data = json.loads(folder.report.with_suffix(".json").read_text())
+    table = next(block for block in blocks(data) if block["title"] == "Each rank")
+
+    steps = [row[table["columns"].index("step")]["value"] for row in table["rows"]]
+    assert steps == [pytest.approx(of_rank["step_time_s"]) for of_rank in slower.values()]

@@ -1,1 +1,1 @@
-"""Who is to blame: errors that name a rank, the record of the last collectives, words that ranks leave each other."""
+"""Blame for a failure: errors that name a rank, records of the last collectives, notes that ranks leave each other."""

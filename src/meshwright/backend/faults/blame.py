@@ -1,4 +1,4 @@
-"""Who is to blame where ranks of several hosts wait for each other: what each has left word of in the group's store.
+"""Blame across hosts, where ranks wait for each other: read from the notes that each left in the group's store.
 
 The store may be beyond a cable that is out, and a request to it may never come back, so every request has a thread of
 its own and an end, and none follows one that is overdue, whichever group asks.

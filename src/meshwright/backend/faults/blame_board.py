@@ -69,7 +69,7 @@ class BlamePropagator:
 
     @property
     def has_several_boards(self) -> bool:
-        """Whether there is a group, or a way to other hosts, beside the one that asks."""
+        """True if this process belongs to another group besides the caller's."""
         return len(self._boards) > 1
 
     def say(self, culprit: FaultyRank, *, final: bool, until_s: float = math.inf) -> None:

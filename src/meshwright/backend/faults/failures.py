@@ -1,4 +1,4 @@
-"""What a collective raises when a rank dies, stalls, leaves or disagrees: one family, always naming the rank."""
+"""Errors of a collective when a rank dies, stalls, leaves or disagrees: one family, always naming the rank."""
 
 from typing import NamedTuple
 

@@ -137,7 +137,7 @@ class Recorded(Protocol):
         """Return the last step that each rank of this host has entered."""
 
     def given_up(self) -> set[int]:
-        """Return the ranks of this host that wait for nobody any longer, because of another or of themselves."""
+        """Return this host's ranks that have aborted, for their own failure or another rank's."""
 
 
 def remember(group: Recorded) -> None:

@@ -1,4 +1,4 @@
-"""What every call of the process group "meshwright" shares: running it now or later, its name, its end."""
+"""The base of every call of the process group "meshwright": run now or later, its name, its end."""
 
 import threading
 from collections.abc import Callable

@@ -23,7 +23,7 @@ SOURCE = Path(__file__).with_name("futures.cpp")
 
 
 class WorkFuture:
-    """The future of one work, and its end: `future` for whoever waits, `complete` or `fail` once for whoever works."""
+    """The future of one work, and its end: `future` for the waiter, `complete` or `fail` once for the worker."""
 
     def __init__(self) -> None:
         extension = load_futures()

@@ -1,4 +1,4 @@
-"""What the user of a group may fix: the algorithm between hosts and the element type on the wire."""
+"""Options of a group: the algorithm between hosts and the element type on the wire."""
 
 import os
 

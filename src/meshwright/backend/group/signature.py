@@ -1,4 +1,4 @@
-"""What a collective is, in three numbers that are equal on all ranks of a correct program.
+"""The signature of a collective: three numbers that are equal on all ranks of a correct program.
 
 The first holds the collective, the element type, the operator and the root; the second its bytes; the third is 0 where
 all parts are alike, else a number made of all their sizes. `calls.c` makes the same numbers.

@@ -1,4 +1,4 @@
-"""What torch asks of a process group beside its collectives, and what of it this one refuses, by name.
+"""Methods that torch expects of a process group beside its collectives; those that are refused are named.
 
 The C++ group under a Python subclass has no store and no backends, so that methods of its own that need them may end
 the process. Each is either here or refused; a test walks the list.

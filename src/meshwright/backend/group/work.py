@@ -1,4 +1,4 @@
-"""What a collective returns, and the thread on which asynchronous ones run in the order in which they were issued."""
+"""The Work that a collective returns, and the thread that runs asynchronous ones in the order of their issue."""
 
 import ctypes
 import queue
@@ -67,7 +67,7 @@ class PendingWork(Work):
     """A collective that another thread finishes by calling `run`.
 
     In this order: its mark for the profiler ends, waiting callers of `is_completed` see it, callbacks of its future
-    run, and callers of `wait` go on. Whoever was woken may destroy what the steps before have used.
+    run, and callers of `wait` go on. A woken caller may destroy what the steps before have used.
     """
 
     def __init__(self, call: Callable[[], object], result: Tensors) -> None:
@@ -84,7 +84,7 @@ class PendingWork(Work):
         self.end_mark: Callable[[], object] | None = None
 
     def run(self, before_callbacks: Callable[[], object] | None = None) -> None:
-        """Do the work, keep its error for whoever waits, and open the gate.
+        """Do the work, keep its error for the waiters, and open the gate.
 
         `before_callbacks` is called if there may be any: one may wait for a later collective, which must not need this
         thread.

@@ -1,4 +1,4 @@
-"""What the kernel says each connection of a rank has carried: bytes acknowledged, over the time it was busy sending.
+"""Rates of a rank's connections, from the kernel: bytes acknowledged, over the time it was busy sending.
 
 A connection is busy while it holds bytes that the other side has not acknowledged, so the rate of a link that waits for
 somebody's computation does not fall; that of one whose cable or NIC is slow does. The time in which the receiver's

@@ -100,7 +100,7 @@ class _Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
     member: Member
     place: Place
-    word: str  # of whoever called the meeting
+    word: str  # of the rank that called the meeting
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Every collective is a row of steps, the same on all ranks (see ranks.py). Before its first step a rank writes what the
 collective is into a ring of `CALLS` entries, by the number of the step, and one word of the entry beside its counter:
-a number made of all that it has called so far, and the step. Whoever sees that a rank has come to the first step reads
+a number made of all that it has called so far, and the step. A rank that sees another at the first step reads
 the word in the same line of the cache. If it is another than its own, the rank may be further already, and its ring
 tells; if that differs too, the ranks disagree. A rank is at most as many steps ahead as there are slots, fewer than the
 ring has entries. helper.c does the same.

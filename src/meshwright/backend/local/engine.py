@@ -1,4 +1,4 @@
-"""What a process group asks of the thing that moves its bytes, and the engine for groups on one host.
+"""The interface that a process group has to its engine, and the engine for groups on one host.
 
 Sizes and addresses only: tensors stay with the process group. All calls block, and come in the same order on all ranks.
 """

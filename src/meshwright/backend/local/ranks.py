@@ -154,7 +154,7 @@ class LocalGroup:
         return SLOTS + self.steps[SHORTS] % SHORT_SLOTS if short else self.steps[LONGS] % SLOTS
 
     def pass_slots(self, turn: int) -> None:
-        """Leave the slots to whoever takes them next, once all have left this step."""
+        """Leave the slots to the next step, once all have left this step."""
         self.free[turn] = self.sequence + 1
         self.steps[LONGS if turn < SLOTS else SHORTS] += 1
 

@@ -33,7 +33,7 @@ from .waiting import sign_of_life
 
 HANDED = 200  # descriptors in one message; the kernel takes 253
 LOOK_S = 0.2  # between two looks at whether a rank that is waited for has failed
-STRANGER_S = 5.0  # for whoever has come in to say who it is
+STRANGER_S = 5.0  # for a peer that has connected to identify itself
 ZEROS_BYTES = 2**20
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 
@@ -41,7 +41,7 @@ OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 class Segment:
     """The memory of the ranks of one host, mapped into this process; `buffer` is all of it.
 
-    `lives` are the signs of life of the other ranks, by their place on the host; they belong to whoever takes them.
+    `lives` are the signs of life of the other ranks, by their place on the host; the taker owns them.
     """
 
     def __init__(self, memory: Memory, buffer: mmap.mmap, lives: Mapping[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""What carries the messages of one pair of ranks: slots in shared memory, or a TCP connection.
+"""Carriers of the messages of one pair of ranks: slots in shared memory, or a TCP connection.
 
 A message is a head (tag, size) and its bytes. `write` and `read` move what can be moved at once and never wait. Who
 leaves for good says so over a connection, whose mere end may as well be that of a rank that died.

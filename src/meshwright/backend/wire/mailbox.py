@@ -1,7 +1,7 @@
 """Send and receive: letters of one rank to and from all others, and a box for early ones.
 
 A message goes to the first waiting `receive` with its source and tag; one that none of the waiting ones wants, and that
-stands in the way of the next, is put into the box. All of it is one state machine that whoever waits drives, and a
+stands in the way of the next, is put into the box. All of it is one state machine that the waiting thread drives, and a
 thread of its own drives when nobody waits, so that messages in both directions, to many ranks, and receives in any
 order never block each other.
 """
@@ -177,7 +177,7 @@ class Mailbox:
         return self._helper is not None and letter.peer is not None and self._lines[letter.peer].wakes
 
     def _ring(self, *, everyone: bool = False) -> None:
-        """Make those who linger for what is done look anew, or all of them."""
+        """Wake the waiters whose message is complete, or all waiters."""
         for bell, letter in self._lingering.items():
             if everyone or (letter is not None and letter.done):
                 os.eventfd_write(bell, 1)

@@ -1,4 +1,4 @@
-"""What transports over byte streams share: the state of each message, and the loop that moves all of them.
+"""The common part of transports over byte streams: the state of each message, and the loop that moves all of them.
 
 A message is a header of 16 bytes (its size, and a word that tells of which collective it is) and its elements. Each
 peer has a queue of messages to send and one of messages to receive; a transport moves bytes of the first of each

@@ -1,4 +1,4 @@
-"""What a file of measurements holds: tables of collectives, and matrices or lists of plain rates."""
+"""The contents of a file of measurements: tables of collectives, and matrices or lists of plain rates."""
 
 import msgspec
 

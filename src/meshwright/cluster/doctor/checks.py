@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ...machine_load import others_share
 from ...units import format_bytes
 from ..local import format_cores
 from .facts import Facts
@@ -12,6 +13,7 @@ from .interfaces import gloo_takes, nccl_takes
 
 SHM_BYTES = 2**30  # NVIDIA's advice for containers (--shm-size=1g); Docker's default is 64 MiB
 MEMLOCK_BYTES = 2**30  # registered buffers of an InfiniBand job; the usual default is 64 KiB or 8 MiB
+BUSY_SHARE = 0.25  # of the processors; what other programs take below is the system's own housekeeping
 CLOCK_S = 2.0  # between two clocks: what is told travels for less
 
 Found = Iterator[tuple[Facts, str]]  # the node, and what is wrong there
@@ -99,7 +101,7 @@ def host_name(nodes: Sequence[Facts]) -> Found:
 
 
 def master_name(nodes: Sequence[Facts]) -> Found:
-    """Hold that MASTER_ADDR leads to another machine, unless there is only this one, and that there is a way."""
+    """Check that MASTER_ADDR is reachable and, with several nodes, not loopback."""
     for facts in nodes:
         master = facts.environment.get("MASTER_ADDR")
         if master is None:
@@ -244,6 +246,17 @@ def clock(nodes: Sequence[Facts]) -> Found:
             yield facts, f"its clock is {abs(ahead_s):.1f} s {way} that of {nodes[0].host}"
 
 
+def busy(nodes: Sequence[Facts]) -> Found:
+    """Hold that other programs leave the processors to the job."""
+    for facts in nodes:
+        share = others_share([facts.load]) if facts.load else 0.0
+        emulated = "MESHWRIGHT_EMULATION" in facts.environment  # its nodes share the cores of one machine
+        if facts.load and share >= BUSY_SHARE and not emulated:
+            stolen = facts.load.stolen_s / (facts.load.wall_s * facts.load.processors)
+            of_it = f", {stolen:.0%} other virtual machines" if stolen >= BUSY_SHARE else ""
+            yield facts, f"other programs take {share:.0%} of {facts.load.processors} processors{of_it}"
+
+
 CHECKS = (
     Check(
         "gloo-interface",
@@ -322,6 +335,12 @@ CHECKS = (
         "ranks that take turns on a core make every collective wait for the slowest turn",
         "use fewer ranks or threads, or give the container more cores",
         oversubscription,
+    ),
+    Check(
+        "busy-processors",
+        "ranks that share their cores with other programs wait for them, and every rank waits for the slowest",
+        "end the other programs (top shows them), or measure and train when the machine is quiet",
+        busy,
     ),
     Check(
         "versions",

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from ...machine_load import Load
 from ..local import parse_cores
 
 _PACKAGES = ("meshwright", "torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -62,6 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     numa: dict[int, tuple[int, ...]] = {}  # cores of each NUMA node, all of them
     governors: dict[str, int] = {}  # CPU frequency governors, and how many cores have each
     versions: dict[str, str] = {}
+    load: Load | None = None  # who had the processors for a moment in which doctor waited; None: not watched
     clock_s: float | None = None  # of its wall clock when it told its facts; None: not told
     clock_ahead_s: float | None = None  # of node 0's, as far as node 0 can tell; None: not compared
 

@@ -1,4 +1,4 @@
-"""What a machine is like, in a file that may be sent to strangers: no names of hosts, users, folders or addresses."""
+"""A machine's facts in a file that may be sent to strangers: no names of hosts, users, folders or addresses."""
 
 import re
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...machine_load import others_share
 from .facts import Facts
 
 SCHEMA = "meshwright.machine/1"
@@ -30,6 +31,7 @@ def machine_report(facts: Facts, accelerators: Iterable[dict[str, Any]], finding
             {"kind": _kind(interface.name), "up": interface.up, "mtu": interface.mtu} for interface in facts.interfaces
         ],
         "environment": {name: _setting(name, value) for name, value in sorted(facts.environment.items())},
+        "other_programs_share": round(others_share([facts.load]), 3) if facts.load else None,
         "accelerators": list(accelerators),
         "checks_failed": sorted({finding.check for finding in findings}),
     }

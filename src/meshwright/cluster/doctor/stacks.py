@@ -1,6 +1,6 @@
 """Stacks of running ranks: each rank opens a file and writes its stacks there when it gets SIGUSR2.
 
-The first line of the file says which process that is. Whoever asks may be looking at somebody else's folder: it follows
+The first line of the file says which process that is. The asker may be looking at somebody else's folder: it follows
 no link, and sends the signal only to a process that is of the file's owner, has this very file open, and has the pid
 and the start time that the file tells; in a container, the pid that it has there. faulthandler writes without the
 interpreter's help, so that a rank that is stuck in a library answers as well.

@@ -1,4 +1,4 @@
-"""What a text says of single GPUs: their names, their NVLinks' rates, memory, PCIe lanes and NVLink domain.
+"""Evidence on single GPUs in a text: their names, their NVLinks' rates, memory, PCIe lanes and NVLink domain.
 
 Such are `nvidia-smi -L`, its table, `nvidia-smi -q` (also -x), `nvidia-smi nvlink -s` and environment reports. They say
 nothing of pairs, but settle what a matrix leaves open.

@@ -1,4 +1,4 @@
-"""What the launcher and the supervisor say to each other: one JSON object a packet, with file handles beside it."""
+"""The protocol of launcher and supervisor: one JSON object a packet, with file handles beside it."""
 
 import contextlib
 import json

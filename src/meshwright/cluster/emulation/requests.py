@@ -1,6 +1,6 @@
-"""What the supervisor of an emulation is asked for: one JSON object a packet, from the launcher or another terminal.
+"""Requests to the supervisor of an emulation: one JSON object a packet, from the launcher or another terminal.
 
-Whoever may write to the socket is the same user, but may run another version, or none of ours.
+A process that may write to the socket is the same user, but may run another version, or none of ours.
 """
 
 import os

@@ -209,7 +209,7 @@ class Job:
         return tuple(self._emulation.exit_codes(self.ids))
 
     def wait(self, *, timeout_s: float) -> tuple[int, ...]:
-        """Return all exit codes; TimeoutError, with the last lines of whoever still runs, after `timeout_s`."""
+        """Return all exit codes; TimeoutError, with the last lines of what still runs, after `timeout_s`."""
         if not self._emulation.await_until(lambda: None not in self.codes(), timeout_s):
             late = [index for index, code in enumerate(self.codes()) if code is None]
             tails = "\n".join(f"{index}: {self.stdout(index)[-500:]}{self.stderr(index)[-1500:]}" for index in late)

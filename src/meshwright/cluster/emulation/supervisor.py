@@ -192,7 +192,7 @@ class Supervisor:
         self._closing = self._closing or bool(numbers & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
     def _reap(self) -> None:
-        """Collect the children that ended and tell whoever started them."""
+        """Collect the children that ended and tell their starters."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 for program in self.programs:

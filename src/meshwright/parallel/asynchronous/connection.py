@@ -83,7 +83,7 @@ class Connection:
         return reply, data
 
     def close(self) -> None:
-        """Close; whoever waits on the other side, or here in another thread, loses the connection."""
+        """Close; waiters on the other side and in other threads here lose the connection."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         self._stream.close()

@@ -6,7 +6,7 @@ Together (local SGD; a parameter server with staleness 0): exchange q closes whe
 to it. Otherwise (staleness s > 0) each gradient is applied as it comes, and nobody starts on a share of step t before
 all shares of step t - s - 1 are in the weights (bounded delay, Li et al. 2014), nor while a gradient under way could
 come to be applied more than s steps of updates after its weights were read: a gradient is at most s steps old by both
-counts. Since shares go to whoever asks, one slow worker does fewer of them and need not hold up the others.
+counts. Since shares go to the workers that ask, one slow worker does fewer of them and need not hold up the others.
 """
 
 import math
@@ -164,7 +164,7 @@ class Coordinator:
                 self._state.notify_all()
 
     def tick(self) -> None:
-        """Let those go who have not been heard for too long, start without those who do not come; called often."""
+        """Expire silent workers and start without late ones; called periodically."""
         with self._state:
             for member in self.members.silent_since(self._clock() - self.terms.silence_s):
                 if not member.finished:

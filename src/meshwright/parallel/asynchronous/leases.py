@@ -1,4 +1,4 @@
-"""Who trains on which shares of the data.
+"""Leases: which worker trains on which shares of the data.
 
 A share is what one worker would draw of one global batch: share k is part k % workers of step k // workers. Shares are
 leased in runs, in order; what a worker that has left did not finish is leased again.

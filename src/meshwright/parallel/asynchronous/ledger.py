@@ -1,4 +1,4 @@
-"""What a run says of each step: rows as synchronous training writes them, and who was in, how stale, how many bytes.
+"""The ledger of a run: rows as synchronous training writes them, with members, staleness and bytes.
 
 A step is as many shares as there are workers, in the order in which they were done. Contributions of several shares
 come at once, so the time since the last row is divided evenly among the rows that they make.

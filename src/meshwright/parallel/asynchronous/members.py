@@ -1,4 +1,4 @@
-"""Who is in: workers join, are heard, and leave."""
+"""Membership: workers join, are heard, and leave."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What workers, coordinator and servers say to each other; tensors follow a message as its payload.
+"""Messages of workers, coordinator and servers; tensors follow a message as its payload.
 
 Every request has one reply, in order, on the connection that it came on; a `Beat` has none.
 """

@@ -51,7 +51,7 @@ class Listener:
                     self._welcome(guest)
 
     def _welcome(self, guest: Guest) -> None:
-        """Answer on a thread whoever knows the word, and nobody else."""
+        """Answer, on a thread, peers that know the word and nobody else."""
         seal = answer(guest, self._word)
         if seal is None:
             guest.connection.close()
@@ -83,7 +83,7 @@ class Listener:
                 connection.send(reply, data) if data is not None else connection.send(reply)
         except ConnectionLost:
             pass
-        except Exception as error:  # the coordinator keeps it for whoever waits for the run
+        except Exception as error:  # the coordinator keeps it for the waiter of the run
             reason = str(error)
         finally:
             self._connections.discard(connection)

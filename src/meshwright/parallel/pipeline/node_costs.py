@@ -1,4 +1,4 @@
-"""What each node of a captured graph costs: measured on this machine, or counted in FLOPs."""
+"""Costs of the nodes of a captured graph: measured on this machine, or counted in FLOPs."""
 
 import statistics
 import time

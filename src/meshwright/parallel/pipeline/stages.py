@@ -1,4 +1,4 @@
-"""What a pipeline needs of a model: units in a chain, and pieces of it that compute a run of units.
+"""The interface of a model to a pipeline: units in a chain, and pieces of it that compute a run of units.
 
 `Decoder` offers this itself; `capture` makes it of any module that torch.export captures.
 """

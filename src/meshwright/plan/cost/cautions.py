@@ -1,4 +1,4 @@
-"""What makes a prediction less certain than its stack's error band says, in words for the answer."""
+"""Reasons why a prediction is less certain than its stack's error band, in words for the answer."""
 
 from collections.abc import Sequence
 

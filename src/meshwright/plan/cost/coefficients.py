@@ -29,7 +29,7 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     spread: float = 0.5  # of the prior, as a logarithm
     unit: str = ""
     meaning: str
-    machine: bool = False  # of hosts and links, not of software: whoever has the machine can measure it
+    machine: bool = False  # of hosts and links, not of software: it can be measured on the machine
     gain: float | None = None  # points of left-out error that it saves; None where it was not measured
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline hold: layers, with and without experts, embedding and output where they are.
+"""Loads of the ranks of a pipeline: layers, with and without experts, embedding and output where they are.
 
 Of each layout three ranks are looked at, and the most loaded counts: the first, with the embedding and most
 micro-batches in flight; the first after the dense layers, with nothing but layers; and the last, with the output.

@@ -1,4 +1,4 @@
-"""What `bench --save` measured on the links of a cluster, in place of what the constants say of such links."""
+"""Links of a cluster as `bench --save` measured them, in place of the constants for such links."""
 
 from collections.abc import Iterable
 

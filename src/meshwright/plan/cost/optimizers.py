@@ -1,4 +1,4 @@
-"""What an optimiser holds and moves of a parameter, and what adapters leave to train, as roles of the cost model."""
+"""Optimisers and adapters as roles of the cost model: what they hold, move and leave to train."""
 
 from ...errors import InputError, nearest
 from .step import UPDATE_BYTES

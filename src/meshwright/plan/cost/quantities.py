@@ -1,4 +1,4 @@
-"""What a price is computed from: arrays (or single numbers) of a model, a machine and the layouts.
+"""The inputs of a price: arrays (or single numbers) of a model, a machine and the layouts.
 
 Every field is a number or a NumPy array of n numbers, so that one code prices 100,000 layouts of one model, or n rows
 of a table in which model, machine and layout all differ.

@@ -1,4 +1,4 @@
-"""What the runs that the constants were fitted to have seen: kinds of layouts, and accelerators.
+"""The runs that the constants were fitted to: their kinds of layouts, and accelerators.
 
 `data/seen.toml` is written from the table of runs by `python -m benchmarks fit_planner --write`.
 """

@@ -1,4 +1,4 @@
-"""What a worker trains: shares of a job's data with the job's model."""
+"""The task of a worker: shares of a job's data with the job's model."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""What the configuration of a job comes to for servers and workers."""
+"""The terms of a job for servers and workers, from its configuration."""
 
 import torch
 from torch import nn

@@ -1,0 +1,45 @@
+"""Sentences that an engineer reads at full speed: docstrings name a thing first, and some words do not come back."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "src" / "meshwright").rglob("*.py"))
+WRITTEN = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE"))]
+AT_THE_START = re.compile(r"(What|Who|Whoever|Whatever|Those|How many|So many)\b")  # of a module's docstring
+FORBIDDEN = re.compile(r"\b(whoever|whomever|whosoever|wherefore|thereof)\b", re.IGNORECASE)
+MOST_TERMS = 40
+
+
+def first_line(path):
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+
+
+def test_the_docstring_of_a_module_names_its_subject_first():
+    first = {path.relative_to(ROOT): first_line(path) for path in FILES}
+
+    assert {path for path, line in first.items() if not line} == set()
+    assert {path: line for path, line in first.items() if AT_THE_START.match(line)} == {}
+
+
+def test_a_text_has_none_of_the_words_that_nobody_says():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in (*FILES, *WRITTEN)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := FORBIDDEN.search(line))
+    ]
+
+    assert found == []
+
+
+def glossary():
+    """Return the terms of the glossary, several of a row apart."""
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Glossary")[2]
+    return [row.split("|")[1].strip() for row in text.splitlines() if row.startswith("| ") and "| term |" not in row]
+
+
+def test_the_glossary_is_short_enough_to_be_read_and_in_order():
+    assert 20 < len(glossary()) <= MOST_TERMS
+    assert glossary() == sorted(glossary(), key=str.lower)
