@@ -25,6 +25,8 @@ MOST_MODULES = 60
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
 REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
+# imported functions that the readers know by their arguments: which model, with which converters (torchtitan)
+KNOWN_CALLS = frozenset({"model_registry"})
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 
 
@@ -137,7 +139,7 @@ class _Static:
         if name in self.functions or name in self.constants:
             return self, name
         is_class = name[:1].isupper() and not name.isupper()  # what a class holds is not looked into
-        if name not in self.imports or is_class or depth > DEEPEST:
+        if name not in self.imports or is_class or name in KNOWN_CALLS or depth > DEEPEST:
             return None
         module = self.module(name)
         return module.defined(self.imports[name].name, depth + 1) if module is not None else None

@@ -96,3 +96,21 @@ def test_modules_that_import_each_other_end(tmp_path):
 
     with pytest.raises(InputError):
         read_job([str(tmp_path / "a.py:llama3_8b_config")], Question(gpus=8))
+
+
+def test_the_converters_of_a_torchtitan_model_count_although_its_registry_is_here(tmp_path):
+    registry = "def model_registry(flavor, converters=None):\n    return ModelSpec(name='llama3', flavor=flavor)\n"
+    config = (
+        "from torchtitan.models.llama3 import model_registry\nfrom torchtitan.trainer import Trainer\n\n"
+        "def llama3_8b_mx() -> Trainer.Config:\n    return Trainer.Config(\n"
+        "        model_spec=model_registry('8B', converters=[MXFP8LinearConverter.Config()]),\n"
+        "        training=TrainingConfig(local_batch_size=1, seq_len=8192),\n    )\n"
+    )
+    tree(
+        tmp_path,
+        {"torchtitan/models/llama3/__init__.py": registry, "torchtitan/models/llama3/config_registry.py": config},
+    )
+
+    job = read_job([str(tmp_path / "torchtitan/models/llama3/config_registry.py:llama3_8b_mx")], Question(gpus=8))
+
+    assert (job.precision, job.model_name) == ("mxfp8", "llama3-8b")
