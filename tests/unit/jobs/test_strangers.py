@@ -238,6 +238,17 @@ def test_axolotl_says_its_batch_length_and_precision_in_words_of_its_own(tmp_pat
     assert not found.ignored
 
 
+def test_axolotl_without_a_precision_is_bf16_which_is_its_default(tmp_path):
+    text = "base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
+
+    silent = job(tmp_path, {"a.yaml": text}, gpus=8)
+    off = job(tmp_path, {"b.yaml": text + "bf16: false\n"}, gpus=8)
+
+    assert silent.precision == "bf16"
+    assert any("bf16: auto" in line for line in silent.assumed)
+    assert off.precision == "fp32"
+
+
 def test_axolotl_shards_over_a_mesh(tmp_path):
     mesh = "dp_shard_size: 2\ndp_replicate_size: 2\ntensor_parallel_size: 2\nfsdp_version: 2\n"
     mesh += "fsdp_config:\n  offload_params: true\n  reshard_after_forward: true\ngradient_checkpointing: offload\n"
