@@ -1,4 +1,4 @@
-"""Text as people paste it: colours, quoting, fences, tables of Markdown or CSV, prefixes of hosts and logs, taken away."""
+"""Text as people paste it, without colours, quoting, fences, tables of Markdown or CSV, prefixes of hosts and logs."""
 
 import csv
 import re
@@ -38,9 +38,9 @@ def plain_lines(text: str) -> list[PlainLine]:
     if _is_markdown_table(lines):
         for line in lines:
             line.text = _cells(line.text)
-    separator = next((match.group(1) for line in lines if (match := CSV_HEADER.match(line.text))), None)
-    for line in lines if separator else ():
-        if separator in line.text:
+    separator = next((match.group(1) for line in lines if (match := CSV_HEADER.match(line.text))), "")
+    for line in lines:
+        if separator and separator in line.text:
             line.text = "\t".join(cell.strip() for cell in next(csv.reader([line.text], delimiter=separator)))
     return lines
 
