@@ -62,14 +62,12 @@ def config_of(text: str, function: str | None, *, where: str, path: Path) -> tup
     reader = _Static(text, where, path, _Walk())
     name = function or reader.only_config()
     try:
-        if name in reader.functions:
-            return name, reader.call(reader.functions[name], [], {}), reader.walk.assumed
-        if name in reader.constants:
-            return name, reader.constant(name), reader.walk.assumed
-        if name in reader.imports:  # a module that passes on what another defines
-            module = reader.module(name)
-            if module is not None:
-                return config_of(module.text, reader.imports[name].name, where=module.where, path=module.path)
+        found = reader.defined(name)  # by the file itself, or by a module whose names it passes on
+        if found is not None:
+            module, own = found
+            function_node = module.functions.get(own)
+            value = module.constant(own) if function_node is None else module.call(function_node, [], {})
+            return name, value, reader.walk.assumed
     except RecursionError:
         raise InputError(f"{where}: {name}: nested too deeply") from None
     raise InputError(f"{where}: no function {name!r} (there are: {', '.join(reader.configs()) or 'none'})")
@@ -111,7 +109,7 @@ class _Static:
     """The functions and constants of one file, and the modules of its source tree that it takes others from."""
 
     def __init__(self, text: str, where: str, path: Path, walk: _Walk) -> None:
-        self.text, self.where, self.path, self.walk = text, where, path.resolve(), walk
+        self.where, self.path, self.walk = where, path.resolve(), walk
         walk.modules[self.path] = self
         tree = _parsed(text, where)
         self.imports = imports_of(tree)

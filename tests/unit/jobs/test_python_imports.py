@@ -114,3 +114,18 @@ def test_the_converters_of_a_torchtitan_model_count_although_its_registry_is_her
     job = read_job([str(tmp_path / "torchtitan/models/llama3/config_registry.py:llama3_8b_mx")], Question(gpus=8))
 
     assert (job.precision, job.model_name) == ("mxfp8", "llama3-8b")
+
+
+def test_a_module_that_passes_on_a_recipe_stands_for_it(tmp_path):
+    passed_on = "from megatron.bridge.recipes.deepseek.v3 import deepseek_v3_base\n"
+    tree(
+        tmp_path,
+        {
+            "megatron/bridge/recipes/deepseek/__init__.py": passed_on,
+            "megatron/bridge/recipes/deepseek/v3.py": BASE,
+        },
+    )
+
+    job = read_job([str(tmp_path / "megatron/bridge/recipes/deepseek/__init__.py:deepseek_v3_base")], Question(gpus=64))
+
+    assert (job.engine, job.layout.ep, job.global_batch) == ("bridge", 16, 2048)
