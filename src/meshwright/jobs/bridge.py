@@ -23,6 +23,7 @@ HARMLESS = (
     r"dataset\.(?!seq_length|sequence_length|packed).*",
     r"optimizer\.(?!optimizer_cpu_offload|optimizer_offload|use_distributed|use_precision|main_|exp_).*",
     r"(?:.*\.)?(?:\(\)|\[\]|_target_)|model\.(?:transformer_impl|pipeline_dtype|attention_backend|make_vocab.*)",
+    r"comm_overlap\.tp_comm_overlap_cfg\..*",  # kernels of the overlap, which is named itself
     r"ddp\.(?:check_for.*|_target_|average_in_collective)|mixed_precision\.\(\)|name|peft|(?:lr|min_lr|train_iters).*",
 )
 PLACES = ("model.", "train.", "dataset.", "mixed_precision.", "ddp.", "")
