@@ -23,6 +23,7 @@ HARMLESS = (
     r"dataset\.(?!seq_length|sequence_length|packed).*",
     r"optimizer\.(?!optimizer_cpu_offload|optimizer_offload|use_distributed|use_precision|main_|exp_).*",
     r"(?:.*\.)?(?:\(\)|\[\]|_target_)|model\.(?:transformer_impl|pipeline_dtype|attention_backend|make_vocab.*)",
+    r"comm_overlap\.tp_comm_overlap_cfg\..*",  # kernels of the overlap, which is named itself
     r"ddp\.(?:check_for.*|_target_|average_in_collective)|mixed_precision\.\(\)|name|peft|(?:lr|min_lr|train_iters).*",
 )
 PLACES = ("model.", "train.", "dataset.", "mixed_precision.", "ddp.", "")
@@ -68,6 +69,7 @@ def read(sources: Sources, question: Question) -> Job:
     gpus = keys.whole("num_gpus", "num-gpus", least=1)
     if gpus is not None and draft.world is None:
         draft.world = (gpus, keys.told(keys.find("num_gpus", "num-gpus") or ""))
+    _world_of_name(draft, sources)
     _base(draft, keys)
     plain = as_megatron(keys, PLACES)
     sequence = keys.whole("dataset.sequence_length", "dataset.seq_length")
@@ -77,6 +79,9 @@ def read(sources: Sources, question: Question) -> Job:
     if keys.switch("use_megatron_fsdp", default=False):
         draft.zero(3)  # what the scripts of the presets set
     _preset(draft, keys, sources)
+    optimizer = keys.word("optimizer.optimizer") or ""
+    if "muon" in optimizer.lower():
+        draft.ignore(f"optimizer.optimizer = {optimizer}: priced as Adam")
     for key in ("model.cpu_offloading_num_layers", "cpu_offloading_num_layers"):
         layers = keys.whole(key)
         if layers:
@@ -100,9 +105,23 @@ def _keys(sources: Sources) -> Keys:
     return sources.overridden(values, origin, sources.names[0])
 
 
+def _world_of_name(draft: Draft, sources: Sources) -> None:
+    """Take the ranks that a performance recipe has in its name (llama3_70b_pretrain_64gpu_h100_bf16_config)."""
+    named = re.search(r"_(\d{1,6})gpu_", sources.python[1]) if sources.python is not None else None
+    if named and draft.world is None and draft.question.gpus is None:
+        draft.world = (int(named.group(1)), f"the name {named.group(0).strip('_')}")
+        draft.assume(f"{named.group(1)} GPUs: from the name of the recipe")
+
+
 def _base(draft: Draft, keys: Keys) -> None:
-    """Take what a recipe leaves to the base that it starts from."""
+    """Take what a recipe leaves to the base that it starts from; one that is not at hand may hold the degrees."""
     name = str(keys.values.get("()", ""))
+    if name.endswith("_config") and name not in BASES:
+        if not any(key.endswith("_parallel_size") for key in keys.values):
+            raise InputError(
+                f"{keys.where}: takes its degrees from {name}, which is not here: give the file that has it"
+            )
+        draft.assume(f"what {name} sets beyond this file is not known: Megatron's own defaults are taken")
     taken = []
     for key, value in BASES.get(name, {}).items():
         alone = not any(other.startswith(f"{key}.") for other in keys.values)

@@ -15,6 +15,7 @@ TITAN = {
     "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
     "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
     "deepseek-v3": ("deepseek_v3", "671B"),
+    "deepseek-v2-lite": ("deepseek_v3", "16B"),  # the same sizes
     "gpt-oss-120b": ("gpt_oss", "120b"),
     "gpt-oss-20b": ("gpt_oss", "20b"),
     "llama3.2-1b": ("llama3", "1B"),

@@ -48,6 +48,17 @@ SIZES = {
     "moe_intermediate_size": "base_moe_mlp_dim",
 }
 
+# what base.yml has (AI-Hypercomputer/maxtext 0.2.5)
+BASE_SIZES = {
+    "num_hidden_layers": 16,
+    "hidden_size": 2048,
+    "intermediate_size": 7168,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "vocab_size": 32_000,
+}
+
 
 def read(sources: Sources, question: Question) -> Job:
     """Return the job of a MaxText configuration."""
@@ -166,7 +177,9 @@ def _model(draft: Draft, keys: Keys) -> None:
                 if name in draft.config and name != "vocab_size":
                     draft.note(f"{key}: model_name {draft.model_name} decides it (override_model_config is off)")
             draft.config.clear()
-    elif "hidden_size" in draft.config:
+    else:
+        _scaled(draft, keys)
+    if named is None and "hidden_size" in draft.config:
         config = draft.config
         config["gated_mlp"] = True
         config["model_type"] = "llama"
@@ -178,6 +191,29 @@ def _model(draft: Draft, keys: Keys) -> None:
     if draft.seq_len is None:
         draft.seq_len = 2048
         draft.assume("max_target_length 2048 (the default of MaxText)")
+
+
+def _scaled(draft: Draft, keys: Keys) -> None:
+    """Scale the sizes by `global_parameter_scale`: heads and network, width and layers double in turn.
+
+    The rule is that of maxtext:configs/types.py (get_individual_scales); sizes in no file are those of base.yml.
+    """
+    scale = keys.whole("global_parameter_scale", least=1)
+    if scale is None or scale == 1:
+        return
+    if scale & (scale - 1):
+        raise keys.wrong("global_parameter_scale", "a power of two")
+    turns, rest = divmod(scale.bit_length() - 1, 3)
+    heads, width = turns + (rest > 0), turns + (rest > 1)
+    absent = [name for name in BASE_SIZES if name not in draft.config]
+    for name in absent:
+        draft.config[name] = BASE_SIZES[name]
+    if absent:
+        draft.assume(f"{', '.join(SIZES[name] for name in absent)} as in MaxText's base.yml")
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        draft.config[name] <<= heads
+    draft.config["hidden_size"] <<= width
+    draft.config["num_hidden_layers"] <<= turns
 
 
 def _batch(draft: Draft, keys: Keys) -> None:

@@ -237,7 +237,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
     if draft.precision != "bf16":
         return
     if named is None:
-        draft.assume("precision bf16: the files do not say it")
+        half = [name for name in ("bf16", "fp16") if keys.switch(f"mixed_precision.{name}", f"model.{name}")]
+        draft.precision = half[0] if half else "bf16"
+        if not half:
+            draft.assume("precision bf16: the files do not say it")
     elif "nvfp4" in text:
         draft.precision = "nvfp4"
     elif "fp8" in text:

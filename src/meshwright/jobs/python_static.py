@@ -1,7 +1,8 @@
 """Python configuration files read as data: calls, keywords and assignments; nothing in the file is executed.
 
 A call of a class or of a function from elsewhere becomes a `Record` of its keywords; functions and constants of the
-same file are followed. What cannot be told without running is `Opaque` and is named where it matters.
+same file, and of modules in the same source tree, are followed. What cannot be told without running is `Opaque` and is
+named where it matters.
 """
 
 import ast
@@ -9,17 +10,23 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from .arithmetic import NotArithmetic, apply
+from .documents import read_document
+from .python_imports import imports_of, module_file
 from .shell_words import unknown
 
 MOST_STEPS = 20_000
 DEEPEST = 40
+MOST_MODULES = 60
 OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%", ast.Pow: "**"}
 COPIES = frozenset({"copy.deepcopy", "deepcopy", "copy.copy", "cast", "typing.cast"})
 REPLACES = frozenset({"replace", "dataclasses.replace", "dc_replace"})
+# imported functions that the readers know by their arguments: which model, with which converters (torchtitan)
+KNOWN_CALLS = frozenset({"model_registry"})
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 
 
@@ -47,25 +54,20 @@ class _Return(Exception):
         self.value = value
 
 
-def config_of(text: str, function: str | None, *, where: str) -> tuple[str, Any, list[str]]:
+def config_of(text: str, function: str | None, *, where: str, path: Path) -> tuple[str, Any, list[str]]:
     """Return the name of a configuration function (or constant), what it returns as data, and what was assumed.
 
     Without `function`, the file must have one alone; InputError names those that there are.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what the file itself would be warned of
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
-        raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None
-    reader = _Static(tree, where)
+    reader = _Static(text, where, path, _Walk())
     name = function or reader.only_config()
     try:
-        if name in reader.functions:
-            return name, reader.call(reader.functions[name], [], {}), reader.assumed
-        if name in reader.constants:
-            return name, reader.constant(name), reader.assumed
+        found = reader.defined(name)  # by the file itself, or by a module whose names it passes on
+        if found is not None:
+            module, own = found
+            function_node = module.functions.get(own)
+            value = module.constant(own) if function_node is None else module.call(function_node, [], {})
+            return name, value, reader.walk.assumed
     except RecursionError:
         raise InputError(f"{where}: {name}: nested too deeply") from None
     raise InputError(f"{where}: no function {name!r} (there are: {', '.join(reader.configs()) or 'none'})")
@@ -93,11 +95,24 @@ def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
     return found
 
 
-class _Static:
-    """The functions and constants of one file."""
+@dataclass(slots=True)
+class _Walk:
+    """What the files of one configuration share: how far they were followed, and what was assumed."""
 
-    def __init__(self, tree: ast.Module, where: str) -> None:
-        self.where, self.steps, self.depth = where, 0, 0
+    steps: int = 0
+    depth: int = 0
+    assumed: list[str] = field(default_factory=list)
+    modules: dict[Path, "_Static"] = field(default_factory=dict)
+
+
+class _Static:
+    """The functions and constants of one file, and the modules of its source tree that it takes others from."""
+
+    def __init__(self, text: str, where: str, path: Path, walk: _Walk) -> None:
+        self.where, self.path, self.walk = where, path.resolve(), walk
+        walk.modules[self.path] = self
+        tree = _parsed(text, where)
+        self.imports = imports_of(tree)
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.constants: dict[str, ast.expr] = {}
         for node in tree.body:
@@ -106,7 +121,26 @@ class _Static:
             elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
                 self.constants[node.target.id] = node.value
         self.known: dict[str, Any] = {}
-        self.assumed: list[str] = []
+
+    def module(self, name: str) -> "_Static | None":
+        """Return the module that an imported name comes from, None where it is not in the source tree."""
+        found = module_file(self.path, self.imports[name])
+        if found is None or len(self.walk.modules) >= MOST_MODULES:
+            return None
+        if found not in self.walk.modules:
+            _, text = read_document(str(found))
+            _Static(text, found.name, found, self.walk)
+        return self.walk.modules[found]
+
+    def defined(self, name: str, depth: int = 0) -> "tuple[_Static, str] | None":
+        """Return the module that defines a name, as a function or a constant, and the name that it has there."""
+        if name in self.functions or name in self.constants:
+            return self, name
+        is_class = name[:1].isupper() and not name.isupper()  # what a class holds is not looked into
+        if name not in self.imports or is_class or name in KNOWN_CALLS or depth > DEEPEST:
+            return None
+        module = self.module(name)
+        return module.defined(self.imports[name].name, depth + 1) if module is not None else None
 
     def configs(self) -> list[str]:
         """Return the functions that seem to return a configuration."""
@@ -129,8 +163,8 @@ class _Static:
 
     def call(self, node: ast.FunctionDef, args: list[Any], keywords: dict[str, Any]) -> Any:
         """Follow a function of the file; return what it returns."""
-        self.depth += 1
-        if self.depth > DEEPEST:
+        self.walk.depth += 1
+        if self.walk.depth > DEEPEST:
             raise InputError(f"{self.where}: {node.name}: functions call each other too deeply")
         names = self._parameters(node, args, keywords)
         try:
@@ -138,7 +172,7 @@ class _Static:
         except _Return as found:
             return found.value
         finally:
-            self.depth -= 1
+            self.walk.depth -= 1
         return None
 
     def _parameters(self, node: ast.FunctionDef, args: list[Any], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -161,8 +195,8 @@ class _Static:
 
     def block(self, body: list[ast.stmt], names: dict[str, Any]) -> None:
         for node in body:
-            self.steps += 1
-            if self.steps > MOST_STEPS:
+            self.walk.steps += 1
+            if self.walk.steps > MOST_STEPS:
                 raise InputError(f"{self.where}: line {node.lineno}: more than {MOST_STEPS} steps, refused")
             self.statement(node, names)
 
@@ -180,7 +214,7 @@ class _Static:
         elif isinstance(node, ast.If):
             test = self.value(node.test, names)
             if isinstance(test, Opaque | Record):
-                self.assumed.append(
+                self.walk.assumed.append(
                     f"{self.where} line {node.lineno}: if {ast.unparse(node.test)[:60]}: taken as false"
                 )
                 test = False
@@ -201,7 +235,7 @@ class _Static:
                     if isinstance(value, dict):
                         target.update(value)
                 target.update(self._keywords(node, names))
-        elif isinstance(function, ast.Name) and function.id in self.functions:
+        elif isinstance(function, ast.Name) and self.defined(function.id) is not None:
             self.value(node, names)
 
     def assign(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
@@ -240,13 +274,15 @@ class _Static:
 
     def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
         """Return an expression as data."""
-        self.steps += 1
-        if self.steps > 20 * MOST_STEPS:
+        self.walk.steps += 1
+        if self.walk.steps > 20 * MOST_STEPS:
             raise InputError(f"{self.where}: more than {20 * MOST_STEPS} steps, refused")
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.List | ast.Tuple):
             return [self.value(item, names) for item in node.elts if not isinstance(item, ast.Starred)]
+        if isinstance(node, ast.ListComp):
+            return self._each(node, names)
         if isinstance(node, ast.Dict):
             return self._dict(node, names)
         if isinstance(node, ast.Name):
@@ -272,6 +308,14 @@ class _Static:
                 return owner[key]
         return Opaque(_text(node))
 
+    def _each(self, node: ast.ListComp, names: dict[str, Any]) -> Any:
+        """Return a list made of each item of another."""
+        rule = node.generators[0]
+        items = self.value(rule.iter, names)
+        if len(node.generators) > 1 or rule.ifs or not isinstance(items, list) or not isinstance(rule.target, ast.Name):
+            return Opaque(_text(node))
+        return [self.value(node.elt, {**names, rule.target.id: item}) for item in items]
+
     def _dict(self, node: ast.Dict, names: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
@@ -285,7 +329,10 @@ class _Static:
     def _name(self, name: str, names: dict[str, Any]) -> Any:
         if name in names:
             return names[name]
-        return self.constant(name) if name in self.constants else Opaque(name)
+        found = self.defined(name)
+        if found is None or found[1] not in found[0].constants:
+            return Opaque(name)
+        return found[0].constant(found[1])
 
     def _attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
         owner = self.value(node.value, names)
@@ -307,8 +354,11 @@ class _Static:
         name = _text(node.func)
         args = [self.value(argument, names) for argument in node.args if not isinstance(argument, ast.Starred)]
         keywords = self._keywords(node, names)
-        if isinstance(node.func, ast.Name) and name in self.functions:
-            return self.call(self.functions[name], args, keywords)
+        defined = self.defined(name) if isinstance(node.func, ast.Name) else None
+        if defined is not None and defined[1] in defined[0].functions:
+            return defined[0].call(defined[0].functions[defined[1]], args, keywords)
+        if name in {"list", "tuple"} and len(args) == 1 and isinstance(args[0], list):
+            return list(args[0])
         if name in REPLACES and args:
             base = copy.deepcopy(args[0])
             if isinstance(base, Record):
@@ -384,6 +434,16 @@ class _Static:
                 found = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}.get(type(operator))
                 return Opaque(_text(node)) if found is None else found
         return Opaque(_text(node))
+
+
+def _parsed(text: str, where: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the file itself would be warned of
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{where}: {line}no Python ({getattr(error, 'msg', None) or 'too deeply nested'})") from None
 
 
 def _text(node: ast.AST) -> str:

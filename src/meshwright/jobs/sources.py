@@ -168,7 +168,7 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
     elif kind == "python":
         if sources.python is not None:
             raise InputError(f"{name}: a second Python configuration beside {sources.python[0]}; expected one")
-        found, value, assumed = config_of(text, function, where=name)
+        found, value, assumed = config_of(text, function, where=name, path=Path(path))
         sources.python = (name, found, flattened(value))
         sources.python_text, sources.python_folder = text, Path(path).resolve().parent.name
         sources.assumed += assumed

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from .draft import Draft, Question
+from .emit_torch import TITAN
 from .job import Job
 from .keys import Keys
 from .launch import flags_of
@@ -88,6 +89,10 @@ def _model(draft: Draft, keys: Keys, sources: Sources) -> None:
         keys.raw("model_spec.()")
     tries = [f"{name}-{flavor}", f"{name} {flavor}"] if name and flavor else []
     families = _families(sources)
+    own = [model for model, place in TITAN.items() if place in {(part, flavor) for part in [name, *families[:1]]}]
+    if own:
+        draft.model_name = own[0]
+        return
     if sources.python is not None:
         tries += [f"{part}-{flavor}" for part in families]
         tries += [str(keys.values.get("hf_assets_path", "")), sources.python[1]]

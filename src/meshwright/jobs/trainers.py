@@ -71,9 +71,11 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     if total and micro and data.get("gradient_accumulation_steps") is None:
         found[AXOLOTL["gradient_accumulation_steps"]] = total // micro  # of one rank (axolotl/utils/config)
         found.pop("axolotl.batch_size", None)
-    if str(data.get("bf16", "")).lower() in {"auto", "full"}:
+    said = {"bf16", "fp16", "bfloat16", "float16"} & data.keys()
+    bf16 = data.get("bf16") if said else "auto"  # the default of axolotl (utils/schemas/config.py)
+    if str(bf16).lower() in {"auto", "full"}:
         found["arguments.bf16"] = True
-        if data["bf16"] == "auto":
+        if bf16 == "auto":
             assumed.append("bf16: auto, so true where the GPU has it")
     if str(data.get("gradient_checkpointing")) in {"offload", "offload_disk", "unsloth"}:
         found["arguments.gradient_checkpointing"] = True

@@ -221,3 +221,25 @@ def test_a_copy_of_sysfs_completes_a_matrix_and_all_of_it_is_one_node(tmp_path):
     assert len(cluster.of_kind("cpu")) == 2
     assert {(d.model, d.network_bandwidth_bytes_per_s) for d in cluster.of_kind("nic")} == {("infiniband", 50e9)}
     assert compact(cluster, CATALOGUE).groups[0].nics == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ',GPU0,GPU1,CPU Affinity,NUMA Affinity\nGPU0,X,NV12,"0-31,64-95",0\nGPU1,NV12,X,"32-63,96-127",1\n',
+        '"";"GPU0";"GPU1";"CPU Affinity";"NUMA Affinity"\n'
+        '"GPU0";" X ";"NV12";"0-31,64-95";"0"\n"GPU1";"NV12";" X ";"32-63,96-127";"1"\n',
+    ],
+)
+def test_a_matrix_that_a_spreadsheet_exported_is_read(tmp_path, text):
+    dump = tmp_path / "topo.csv"
+    dump.write_text(text)
+
+    cluster = load_dumps([dump], CATALOGUE)
+
+    gpus = [device for device in cluster.devices if device.kind == "gpu"]
+    assert [(gpu.id, gpu.numa, gpu.cpu_affinity) for gpu in gpus] == [
+        ("GPU0", 0, "0-31,64-95"),
+        ("GPU1", 1, "32-63,96-127"),
+    ]
+    assert [link.kind for link in cluster.links] == ["NV12"]

@@ -9,6 +9,7 @@ from meshwright.cluster.dumps import load_dump
 from meshwright.cluster.graph import Cluster
 from meshwright.errors import InputError
 from meshwright.hardware import load
+from meshwright.hardware.pci import pci_kind
 
 CATALOGUE = load()
 MATRIX = """\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
@@ -137,3 +138,24 @@ def test_of_two_gpus_behind_a_switch_the_one_with_a_link_down_is_named(tmp_path)
 
     assert not any("down" in w for w in whole.warnings)
     assert "GPU1 has 17 of 18 NVLinks: 1 is down" in sick.warnings
+
+
+def test_the_console_of_an_old_server_is_no_accelerator():
+    assert pci_kind("0300", "1002", "515e") is None  # ES1000
+    assert pci_kind("0300", "1002", "6798") == "gpu"
+
+
+def test_lstopo_1_may_begin_with_the_one_numa_node_of_a_machine(tmp_path):
+    dump = tmp_path / "one.xml"
+    dump.write_text(
+        '<?xml version="1.0"?>\n<topology>\n'
+        '<object type="NUMANode" os_index="0" cpuset="0x3" local_memory="2147074048">\n'
+        '<object type="Package" os_index="0" cpuset="0x3"><object type="Core" os_index="0" cpuset="0x3">'
+        '<object type="PU" os_index="0" cpuset="0x1"/><object type="PU" os_index="1" cpuset="0x2"/>'
+        "</object></object></object>\n</topology>\n"
+    )
+
+    cluster = load_dump(str(dump), CATALOGUE)
+
+    assert [(d.id, d.cores) for d in cluster.devices] == [("CPU0", 1)]
+    assert cluster.hosts[0].memory_bytes == 2147074048

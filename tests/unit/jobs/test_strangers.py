@@ -49,12 +49,15 @@ def test_another_size_of_a_family_is_not_taken_for_the_one_in_the_catalogue(text
 
 
 def test_a_small_flavor_of_torchtitan_is_not_read_as_the_large_model(tmp_path):
-    toml = '[model]\nname = "deepseek_v3"\nflavor = "16B"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n'
+    toml = '[model]\nname = "deepseek_v3"\nflavor = "%s"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n'
 
-    found = job(tmp_path, {"16b.toml": toml}, gpus=8)
+    small = job(tmp_path, {"16b.toml": toml % "16B"}, gpus=8)  # DeepSeek-V2-Lite in every size
+    debug = job(tmp_path, {"debug.toml": toml % "debugmodel"}, gpus=8)
 
-    assert found.architecture is None
-    assert found.asked == ("--model",)
+    assert small.model_name == "deepseek-v2-lite"
+    assert small.architecture.parameters == 15_706_484_224
+    assert debug.architecture is None
+    assert debug.asked == ("--model",)
 
 
 def test_a_registry_of_one_family_does_not_get_a_model_of_another(tmp_path):
@@ -233,6 +236,17 @@ def test_axolotl_says_its_batch_length_and_precision_in_words_of_its_own(tmp_pat
     assert found.model_name == "meta-llama/Llama-3.1-8B"
     assert (found.layout.zero, found.layout.recompute) == (0, "none")
     assert not found.ignored
+
+
+def test_axolotl_without_a_precision_is_bf16_which_is_its_default(tmp_path):
+    text = "base_model: Qwen/Qwen3-8B\nsequence_len: 2048\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
+
+    silent = job(tmp_path, {"a.yaml": text}, gpus=8)
+    off = job(tmp_path, {"b.yaml": text + "bf16: false\n"}, gpus=8)
+
+    assert silent.precision == "bf16"
+    assert any("bf16: auto" in line for line in silent.assumed)
+    assert off.precision == "fp32"
 
 
 def test_axolotl_shards_over_a_mesh(tmp_path):

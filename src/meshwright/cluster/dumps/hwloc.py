@@ -47,7 +47,7 @@ class _Found:
 
 def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Return the cluster of one host; `gpu` names the model of its GPUs where the file does not."""
-    machine = next((e for e in root.walk() if e.name == "object" and e.attributes.get("type") == "Machine"), None)
+    machine = _machine(root)
     if machine is None:
         raise InputError(f"{where}: no object of type Machine, expected the XML of lstopo")
     found = _Found(version=_version(root))
@@ -81,6 +81,15 @@ def from_hwloc(root: Element, where: str, catalogue: Catalogue, gpu: str | None 
         links=(*own, *_rest(host_links(placed, cpus), joined), *sorted(pci, key=lambda link: rank(link.kind))),
         warnings=tuple(warnings),
     )
+
+
+def _machine(root: Element) -> Element | None:
+    """Return the outermost object: the machine, or the one NUMA node that version 1 may put in its place."""
+    objects = [element for element in root.walk() if element.name == "object"]
+    machine = next((element for element in objects if element.attributes.get("type") == "Machine"), None)
+    if machine is None and objects and objects[0].attributes.get("type") in {"NUMANode", "Node", "System"}:
+        return objects[0]
+    return machine
 
 
 def _rest(links: list[Link], joined: set[frozenset[str]]) -> list[Link]:

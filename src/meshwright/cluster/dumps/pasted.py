@@ -1,5 +1,6 @@
-"""Text as people paste it: colours, quoting, fences, tables of Markdown, prefixes of hosts and logs, taken away."""
+"""Text as people paste it, without colours, quoting, fences, tables of Markdown or CSV, prefixes of hosts and logs."""
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ RULE = re.compile(r"^\s*\|?[\s:|+-]*-{2,}[\s:|+-]*\|?\s*$")
 TIME = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s?")
 CLOCK = re.compile(r"^\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s")
 HOST = re.compile(r"^\[?([A-Za-z][\w.-]*)(?:\]|:)(?: |(?=\t)|(?=\s*$))|^(\d+): ")
+CSV_HEADER = re.compile(r"""^\W*GPU0["']?\s*([,;])\s*["']?GPU1\b""")
 LEVEL = re.compile(r"^(?:\[?(?:INFO|DEBUG|WARN(?:ING)?|ERROR|STDOUT|OUT)\]?:?\s)", re.I)
 
 
@@ -36,6 +38,10 @@ def plain_lines(text: str) -> list[PlainLine]:
     if _is_markdown_table(lines):
         for line in lines:
             line.text = _cells(line.text)
+    separator = next((match.group(1) for line in lines if (match := CSV_HEADER.match(line.text))), "")
+    for line in lines:
+        if separator and separator in line.text:
+            line.text = "\t".join(cell.strip() for cell in next(csv.reader([line.text], delimiter=separator)))
     return lines
 
 

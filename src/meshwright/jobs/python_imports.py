@@ -1,0 +1,44 @@
+"""Modules that a Python configuration imports from its own source tree: found beside it, and read as it is."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+HIGHEST = 10  # folders above a file that may be the root of its packages
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A name that a file takes from another module."""
+
+    module: str  # dotted, "" where only dots are written
+    level: int  # dots before it
+    name: str  # as the module calls it
+
+
+def imports_of(tree: ast.Module) -> dict[str, Imported]:
+    """Return what a file imports by name, on its first level or inside its functions."""
+    return {
+        alias.asname or alias.name: Imported(node.module or "", node.level, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def module_file(origin: Path, imported: Imported) -> Path | None:
+    """Return the file of the module that a name comes from, where it lies in the source tree of `origin`."""
+    parts = [part for part in imported.module.split(".") if part]
+    if imported.level:
+        above = [origin, *origin.parents]
+        roots = above[imported.level : imported.level + 1]
+    else:
+        roots = list(origin.parents[:HIGHEST])
+    if not parts and not imported.level:
+        return None
+    for root in roots:
+        inner = root.joinpath(*parts)
+        for found in (inner.with_suffix(".py") if parts else inner / "__init__.py", inner / "__init__.py"):
+            if found.is_file() and found != origin:
+                return found
+    return None

@@ -1,0 +1,37 @@
+"""MaxText's global_parameter_scale: one number for the sizes of a model."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.draft import Question
+from meshwright.jobs.read import read_job
+
+
+def launched(folder, *words):
+    script = folder / "run.sh"
+    script.write_text(f"python3 -m maxtext.trainers.pre_train.train base.yml {' '.join(words)}\n")
+    (folder / "base.yml").write_text("per_device_batch_size: 1\nmax_target_length: 2048\nici_fsdp_parallelism: -1\n")
+    return read_job([str(script)], Question(gpus=256))
+
+
+@pytest.mark.parametrize(
+    ("scale", "billions", "layers"), [(2, 2, 16), (16, 16, 32), (32, 32, 32), (128, 125, 64), (1024, 1000, 128)]
+)
+def test_a_scale_of_n_is_a_model_of_about_n_billion_parameters(tmp_path, scale, billions, layers):
+    job = launched(tmp_path, f"global_parameter_scale={scale}")
+
+    assert job.architecture.num_hidden_layers == layers
+    assert job.architecture.parameters == pytest.approx(billions * 1e9, rel=0.25)
+    assert any("base.yml" in line for line in job.assumed)
+
+
+def test_a_scale_multiplies_the_sizes_that_are_said(tmp_path):
+    job = launched(tmp_path, "global_parameter_scale=4", "base_emb_dim=1024", "base_num_decoder_layers=8")
+
+    found = job.architecture
+    assert (found.hidden_size, found.num_hidden_layers, found.intermediate_size) == (2048, 8, 14336)
+
+
+def test_a_scale_that_is_no_power_of_two_is_refused(tmp_path):
+    with pytest.raises(InputError, match="global_parameter_scale.*power of two"):
+        launched(tmp_path, "global_parameter_scale=3")
