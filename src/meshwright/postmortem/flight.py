@@ -209,7 +209,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[bool, int]:
 
 def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int | None, *, tells_starts: bool) -> Call:
     name = plain_text(entry.get("profiling_name", ""))
-    is_p2p, seq = _place(entry)
+    _, seq = _place(entry)
     state = entry.get("state")
     ended = _has_ended(entry, completed)
     started: bool | None = None
