@@ -1,5 +1,7 @@
 """Tables in the forms that strangers paste: titles in prose, commands above, both directions, settings of NCCL."""
 
+import pathlib
+
 import pytest
 
 from meshwright.bench.judge import judge
@@ -35,6 +37,16 @@ def test_the_command_nearest_above_a_table_says_its_ranks():
     )
 
     assert [(table.ranks, table.rows[0].bytes) for table in parse_tables(text, "t")] == [(4, 4096), (8, 8192)]
+
+
+def test_a_leading_column_of_nodes_says_which_table_is_of_one_node():
+    path = pathlib.Path(__file__).parent / "tables" / "leading_node_count_column.txt"
+    tables = parse_tables(path.read_text(), "t")
+
+    assert [(table.nodes, table.ranks_per_node) for table in tables] == [(nodes, 8) for nodes in (1, 2, 3, 4)]
+    verdicts = judge(load(), tables, link="efa-v1", nics=4)
+    assert [verdict.ok for verdict in verdicts] == [None, True, False, False]
+    assert "the path is not known" in verdicts[0].reason  # one node has nothing on the network
 
 
 def test_a_title_of_a_matrix_may_end_a_sentence_or_be_quoted():
