@@ -25,7 +25,7 @@ from .facts import (
     Where,
     of,
 )
-from .files import content, files_of, hints_of, short_names
+from .files import as_utf8, content, files_of, hints_of, short_names
 from .lines import FileHint, Message, messages
 from .position import Position
 from .records import Record
@@ -110,6 +110,8 @@ def _better(recorded: Position | None, spoken: Position | None) -> Position | No
 
 def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) -> None:
     parts = content(path)
+    if len(parts) == 1:
+        parts = [(parts[0][0], as_utf8(parts[0][1]))]
     data = parts[0][1]
     if not data.strip():
         if hint.rank is not None:  # an empty log of a rank: it exists and said nothing
