@@ -40,7 +40,9 @@ OFTEN = (
     " --cluster dgx-h100",
 )
 @click.option("--collective", metavar="NAME", type=click.Choice(COLLECTIVES), help="Simulate this collective.")
-@click.option("--algorithm", metavar="NAME", help="ring, rings (through all NICs), hierarchical:ring/ring, FILE.py:FUNCTION.")
+@click.option(
+    "--algorithm", metavar="NAME", help="ring, rings (through all NICs), hierarchical:ring/ring, FILE.py:FUNCTION."
+)
 @click.option("--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule: text, .json, MSCCL .xml.")
 @click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Default: all of the cluster.")
 @click.option("--bytes", "size", metavar="SIZE", help="Payload (25MiB).")

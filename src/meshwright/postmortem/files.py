@@ -1,6 +1,5 @@
 """Files and folders of a job: which are read, what their paths say, and the text or bytes that are in them."""
 
-import codecs
 import gzip
 import os
 import zlib
@@ -66,13 +65,6 @@ def hints_of(files: Sequence[Path]) -> dict[Path, FileHint]:
         for found in alike.values():
             hints |= {file: replace(hints[file], rank=None, is_local=True) for file in found}
     return hints
-
-
-def as_utf8(data: bytes) -> bytes:
-    """Return text that a byte-order mark says to be UTF-16 (PowerShell writes it) as UTF-8, all other bytes as is."""
-    if data[:2] not in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE} or b"\x00" not in data[2:200]:
-        return data
-    return data.decode("utf-16", errors="replace").encode("utf-8", errors="replace")
 
 
 def content(path: Path) -> list[tuple[int, bytes]]:

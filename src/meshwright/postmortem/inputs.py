@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..files import as_utf8
 from . import endings, flight, kernels, launchers, nccl, stacks, system, watchdog
 from .calls import Group
 from .causes import cause_of
@@ -25,7 +26,7 @@ from .facts import (
     Where,
     of,
 )
-from .files import as_utf8, content, files_of, hints_of, short_names
+from .files import content, files_of, hints_of, short_names
 from .lines import FileHint, Message, messages
 from .position import Position
 from .records import Record
