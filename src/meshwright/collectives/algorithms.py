@@ -152,7 +152,7 @@ def build(
     if name.partition(":")[0] == "hierarchical" and collective in HIERARCHICAL:
         return _hierarchical(collective, name, ranks, ranks_per_node)
     if name.partition(":")[0] == "rings" and collective in RINGS:
-        return rings.rings(collective, RINGS[collective], ranks, rings_node_size(name, ranks, ranks_per_node))
+        return rings.rings(RINGS[collective], ranks, rings_node_size(name, ranks, ranks_per_node))
     if name not in known:
         raise InputError(f"{collective} algorithm {name!r}: unknown ({nearest(name, [*known, 'rings'])})")
     if collective in DIRECTED:

@@ -7,7 +7,7 @@ the number of nodes is odd).
 
 from .compose import placed
 from .hierarchical import Builder, node_grid
-from .schedule import Collective, Schedule, make, parallel
+from .schedule import Schedule, make, parallel
 
 
 def ring_orders(ranks: int, ranks_per_node: int) -> list[list[int]]:
@@ -21,7 +21,7 @@ def ring_orders(ranks: int, ranks_per_node: int) -> list[list[int]]:
     return orders
 
 
-def rings(collective: Collective, ring: Builder, ranks: int, ranks_per_node: int) -> Schedule:
+def rings(ring: Builder, ranks: int, ranks_per_node: int) -> Schedule:
     """Return `ring` on each order of the ranks, with an equal part of the payload each."""
     one, orders = ring(ranks), ring_orders(ranks, ranks_per_node)
     count = len(orders)
@@ -29,4 +29,4 @@ def rings(collective: Collective, ring: Builder, ranks: int, ranks_per_node: int
         placed(one, order, [(order[slot] * count + number,) for slot in range(ranks)])
         for number, order in enumerate(orders)
     ]
-    return make(collective, f"rings:{ranks_per_node}", ranks, parallel(*parts), chunks=ranks * count)
+    return make(one.collective, f"rings:{ranks_per_node}", ranks, parallel(*parts), chunks=ranks * count)

@@ -1,4 +1,4 @@
-"""The text of a file of measurements: unpacked, from UTF-16, out of docker's JSON, without what launchers put before."""
+"""The text of a file of measurements: unpacked, from UTF-16, out of docker's JSON, without launchers' tags."""
 
 import json
 import re
