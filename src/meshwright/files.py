@@ -4,6 +4,7 @@ Every file comes in by `read_bytes` (or, streamed, by `opened`), which waits for
 decoded has finite numbers of 64 bits, whole text and few levels; what each number may be says the struct (quantities).
 """
 
+import codecs
 import contextlib
 import json
 import math
@@ -64,6 +65,13 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
         return read_bytes(path, max_bytes=max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def as_utf8(data: bytes) -> bytes:
+    """Return text that a byte-order mark says to be UTF-16 (PowerShell writes it) as UTF-8, all other bytes as is."""
+    if data[:2] not in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE} or b"\x00" not in data[2:200]:
+        return data
+    return data.decode("utf-16", errors="replace").encode("utf-8", errors="replace")
 
 
 def read_struct(path: str | os.PathLike[str], kind: type[T]) -> T:

@@ -41,11 +41,13 @@ OFTEN = (
     " --cluster dgx-h100",
 )
 @click.option("--collective", metavar="NAME", type=click.Choice(COLLECTIVES), help="Simulate this collective.")
-@click.option("--algorithm", metavar="NAME", help="ring, hierarchical:ring/ring, FILE.py:FUNCTION.")
+@click.option(
+    "--algorithm", metavar="NAME", help="ring, rings (through all NICs), hierarchical:ring/ring, FILE.py:FUNCTION."
+)
 @click.option("--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule: text, .json, MSCCL .xml.")
 @click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Default: all of the cluster.")
 @click.option("--bytes", "size", metavar="SIZE", help="Payload (25MiB).")
-@click.option("--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="Of hierarchical algorithms.")
+@click.option("--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="Of hierarchical algorithms and rings.")
 @click.option("--root", metavar="RANK", type=int, default=0, help="Root, or sender.")
 @click.option("--model", metavar="NAME", help="Simulate a training step of this model.")
 @click.option("--layout", metavar="LAYOUT", help='How it is split: "tp=8,pp=4,dp=16".')

@@ -5,7 +5,7 @@ from functools import partial
 from math import isqrt
 
 from ..errors import InputError, nearest
-from . import decentralised, direct, dissemination, halving, hierarchical, points, ring, trees
+from . import decentralised, direct, dissemination, halving, hierarchical, points, ring, rings, trees
 from .schedule import COLLECTIVES, ROOTED, Schedule
 
 Flat = dict[str, Callable[[int], Schedule]]  # from ranks
@@ -102,6 +102,11 @@ HIERARCHICAL = {
     "reduce_scatter": ("direct", "ring"),
     "all_to_all": ("linear", "pairwise"),
 }  # the inner and outer algorithm of plain "hierarchical"
+RINGS: Flat = {
+    "all_reduce": ring.ring_all_reduce,
+    "all_gather": ring.ring_all_gather,
+    "reduce_scatter": ring.ring_reduce_scatter,
+}  # the ring of which "rings" places one on each rank of a node
 
 
 def names(collective: str) -> list[str]:
@@ -136,7 +141,8 @@ def build(
 ) -> Schedule:
     """Return the schedule of a named algorithm.
 
-    `name` is one of `names(collective)`, or "hierarchical:INNER/OUTER", perhaps followed by ":RANKS_PER_NODE".
+    `name` is one of `names(collective)`, or "hierarchical:INNER/OUTER", or "rings", the last two perhaps followed by
+    ":RANKS_PER_NODE".
     """
     known = names(collective)
     if ranks < 1:
@@ -145,8 +151,10 @@ def build(
         raise InputError(f"root: expected 0 to {ranks - 1}, got {root}")
     if name.partition(":")[0] == "hierarchical" and collective in HIERARCHICAL:
         return _hierarchical(collective, name, ranks, ranks_per_node)
+    if name.partition(":")[0] == "rings" and collective in RINGS:
+        return rings.rings(RINGS[collective], ranks, rings_node_size(name, ranks, ranks_per_node))
     if name not in known:
-        raise InputError(f"{collective} algorithm {name!r}: unknown ({nearest(name, known)})")
+        raise InputError(f"{collective} algorithm {name!r}: unknown ({nearest(name, [*known, 'rings'])})")
     if collective in DIRECTED:
         target = (root + 1) % ranks if target is None else target
         if not 0 <= target < ranks:
@@ -188,6 +196,14 @@ def hierarchical_of(
 def usual_ranks_per_node(ranks: int) -> int:
     """Return the node size that "hierarchical" takes where none is given: the least divisor from sqrt(P) up."""
     return next(size for size in range(max(isqrt(ranks - 1) + 1, 1), ranks + 1) if ranks % size == 0)
+
+
+def rings_node_size(name: str, ranks: int, ranks_per_node: int | None) -> int:
+    """Return the ranks of a node: as "rings:8" says, else as given, else as usual."""
+    size = name.partition(":")[2]
+    if size and not size.isdecimal():
+        raise InputError(f"{name}: expected rings:RANKS_PER_NODE")
+    return int(size) if size else ranks_per_node or usual_ranks_per_node(ranks)
 
 
 def _hierarchical(collective: str, name: str, ranks: int, ranks_per_node: int | None) -> Schedule:

@@ -22,7 +22,7 @@ def hierarchical_all_reduce(
 
     `scatter` may also be an all-reduce: then each rank goes on with its part of the node's result.
     """
-    nodes, places = _grid(ranks, ranks_per_node)
+    nodes, places = node_grid(ranks, ranks_per_node)
     first, middle, last = scatter(places), outer(nodes), gather(places)
     chunks = lcm(first.chunks, places * middle.chunks, last.chunks)
     part = chunks // places
@@ -45,7 +45,7 @@ def led_all_reduce(
     ranks: int, ranks_per_node: int, *, reduce: RootedBuilder, outer: Builder, broadcast: RootedBuilder, name: str
 ) -> Schedule:
     """All-reduce: reduce to each node's first rank, all-reduce among those, broadcast inside."""
-    nodes, places = _grid(ranks, ranks_per_node)
+    nodes, places = node_grid(ranks, ranks_per_node)
     first, middle, last = reduce(places, 0), outer(nodes), broadcast(places, 0)
     chunks = lcm(first.chunks, middle.chunks, last.chunks)
     rounds = chain(
@@ -58,7 +58,7 @@ def led_all_reduce(
 
 def hierarchical_all_gather(ranks: int, ranks_per_node: int, *, inner: Builder, outer: Builder, name: str) -> Schedule:
     """All-gather: along each rail first, so that a chunk enters a node once, then inside each node."""
-    nodes, places = _grid(ranks, ranks_per_node)
+    nodes, places = node_grid(ranks, ranks_per_node)
     rounds = chain(_rails_gather(outer, nodes, places), _nodes_gather(inner, nodes, places))
     return make("all_gather", name, ranks, rounds, chunks=ranks)
 
@@ -67,14 +67,14 @@ def hierarchical_reduce_scatter(
     ranks: int, ranks_per_node: int, *, inner: Builder, outer: Builder, name: str
 ) -> Schedule:
     """Reduce-scatter: inside each node first, then along each rail what is left for its ranks."""
-    nodes, places = _grid(ranks, ranks_per_node)
+    nodes, places = node_grid(ranks, ranks_per_node)
     rounds = chain(_nodes_gather(inner, nodes, places), _rails_gather(outer, nodes, places))
     return make("reduce_scatter", name, ranks, rounds, chunks=ranks)
 
 
 def hierarchical_all_to_all(ranks: int, ranks_per_node: int, *, inner: Builder, outer: Builder, name: str) -> Schedule:
     """All-to-all: inside each node to the place of the receiver, then along the rail to the receiver's node."""
-    nodes, places = _grid(ranks, ranks_per_node)
+    nodes, places = node_grid(ranks, ranks_per_node)
     inside, across = inner(places), outer(nodes)
     grid = [[node * places + place for place in range(places)] for node in range(nodes)]
     to_places = [
@@ -92,9 +92,10 @@ def hierarchical_all_to_all(ranks: int, ranks_per_node: int, *, inner: Builder, 
     return make("all_to_all", name, ranks, chain(parallel(*to_places), parallel(*to_nodes)), chunks=ranks * ranks)
 
 
-def _grid(ranks: int, ranks_per_node: int) -> tuple[int, int]:
+def node_grid(ranks: int, ranks_per_node: int, what: str = "hierarchical") -> tuple[int, int]:
+    """Return nodes and ranks of a node; InputError where the ranks do not fill them."""
     if ranks_per_node < 1 or ranks % ranks_per_node:
-        raise InputError(f"hierarchical: {ranks} ranks do not fill nodes of {ranks_per_node}; expected a divisor")
+        raise InputError(f"{what}: {ranks} ranks do not fill nodes of {ranks_per_node}; expected a divisor")
     return ranks // ranks_per_node, ranks_per_node
 
 

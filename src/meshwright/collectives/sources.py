@@ -38,6 +38,8 @@ def named_schedule(name: str, ranks: int, *, collective: str | None = None, **ke
 
 def _collective_of(name: str) -> str:
     kind = name.partition(":")[0]
+    if kind == "rings":
+        return "all_reduce"
     having = [collective for collective in COLLECTIVES if kind in names(collective)]
     if "all_reduce" in having or len(having) == 1:
         return "all_reduce" if "all_reduce" in having else having[0]

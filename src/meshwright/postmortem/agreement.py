@@ -17,8 +17,11 @@ def differing(calls: Mapping[int, Call]) -> tuple[str, tuple[int, ...], bool] | 
         return ("desync", *minority(operations))
     if set(operations.values()) & UNEVEN - {"coalesced"}:
         return None
+    known = {rank: call for rank, call in calls.items() if call.numel_in is not None}
+    both = all(call.numel_out is not None for call in known.values())
+    typed = all(call.types for call in known.values())
     sizes: dict[int, object] = {
-        rank: (call.size, call.types) for rank, call in calls.items() if call.numel_in is not None
+        rank: (call.size if both else call.numel_in, call.types if typed else ()) for rank, call in known.items()
     }
     if len(set(sizes.values())) > 1 and not _adds_up(calls):
         return ("sizes", *minority(sizes))

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..files import sound
 from .calls import Call, Group, RankGroup, with_counted
 from .facts import GroupName, Where
+from .flight_versions import PEERS, entries_of, nothing_lost, plain_text, renamed, status_by_name
 from .names import spelled
 from .pickles import is_pickle, load_plain
 from .records import Record
@@ -20,7 +21,7 @@ from .world import MOST_RANKS
 
 _RANK_AT_END = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")
 _RANK = re.compile(r"rank[_-]?(\d+)\.(?:json|pkl|pickle)$|rank[_-](?:.*[_-])?(\d+)$|flight[_-](\d+)\.json$")
-_PEERS = re.compile(r"(?P<kind>send|recv) (?P<a>\d+)(?P<way>->|<-)(?P<b>\d+)")
+LAST_ENQUEUED = "last_enqueued_collective"  # in pg_status
 _LIBRARY = re.compile(r"/torch/|site-packages|<frozen|c10d_logger|/deepspeed/|/accelerate/|/transformers/")
 
 
@@ -75,78 +76,109 @@ def read(data: bytes, path: Path, *, order: int, attempt: int | None) -> Dump | 
 
 def groups_of(dumps: Iterable[Dump]) -> list[Group]:
     """Return the groups that torch's records speak of."""
-    parts: dict[str, dict[int, RankGroup]] = defaultdict(dict)
-    purposes: dict[str, str] = {}
-    members: dict[str, set[int]] = defaultdict(set)
+    found: list[tuple[str, RankGroup, str, frozenset[int]]] = []
     newest, recorded = -1, set()
     for dump in dumps:
         try:
-            for name, part, purpose, ranks in _parts(dump):
-                parts[name][dump.rank] = part
-                purposes[name] = purposes.get(name) or purpose
-                members[name] |= ranks
+            found += _parts(dump)
             newest = max(newest, dump.rank)
             recorded.add(dump.rank)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise InputError(f"{dump.where.file}: a flight record of an unknown form ({error!r})") from None
     groups = []
-    for name, own in parts.items():
-        called = GroupName(name, "" if purposes[name] == "undefined" else purposes[name])
-        known = members[name] | own.keys()
+    joined = _by_group(found)
+    for (name, ranks), parts in joined.items():
+        own = {part.rank: part for part, _ in parts}
+        purpose = next((told for _, told in parts if told), "")
+        shared = sum(other == name for other, _ in joined) > 1
+        unique = f"{name} {sorted(ranks or own)}" if shared else name
+        called = GroupName(unique, "" if purpose == "undefined" else purpose)
+        known = ranks | own.keys()
         lacking = set(range(newest + 1)) - recorded
         if called.is_default:
             known |= set(range(newest + 1))
         elif len(known) == 1 and len(lacking) == 1 and any(part.open() for part in own.values()):
             known |= lacking  # nobody waits in a group of one: the other is the rank that left no record
-        groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(members[name])))
+        groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(ranks)))
     return groups
 
 
-def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, set[int]]]:
+def _by_group(
+    found: Iterable[tuple[str, RankGroup, str, frozenset[int]]],
+) -> dict[tuple[str, frozenset[int]], list[tuple[RankGroup, str]]]:
+    """Return the ranks' parts by group: by its name and its ranks, since groups of other ranks may bear one name.
+
+    A record that does not say which ranks a group has means the one that has its own.
+    """
+    found = list(found)
+    known: dict[str, set[frozenset[int]]] = defaultdict(set)
+    for name, _, _, ranks in found:
+        if ranks:
+            known[name].add(ranks)
+    groups: dict[tuple[str, frozenset[int]], list[tuple[RankGroup, str]]] = defaultdict(list)
+    for name, part, purpose, ranks in found:
+        own = [other for other in known[name] if part.rank in other]
+        groups[name, ranks or (own[0] if len(own) == 1 else frozenset())].append((part, purpose))
+    return groups
+
+
+def _parts(dump: Dump) -> list[tuple[str, RankGroup, str, frozenset[int]]]:
     """Return each group of one record: its name, this rank's part, its purpose, its members."""
-    config = {str(key): value for key, value in (dump.data.get("pg_config") or {}).items()}
-    status = {str(key): value for key, value in (dump.data.get("pg_status") or {}).items()}
+    config = renamed(dump.data)
     entries: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     purposes, ids = {}, {}
-    for entry in dump.data.get("entries") or []:
-        name, purpose = (*map(_text, entry["process_group"]), "")[:2]
+    in_order = entries_of(dump.data)
+    for entry in in_order:
+        name, purpose = (*map(plain_text, entry["process_group"]), "")[:2]
         entries[name].append(entry)
-        purposes[name], ids[name] = purpose, _text(entry.get("pg_id", name))
-    tells_starts = any(
-        entry.get("state") == "started" or entry.get("time_discovered_started_ns")
-        for found in entries.values()
-        for entry in found
-    )
+        purposes[name], ids[plain_text(entry.get("pg_id", name))] = purpose, name
+    status = status_by_name(dump.data, config, ids)
+    counted = any(_count(count.get(LAST_ENQUEUED)) is not None for count in status.values())
+    whole = counted or nothing_lost(in_order) or dump.data.get("entries") == []
+    names = dict.fromkeys([*entries, *status])
+    if whole:
+        names |= dict.fromkeys(name for name, told in config.items() if dump.rank in _ranks(told.get("ranks") or ""))
+    tells_starts = any(e.get("state") == "started" or e.get("time_discovered_started_ns") for e in in_order)
     found = []
-    known = set(ids.values())
-    names = dict.fromkeys([*entries, *(key for key in status if key not in known and key not in entries)])
     for name in names:
         told = config.get(name) or {}
-        ranks = _ranks(told.get("ranks", ""))
-        count = status.get(ids.get(name, name)) or {}
-        completed = _count(count.get("last_completed_collective"))
-        calls = [
-            _call(entry, dump, sorted(ranks), completed, tells_starts=tells_starts)
-            for entry in _with_coalesced(entries.get(name, []))
-            if not (entry.get("is_p2p") and _is_coalesced(entry))  # of which the partners are not written
-        ]
-        # the ring keeps the newest calls: where it has any, it knows better than the counts, which are written apart
-        enqueued = None if calls else _count(count.get("last_enqueued_collective"))
-        where = _shown(dump.where, name, count)
-        part = RankGroup(
-            rank=dump.rank,
-            calls=with_counted(
-                {call.seq: call for call in calls if call.peer is None}, dump.rank, enqueued, completed, where
-            ),
-            transfers=tuple(call for call in calls if call.peer is not None),
-            enqueued=enqueued,
-            started=_count(count.get("last_started_collective")),
-            completed=completed,
-            where=where,
-        )
-        purpose = purposes.get(name, "") or _text(told.get("desc", ""))
-        found.append((name, part, purpose, ranks))
+        ranks = frozenset(_ranks(told.get("ranks") or ""))
+        part = _part(dump, name, entries.get(name, []), status.get(name) or {}, ranks, tells_starts=tells_starts)
+        if whole and not part.calls and part.enqueued is None:
+            part = msgspec.structs.replace(part, enqueued=0)  # it has called nothing in this group
+        found.append((name, part, purposes.get(name, "") or plain_text(told.get("desc", "")), ranks))
     return found
+
+
+def _part(
+    dump: Dump,
+    name: str,
+    entries: list[Mapping[str, Any]],
+    count: Mapping[str, Any],
+    ranks: frozenset[int],
+    *,
+    tells_starts: bool,
+) -> RankGroup:
+    """Return what one rank did in one group, by its entries and its counts."""
+    completed = _count(count.get("last_completed_collective"))
+    calls = [
+        _call(entry, dump, sorted(ranks), completed, tells_starts=tells_starts)
+        for entry in _with_coalesced(entries)
+        if not (entry.get("is_p2p") and _is_coalesced(entry))  # of which the partners are not written
+    ]
+    # the ring keeps the newest calls: where it has any, it knows better than the counts, which are written apart
+    enqueued = None if calls else _count(count.get(LAST_ENQUEUED))
+    where = _shown(dump.where, name, count)
+    collectives = {call.seq: call for call in calls if call.peer is None}
+    return RankGroup(
+        rank=dump.rank,
+        calls=with_counted(collectives, dump.rank, enqueued, completed, where),
+        transfers=tuple(call for call in calls if call.peer is not None),
+        enqueued=enqueued,
+        started=_count(count.get("last_started_collective")),
+        completed=completed,
+        where=where,
+    )
 
 
 def _with_coalesced(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -167,31 +199,30 @@ def _with_coalesced(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_coalesced(entry: Mapping[str, Any]) -> bool:
-    return "coalesced" in _text(entry.get("profiling_name", "")).lower()
+    return "coalesced" in plain_text(entry.get("profiling_name", "")).lower()
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int]:
     is_p2p = bool(entry.get("is_p2p"))
-    return is_p2p, int(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id", 0)) or 0)
+    return is_p2p, int(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id") or 0)
 
 
 def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int | None, *, tells_starts: bool) -> Call:
-    name = _text(entry.get("profiling_name", ""))
-    is_p2p, seq = _place(entry)
+    name = plain_text(entry.get("profiling_name", ""))
+    _, seq = _place(entry)
     state = entry.get("state")
-    ended = state == "completed" or bool(entry.get("retired")) or bool(entry.get("time_discovered_completed_ns"))
-    ended = ended or (not is_p2p and completed is not None and seq <= completed)
+    ended = _has_ended(entry, completed)
     started: bool | None = None
     if tells_starts:
         started = ended or state == "started" or bool(entry.get("time_discovered_started_ns"))
     operation = spelled(name)
-    peers = _PEERS.search(name)
+    peers = PEERS.search(name)
     peer = None
     if peers:
         other = int(peers.group("b"))  # `send 0->1` on rank 0, `recv 1<-0` on rank 1: the own rank comes first
         peer = ranks[other] if other < len(ranks) else other
-    group = _text(entry["process_group"][0])
-    shown = f"{name} #{seq} of group {group}: {_sizes_text(entry)}, {_text(state)}"
+    group = plain_text(entry["process_group"][0])
+    shown = f"{name} #{seq} of group {group}: {_sizes_text(entry)}, {plain_text(state)}"
     return Call(
         rank=dump.rank,
         seq=seq,
@@ -199,7 +230,7 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
         where=msgspec.structs.replace(dump.where, text=shown),
         numel_in=_elements(entry.get("input_sizes")),
         numel_out=_elements(entry.get("output_sizes")),
-        types=tuple(map(_text, entry.get("input_dtypes") or ())),
+        types=tuple(map(plain_text, entry.get("input_dtypes") or ())),
         ended=ended,
         started=started,
         peer=peer,
@@ -208,12 +239,26 @@ def _call(entry: Mapping[str, Any], dump: Dump, ranks: list[int], completed: int
     )
 
 
+def _has_ended(entry: Mapping[str, Any], completed: int | None) -> bool:
+    """Return whether a call has ended.
+
+    NCCL's watchdog also retires what timed out, and counts it as completed; gloo's calls never show as completed, and
+    are retired when they end.
+    """
+    if entry.get("state") == "completed" or entry.get("time_discovered_completed_ns"):
+        return True
+    if entry.get("retired"):
+        return not plain_text(entry.get("profiling_name", "")).startswith("nccl:")
+    is_p2p, seq = _place(entry)
+    return not is_p2p and completed is not None and seq <= completed
+
+
 def _users(frames: list[Mapping[str, Any]]) -> str:
     """Return the innermost line of the user's own code."""
     for frame in frames:
-        file = _text(frame.get("filename", ""))
+        file = plain_text(frame.get("filename", ""))
         if file and not _LIBRARY.search(file):
-            return f"{file.rsplit('/', 1)[-1]}:{_text(frame.get('line'))} ({_text(frame.get('name'))})"
+            return f"{file.rsplit('/', 1)[-1]}:{plain_text(frame.get('line'))} ({plain_text(frame.get('name'))})"
     return ""
 
 
@@ -233,15 +278,6 @@ def _sizes_text(entry: Mapping[str, Any]) -> str:
     return f"{_elements(entry.get('input_sizes'))} to {_elements(entry.get('output_sizes'))} elements"
 
 
-def _text(value: Any) -> str:
-    """Return a plain value as text; TypeError for a container, which may hold itself many times over."""
-    if isinstance(value, str):
-        return value[:500]
-    if value is None or isinstance(value, bool | int | float):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} where a text was expected")
-
-
 def _ranks(value: Any) -> set[int]:
     """Return the ranks of a group, which torch writes as a text, `[0, 1]`."""
     if isinstance(value, list | tuple):
@@ -259,7 +295,7 @@ def _count(value: Any) -> int | None:
 
 
 def _shown(where: Where, name: str, count: Mapping[str, Any]) -> Where:
-    text = f"group {name}: last enqueued {count.get('last_enqueued_collective')}, completed"
+    text = f"group {name}: last enqueued {count.get(LAST_ENQUEUED)}, completed"
     return msgspec.structs.replace(where, text=f"{text} {count.get('last_completed_collective')}")
 
 

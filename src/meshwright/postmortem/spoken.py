@@ -47,8 +47,8 @@ def _weighed(found: Position, facts: list[Fact]) -> Position:
             return found
         missing = "whether there are more ranks than these: the launcher's log, or the log of every rank"
         return replace(found, kind="absent", certain=False, why=f"{found.why}, of those that spoke", missing=(missing,))
-    silent = [rank for rank in found.blamed if rank not in spoken] if found.kind == "absent" else []
-    if not silent and found.certain:
+    silent = [rank for rank in found.blamed if rank not in spoken]
+    if found.kind != "absent" or (not silent and found.certain):
         return found
     silent = silent or [int(name.split()[-1]) for name in found.missing if name.startswith("the record of rank")]
     few = len(silent) == 1 or (len(silent) <= MOST_SILENT and 2 * len(silent) <= len(found.waiting))

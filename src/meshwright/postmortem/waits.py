@@ -261,18 +261,21 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
     parts = {rank: part for group in groups if group.name == first.group for rank, part in group.ranks.items()}
     known = {rank for group in groups for rank in group.ranks}
     silent = roots - known
+    behind = roots & known  # who left no record may have come as well
     told = []
-    for rank in sorted(roots):
+    for rank in sorted(behind or roots):
         part = parts.get(rank)
         last = max(part.calls, default=part.enqueued) if part else None
-        came = f"came to #{last}" if last is not None else "made no call of this group"
+        came = f"came to #{last}" if last else "made no call of this group"
+        if part and part.transfers and first.call.peer is not None:
+            came = f"last came to {part.transfers[-1]}"
         if part and (open_ := _first_open(part.open())) and open_.seq < first.call.seq:
             came = f"is still in {open_}"
         told.append(f"rank {rank} {'left no record' if rank in silent else came}")
-    many = len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
+    many = not behind and len(silent) > 1 and (len(silent) > MOST_SILENT or 2 * len(silent) > len(known))
     return Position(
         kind="absent",
-        blamed=() if many else tuple(sorted(roots)),
+        blamed=() if many else tuple(sorted(behind or roots)),
         waiting=tuple(sorted({wait.rank for wait in waits if wait.group == first.group})),
         group=first.group,
         operation=first.call.operation,

@@ -31,7 +31,9 @@ _GROUP = re.compile(
 )
 _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (-?\d+)", re.IGNORECASE)
 _STARTED = re.compile(r"last started(?: NCCL)? work: (-?\d+)(?: \((\w+)\))?", re.IGNORECASE)
-_COMPLETED = re.compile(r"last completed(?: NCCL)?(?: work)?:? (-?\d+)", re.IGNORECASE)
+_COMPLETED = re.compile(  # what is asked for by a dump signal ends in a full stop: without it the line is cut off
+    r"last completed(?: NCCL work: (?P<whole>-?\d+)\.|(?: work)?:? (?P<number>-?\d+))", re.IGNORECASE
+)
 _FAILED_AT = re.compile(r"(?:watchdog at work|at work sequence id|work sequence id|NCCL work): (\d+)")
 _GOT_STUCK = re.compile(r"watchdog got stuck for \d+ ?(?:seconds|milliseconds)|Heartbeat monitor timed out")
 _DESYNC_AT = re.compile(r"- \[(\d+)\] Timeout at collective: (\w+), #(\d+)")
@@ -158,7 +160,7 @@ def _work(message: Message) -> Iterator[Fact]:
             enqueued=_number(enqueued.group(1)) if enqueued else None,
             started=_number(started.group(1)) if started else None,
             started_operation=spelled(started.group(2) or "") if started else "",
-            completed=_number(completed.group(1)) if completed else None,
+            completed=_number(completed["whole"] or completed["number"]) if completed else None,
             failed_at=int(failed.group(1)) if failed else None,
             where=message.where.by(rank),
         )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collectives.algorithms import FLAT, HIERARCHICAL, SCATTERING, build, usual_ranks_per_node
+from ..collectives.algorithms import FLAT, HIERARCHICAL, RINGS, SCATTERING, build, rings_node_size, usual_ranks_per_node
 from ..collectives.figures import chunk_share
+from ..collectives.rings import ring_orders
 from ..collectives.rotation import sent_by_rank_0
 from ..collectives.schedule import Round, Schedule, Transfer
 from ..errors import InputError
@@ -68,6 +69,11 @@ def named_traffic(
     """
     if name.partition(":")[0] == "hierarchical" and collective in {"all_reduce", "all_gather", "reduce_scatter"}:
         return _hierarchical(collective, name, ranks, ranks_per_node)
+    if name.partition(":")[0] == "rings" and collective in RINGS:
+        places = rings_node_size(name, ranks, ranks_per_node)
+        orders = [ints(order) for order in ring_orders(ranks, places)]
+        one = placed(named_traffic(collective, "ring", ranks), orders, 1.0 / places)
+        return Traffic(collective, f"rings:{places}", ranks, one.patterns, one.order)
     rotating = sent_by_rank_0(collective, name, ranks)
     if rotating is not None and ranks > 1:
         return _rotated(collective, name, ranks, *rotating)

@@ -97,6 +97,7 @@ class Process:
     marks: list[tuple[float, float, int]] = field(default_factory=list)
     device_marks: list[tuple[float, float, int]] = field(default_factory=list)  # from its first kernel to its last
     label: str = ""  # what the file calls the process
+    threads: dict[int, str] = field(default_factory=dict)  # what it calls its threads
 
 
 class Collector:
@@ -198,6 +199,9 @@ class Collector:
             process.device_marks.append((event.ts, end, int(match[1])))
 
     def _metadata(self, event: Event) -> None:
+        if event.name == "thread_name" and event.args is not None:
+            process = self.processes.setdefault(event.pid, Process())
+            process.threads[self.thread(event.tid)] = str(event.args.name or "")
         if event.name in {"process_name", "process_labels"} and event.args is not None:
             process = self.processes.setdefault(event.pid, Process())
             process.label = f"{process.label} {event.args.name or event.args.labels or ''}".strip()

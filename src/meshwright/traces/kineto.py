@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
-from . import ascend
+from . import ascend, labelled
 from .collector import Collector, Process
 from .device import of_device
 from .events import Head
@@ -27,6 +27,10 @@ def ranks_of(source: Source, collected: Collector, head: Head) -> list[RankTrace
     base_ns = int(number(head.base_ns))
     if ascend.named(collected):
         return [ascend.of_npu(collected, facts, base_ns)]
+    if labelled.named(collected) and not any(_lasts(process) for process in collected.processes.values()):
+        found = labelled.of_labelled(collected, facts, base_ns)
+        if found:
+            return found
     units = _units(source, collected, head)
     made = [trace for rank, processes in units for trace in _of_unit(facts, rank, processes, collected, base_ns)]
     if len(units) == 1 and len(made) > 1:
@@ -92,8 +96,8 @@ def _units(source: Source, collected: Collector, head: Head) -> list[Unit]:
 
 
 _OTHERS = (  # processes as other profilers call them
-    (re.compile(r"^/(?:device|host):"), "JAX or TensorFlow (XLA)"),
-    (re.compile(r"^(?:CPU )?HIP API|^GPU\d+$|^HSA API"), "rocprof"),
+    (re.compile(r"^/(?:device|host):"), "JAX or TensorFlow (XLA) without a device"),
+    (re.compile(r"^(?:CPU )?HIP API|^GPU\d+$|^HSA API"), "rocprof without a device"),
     (re.compile(r"^grad/|DistributedOptimizer"), "Horovod"),
 )
 

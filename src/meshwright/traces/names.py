@@ -43,6 +43,7 @@ _COLLECTIVES = {
     "combine": "all_to_all",
     "crossdevicereduce": "all_reduce",
     "sendrecv": "send_recv",
+    "collectivepermute": "send_recv",
     "broadcast": "broadcast",
     "barrier": "barrier",
     "scatter": "scatter",

@@ -1,14 +1,20 @@
 """Tables in the forms that strangers paste: titles in prose, commands above, both directions, settings of NCCL."""
 
+import gzip
+import json
+import pathlib
+
 import pytest
 
 from meshwright.bench.judge import judge
-from meshwright.bench.reading import parse_tables
+from meshwright.bench.reading import parse_tables, read_tables
 from meshwright.bench.settings import explained, nics_named, settings_in
 from meshwright.bench.table import print_rows
 from meshwright.cli import run
+from meshwright.errors import InputError
 from meshwright.hardware import load
 
+TABLES = pathlib.Path(__file__).parent / "tables"
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
 ROW = "  1073741824  268435456  float  sum  -1  22000  48.81  91.51  0  22000  48.81  91.51  0\n"
 DEVICE = "#  Rank {0:2} Group  0 Pid 2000 on {1} device  {2} [0x23] NVIDIA H100 80GB HBM3\n"
@@ -35,6 +41,15 @@ def test_the_command_nearest_above_a_table_says_its_ranks():
     )
 
     assert [(table.ranks, table.rows[0].bytes) for table in parse_tables(text, "t")] == [(4, 4096), (8, 8192)]
+
+
+def test_a_leading_column_of_nodes_says_which_table_is_of_one_node():
+    tables = parse_tables((TABLES / "leading_node_count_column.txt").read_text(), "t")
+
+    assert [(table.nodes, table.ranks_per_node) for table in tables] == [(nodes, 8) for nodes in (1, 2, 3, 4)]
+    verdicts = judge(load(), tables, link="efa-v1", nics=4)
+    assert [verdict.ok for verdict in verdicts] == [None, True, False, False]
+    assert "the path is not known" in verdicts[0].reason  # one node has nothing on the network
 
 
 def test_a_title_of_a_matrix_may_end_a_sentence_or_be_quoted():
@@ -181,3 +196,39 @@ def test_an_instance_type_in_the_text_says_what_it_ran_on():
     assert (told.ok, told.expected_bytes_per_s) == (True, pytest.approx(42.5e9, rel=0.01))
     assert "assumed aws-p4d" in told.reason
     assert two.ok is None
+
+
+FORMS = {
+    "Windows": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+    "packed": lambda text: gzip.compress(text.encode()),
+    "a byte-order mark": lambda text: text.encode("utf-8-sig"),
+    "docker": lambda text: "\n".join(json.dumps({"log": f"{line}\n"}) for line in text.split("\n")).encode(),
+    "kubectl": lambda text: "\n".join(f"[pod/job-0/main] {line}" for line in text.split("\n")).encode(),
+    "srun": lambda text: "\n".join(f"0: {line}" for line in text.split("\n")).encode(),
+    "a quotation": lambda text: "\n".join(f"> {line}" for line in text.split("\n")).encode(),
+    "colours": lambda text: "\n".join(f"\x1b[32m{line}\x1b[0m" for line in text.split("\n")).encode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_table_in_another_form_says_the_same(form, tmp_path):
+    for name in ("h100_nvls_480", "osu_allreduce", "ib_write_bw", "ucc_perftest", "nccl_tests_json"):
+        text = (TABLES / f"{name}.txt").read_text()
+        (tmp_path / name).write_bytes(FORMS[form](text))
+
+        (found,), (wanted,) = read_tables(str(tmp_path / name)), parse_tables(text, "t")
+        assert (found.collective, found.ranks, found.rows, found.rates) == (
+            wanted.collective,
+            wanted.ranks,
+            wanted.rows,
+            wanted.rates,
+        )
+
+
+@pytest.mark.parametrize(("cut", "said"), [(-20, "cut off"), (5, "cut off")])
+def test_a_packed_table_that_is_cut_off_is_refused(cut, said, tmp_path):
+    packed = gzip.compress((TABLES / "h100_nvls_480.txt").read_bytes())
+    (tmp_path / "t.gz").write_bytes(packed[:cut])
+
+    with pytest.raises(InputError, match=said):
+        read_tables(str(tmp_path / "t.gz"))

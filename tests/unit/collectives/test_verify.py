@@ -13,6 +13,16 @@ from tests.unit.collectives import brute_force, mutants
 ALL = [(collective, name) for collective in COLLECTIVES for name in names(collective)]
 
 
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_a_ring_on_each_rank_of_a_node_is_proved_and_every_rank_sends_to_another_node_once(collective):
+    for nodes, places in ((1, 4), (2, 2), (3, 4), (4, 3)):
+        schedule = build(collective, f"rings:{places}", nodes * places)
+
+        verify(schedule)
+        across = [[t.src for t in turn if t.src // places != t.dst // places] for turn in schedule.rounds]
+        assert all(sorted(senders) == list(range(nodes * places)) for senders in across if nodes > 1)
+
+
 @pytest.mark.parametrize(("collective", "name"), ALL)
 def test_every_algorithm_is_proved_for_1_to_64_ranks(collective, name):
     for ranks in [*range(1, 18), 31, 32, 33, 63, 64]:

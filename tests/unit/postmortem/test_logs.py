@@ -433,3 +433,35 @@ def test_the_clock_of_a_container_is_not_compared_with_local_time(tmp_path):
     verdict = judge(tmp_path, {"pod.log": [error], "train.log": WAITING})
 
     assert (verdict.kind, verdict.rank) == ("exception", 2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_log_that_powershell_wrote_is_read(encoding, tmp_path):
+    lines = [timed_out(rank, 5) for rank in (0, 1, 3)] + [signalled(2, WORLD, 4, 4)]
+    text = "".join(f"{line}\r\n" for line in lines)
+
+    assert told(judge(tmp_path, {"train.log": text.encode(encoding)}), {"kind", "rank"}) == {
+        "kind": "absent",
+        "rank": 2,
+    }
+
+
+def test_a_number_at_which_a_log_was_cut_off_is_not_believed(tmp_path):
+    whole = "".join(f"{signalled(rank, WORLD, 460631, 460630, by=34)}\n" for rank in range(2))
+
+    assert judge(tmp_path, {"node0.log": whole[:-7].encode()}).seq == 460631
+
+
+def test_a_difference_of_sizes_that_nobody_can_be_blamed_for_says_so(tmp_path):
+    lines = [timed_out(rank, 4, "BROADCAST", 112 + 8 * (rank % 2)) for rank in range(4)]
+    verdict = judge(tmp_path, lines)
+
+    assert (verdict.kind, verdict.rank) == ("sizes", None)
+    assert "printed no time-out" not in verdict.because
+
+
+def test_a_size_that_a_line_has_lost_is_no_other_size(tmp_path):
+    lines = [timed_out(rank, 4, "BROADCAST", 112) for rank in range(1, 4)]
+    lines[1] = lines[1].replace("NumelOut=112, ", "")
+
+    assert judge(tmp_path, lines).kind == "absent"

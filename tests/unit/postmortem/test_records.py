@@ -35,6 +35,42 @@ def within(name, seq, state="started", number=4, operation="all_reduce"):
     return entry(number, seq, operation, 5, 5, state, group=(name, "sub"), pg_id=int(name))
 
 
+def old(seq, name, state="completed", pg_id=0, number=None):
+    """An entry of version 1: one number for collectives, sends and receives, and a group by a number of the process."""
+    return {
+        "record_id": seq - 1 if number is None else number,
+        "pg_id": pg_id,
+        "seq_id": seq,
+        "profiling_name": f"nccl:{name}",
+        "input_sizes": [[3]],
+        "output_sizes": [[3]],
+        "state": state,
+        "retired": state == "completed",
+    }
+
+
+def version_1(entries_of_rank, config_of_rank):
+    return {
+        f"nccl_trace_rank_{rank}": pickle.dumps(
+            {"version": "1.4", "entries": entries, "pg_config": config_of_rank(rank)}, protocol=2
+        )
+        for rank, entries in entries_of_rank.items()
+    }
+
+
+def of_pair(seq, state):
+    """A call in one of two groups of the same name, of ranks 0 and 1 and of ranks 2 and 3."""
+    return entry(4 + seq, seq, "all_reduce", 5, 5, state, group=("tp", "tp"), pg_id=1)
+
+
+def pair_of(rank):
+    return {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"},
+            "tp": {"name": "tp", "desc": "tp", "ranks": "[0, 1]" if rank < 2 else "[2, 3]"}}  # fmt: skip
+
+
+NOT_COUNTED = {"last_enqueued_collective": -1, "last_started_collective": -1, "last_completed_collective": -1}
+
+
 def ours(rank, ended):
     flights = [{"sequence": 4, "operation": "all_reduce", "size_bytes": 4096, "started_s": 1.0, "ended": True}]
     if not ended:
@@ -252,6 +288,76 @@ CASES = {
             for r in range(3)
         },
         answer("absent", 0, 3),
+    ),
+    "version 1 tells groups by numbers that differ from process to process": (
+        version_1(
+            {
+                0: [old(1, "all_reduce"), old(1, "all_reduce", "started", pg_id=1, number=1)],
+                1: [old(1, "all_reduce"), old(1, "all_reduce", "completed", pg_id=1, number=1)],
+                2: [old(1, "all_reduce")],
+                3: [old(1, "all_reduce"), old(1, "all_reduce", "completed", pg_id=1, number=1)],
+            },
+            lambda rank: {0: [0, 1, 2, 3], 1: [rank % 2, rank % 2 + 2]},
+        ),
+        answer("absent", 2, 1),
+    ),
+    "version 1 counts sends and receives among the collectives": (
+        version_1(
+            {
+                0: [old(1, "send 0->1"), old(2, "all_reduce", "started")],
+                1: [old(1, "recv 1<-0"), old(2, "send 1->2"), old(3, "all_reduce", "started")],
+                2: [old(1, "recv 2<-1")],
+            },
+            lambda rank: {0: [0, 1, 2]},
+        ),
+        answer("absent", 2, 1),
+    ),
+    "groups of other ranks may bear one name": (
+        {
+            f"nccl_trace_rank_{r}": record(
+                [*DONE, of_pair(1, "completed"), *([of_pair(2, "started")] if r > 1 else [])], pair_of(r)
+            )
+            for r in range(4)
+        },
+        answer("stuck", None, 2),
+    ),
+    "a call that NCCL's watchdog retired when it timed out is open": (
+        {
+            f"nccl_trace_rank_{r}": record(
+                [*DONE, {**OPEN, "retired": True}] if r != 2 else DONE,
+                status={"0": {**NOT_COUNTED, "last_enqueued_collective": 5, "last_completed_collective": 5}},
+            )
+            for r in range(4)
+        },
+        answer("absent", 2, 5),
+    ),
+    "a rank whose record shows that it called nothing is behind": (
+        {
+            f"nccl_trace_rank_{r}": record(
+                [entry(0, 1, "all_reduce", 9, 9, "started")] if r != 1 else [], status={"0": NOT_COUNTED}
+            )
+            for r in range(4)
+        },
+        answer("absent", 1, 1),
+    ),
+    "a rank that is known to be behind is named before one without a record": (
+        records({0: [*DONE, OPEN], 1: DONE, 3: [*DONE, OPEN]}),
+        answer("absent", 1, 5),
+    ),
+    "counts by numbers of the process are no groups of that name": (
+        {
+            f"nccl_trace_rank_{r}": record(
+                DONE,
+                {"0": pair_of(0)["0"], "2": {"name": "2", "desc": "dp", "ranks": f"[{r % 2}, {r % 2 + 2}]"}},
+                {
+                    "0": {**NOT_COUNTED, "last_enqueued_collective": 4, "last_completed_collective": 4},
+                    "1": NOT_COUNTED,
+                    "2": {**NOT_COUNTED, "last_enqueued_collective": 9 - r, "last_completed_collective": 8 - r},
+                },
+            )
+            for r in range(4)
+        },
+        answer("none", unknown=True),
     ),
     "our own records say who is behind": (
         {f"flight-{rank}.json": ours(rank, rank == 2) for rank in range(3)},

@@ -93,7 +93,9 @@ def test_what_rank_0_sends_says_what_all_ranks_send(collective, name):
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
-@pytest.mark.parametrize("name", ["hierarchical", "hierarchical:direct/pairwise:2", "hierarchical:ring/ring:4"])
+@pytest.mark.parametrize(
+    "name", ["hierarchical", "hierarchical:direct/pairwise:2", "hierarchical:ring/ring:4", "rings:4"]
+)
 def test_phases_put_together_are_the_rounds_of_the_schedule(collective, name):
     if collective == "all_reduce":
         name = name.replace("direct/pairwise", "partitioned/partitioned_staggered")

@@ -154,7 +154,7 @@ def test_ranks_are_read_from_the_names_of_files_then_of_folders(tmp_path, names,
 
 
 @pytest.mark.parametrize(
-    ("label", "name"), [("/device:GPU:0", "JAX or TensorFlow"), ("CPU HIP API", "rocprof"), ("grad/dense", "Horovod")]
+    ("label", "name"), [("/host:CPU", "JAX or TensorFlow"), ("CPU HIP API", "rocprof"), ("grad/dense", "Horovod")]
 )
 def test_the_trace_of_another_profiler_is_refused_by_name(tmp_path, label, name):
     path = tmp_path / "trace.json"

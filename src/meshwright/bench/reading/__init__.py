@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 
 from ...errors import InputError
-from ...files import read_text
 from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
@@ -19,10 +18,10 @@ from .nccl_text import read_nccl_text, table_row
 from .separated import is_csv, read_csv, read_markdown
 from .streams import read_iperf, read_transferbench
 from .tables import MOST_ROWS, Rate, Table
+from .text import file_text, without_prefixes
 
 __all__ = ["Rate", "Table", "load_tables", "parse_tables", "read_tables"]
 
-MAX_BYTES = 64 * 2**20
 # a table in prose: "1024: 20.1, 0.05, 0.09 | 2048: ..."
 _INLINE = re.compile(r"\b(\d+): (\d+\.?\d*), (\d+\.?\d*), (\d+\.?\d*)")
 _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
@@ -45,7 +44,7 @@ _ENDLESS = re.compile(rf"\d{{{DIGITS + 1},}}")
 
 def read_tables(path: str) -> list[Table]:
     """Read all tables of a file; InputError, naming the line, where it contradicts itself or holds none."""
-    return parse_tables(read_text(path, max_bytes=MAX_BYTES), path)
+    return parse_tables(file_text(path), path)
 
 
 def parse_tables(text: str, where: str) -> list[Table]:
@@ -68,10 +67,11 @@ def _parsed(text: str, where: str) -> list[Table]:
         raise InputError(f"{where}:{line}: a number of {len(endless[0])} digits: expected at most {DIGITS}")
     if is_csv(text):
         return read_csv(text, where)
-    for reader in _READERS:
-        found = reader(text, where)
-        if found and any(table.rows or table.rates or table.notes for table in found):
-            return found
+    for lines in dict.fromkeys([text, without_prefixes(text)]):  # the second for tools that never print a tag
+        for reader in _READERS:
+            found = reader(lines, where)
+            if found and any(table.rows or table.rates or table.notes for table in found):
+                return found
     inline = _inline(text, where)
     if inline is not None:
         return [inline]

@@ -200,7 +200,18 @@ def _split(run: _Run, where: str) -> list[Table]:
         groups.setdefault((*key, repetition), []).append(row)
     # a leading column counts nodes or processes: the ranks of the header are not those of its tables
     leads = len({key[3] for key in groups}) > 1
-    return [_table(run, rows, where, leads) for rows in groups.values()] or []
+    tables = [_table(run, rows, where, leads) for rows in groups.values()]
+    return _on_nodes(tables, [str(key[3]) for key in groups]) if leads else tables
+
+
+def _on_nodes(tables: Sequence[Table], leads: Sequence[str]) -> list[Table]:
+    """Return the tables with their hosts where the leading column counts nodes: all have as many ranks of each."""
+    counts = [int(lead) if lead.isdecimal() and len(lead) < 7 else 0 for lead in leads]
+    sizes = {t.ranks // n if n and t.ranks and t.ranks % n == 0 else 0 for t, n in zip(tables, counts, strict=True)}
+    each = sizes.pop()
+    if sizes or each < 2:
+        return list(tables)
+    return [replace(t, hosts=tuple(f"node {rank // each}" for rank in range(t.ranks or 0))) for t in tables]
 
 
 def _table(run: _Run, rows: Sequence[Parsed], where: str, has_leads: bool) -> Table:

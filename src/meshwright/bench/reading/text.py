@@ -1,0 +1,55 @@
+"""The text of a file of measurements: unpacked, from UTF-16, out of docker's JSON, without launchers' tags."""
+
+import json
+import re
+import zlib
+
+from ...errors import InputError
+from ...files import as_utf8, read_bytes
+from .prefixes import without_prefix
+
+MAX_BYTES = 64 * 2**20
+_GZIP = b"\x1f\x8b"
+_QUOTE = re.compile(r"^\s*(?:>\s?)+")
+
+
+def file_text(path: str) -> str:
+    """Return the text of a file, packed or not; InputError if it is missing, no text or too large."""
+    data = read_bytes(path, max_bytes=MAX_BYTES)
+    if data.startswith(_GZIP):
+        data = _unpacked(data, path)
+    try:
+        text = as_utf8(data).decode("utf-8").lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    if text.startswith('{"log":'):
+        text = "\n".join(map(_logged, text.splitlines()))
+    return text
+
+
+def without_prefixes(text: str) -> str:
+    """Return the same lines without launchers' tags, colours and marks of a quotation."""
+    return "\n".join(_QUOTE.sub("", without_prefix(line)) for line in text.splitlines())
+
+
+def _unpacked(data: bytes, path: str) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        found = unpacker.decompress(data, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise InputError(f"{path}: {error}") from None
+    if len(found) > MAX_BYTES:
+        raise InputError(f"{path}: unpacks to more than {MAX_BYTES} bytes")
+    if not unpacker.eof:
+        raise InputError(f"{path}: is cut off: copy the whole file")
+    return found
+
+
+def _logged(line: str) -> str:
+    """Return what a line of docker's json-file driver holds."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    text = str(value.get("log", "")) if isinstance(value, dict) else line
+    return text.rstrip("\r\n").encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
