@@ -30,7 +30,7 @@ from ..pipelines import (
 )
 from ..timeline import Span, Timeline
 from ..workload.chain import units
-from ..workload.conventions import ENGINE
+from ..workload.conventions import ENGINE, engine
 from ..workload.graph import Layer, Workload
 from ..workload.program import Comm, Stage, called_in
 from ..workload.split import stage_message
@@ -38,7 +38,7 @@ from ..workload.stages import hidden_size, step_program
 from ..workload.stages import units as units_sent
 from .memory import kept_activation_bytes, peak_memory_bytes
 from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
-from .step import StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling
+from .step import StepInputs, Times, find_fit, gradients_copy_s, straggling
 
 
 def grid_of(layout: Layout, global_batch: int) -> Grid:
@@ -214,7 +214,7 @@ def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) ->
 def message_bytes(layout: Layout, workload: Workload) -> int:
     """Return the bytes of one micro-batch that cross a cut of a pipeline, on one rank of tp and cp."""
     residual = workload.tokens // layout.cp * hidden_size(workload)
-    return int(stage_message(residual, layout, ENGINE))
+    return int(stage_message(residual, layout, engine(workload.precision)))
 
 
 def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
@@ -226,7 +226,9 @@ def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
 
 
 def _summed_s(inputs: StepInputs, layout: Layout, bucket: Comm) -> float:
-    return collective_s(inputs.measured, bucket.collective, inputs.backend, size(layout, bucket.axis), bucket.bytes)
+    ranks = size(layout, bucket.axis)
+    fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.bytes, dtype=bucket.dtype)
+    return fit.time_s(bucket.bytes)
 
 
 def _output_shape(workload: Workload) -> tuple[int, ...]:

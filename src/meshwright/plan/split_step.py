@@ -199,7 +199,7 @@ def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: flo
     ranks = size(layout, comm.axis)
     if ranks == 1:
         return 0.0
-    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes)
+    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes, dtype=comm.dtype)
     blocked_s = fit.time_s(comm.bytes)
     return blocked_s - fit.hides * min(computed_s, blocked_s)
 

@@ -16,7 +16,7 @@ from .. import device
 from ..bench.calibrate import Request, calibrate, peak_product
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
-from ..cluster.graph import Cluster, Device, Measurements
+from ..cluster.graph import Cluster, Device, Measurements, Timed
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
@@ -24,7 +24,7 @@ from ..layout import Layout, Machines, Plan
 from ..native import kept_folder
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
-from ..plan.needs import needs
+from ..plan.needs import ALL_REDUCE, needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
@@ -103,7 +103,7 @@ def prepare(
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
     if autocast:
-        plan = _also_not_modelled(plan, "bf16: what travels and what is kept for backward are those of float32")
+        plan = _also_not_modelled(plan, "bf16: what is kept for backward is that of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -112,7 +112,9 @@ def prepare(
         name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
         nodes=config.launch.nodes,
     )  # fmt: skip
-    plan = msgspec.structs.replace(plan, model=msgspec.to_builtins(config.model), cluster=machines)
+    plan = msgspec.structs.replace(
+        plan, model=msgspec.to_builtins(config.model), cluster=machines, precision=autocast
+    )  # fmt: skip
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
     )
@@ -313,8 +315,8 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
-    besides: dict[int, set[str]] = {}
-    blocking: dict[int, set[str]] = {}
+    besides: dict[int, set[Timed]] = {}
+    blocking: dict[int, set[Timed]] = {}
     for layout in layouts:
         needed = needs(layout, problem.describe(layout), problem.global_batch)
         operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
@@ -331,7 +333,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
             operators=tuple(operators.get(ranks, {}).values()),
             autocast=autocast,
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
-            beside=tuple(sorted(besides.get(ranks, {"all_reduce"}))),
+            beside=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
         )
         for ranks in sorted(operators.keys() | largest.keys())
