@@ -30,13 +30,13 @@ from ..pipelines import (
 )
 from ..timeline import Span, Timeline
 from ..workload.chain import units
-from ..workload.conventions import ENGINE, engine
+from ..workload.conventions import Conventions, engine
 from ..workload.graph import Layer, Workload
 from ..workload.program import Comm, Stage, called_in
 from ..workload.split import stage_message
 from ..workload.stages import hidden_size, step_program
 from ..workload.stages import units as units_sent
-from .memory import kept_activation_bytes, peak_memory_bytes
+from .memory import kept_bytes, peak_memory_bytes
 from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
 from .step import StepInputs, Times, find_fit, gradients_copy_s, straggling
 
@@ -136,8 +136,9 @@ def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -
     bounds = best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
-    kept = [sum(_kept(layer, layout) for layer in layers) for layers in of_stage]
-    waiting = [sum(_gradients(layer) for layer in layers) for layers in of_stage]
+    c = engine(workload.precision)
+    kept = [sum(kept_bytes(layer, layout, c) for layer in layers) for layers in of_stage]
+    waiting = [sum(_gradients(layer, c) for layer in layers) for layers in of_stage]
     in_flight = peak_in_flight(grid, kept, waiting.__getitem__)
     peaks = []
     for rank in range(grid.ranks):
@@ -166,18 +167,11 @@ def held_workload(workload: Workload, held: Sequence[Layer]) -> Workload:
     return msgspec.structs.replace(workload, layers=tuple(layers), parameter_shapes=shapes)
 
 
-def _gradients(layer: Layer) -> int:
+def _gradients(layer: Layer, c: Conventions) -> int:
     """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
-    columns = {"linear": 2, "rms_norm": 1}
-    found = (op.shape[0] * op.shape[columns[op.kind]] for op in layer.operators if op.kind in columns)
-    return int(ENGINE.residual_bytes) * sum(found)
-
-
-def _kept(layer: Layer, layout: Layout) -> int:
-    one = msgspec.structs.replace(layer, count=1)
-    return kept_activation_bytes(
-        Workload(name="", micro_batch=1, seq_len=1, layers=(one,), parameter_shapes=()), layout
-    )
+    columns = {"linear": (2, int(c.product_bytes)), "rms_norm": (1, int(c.residual_bytes))}
+    found = [(op.shape, *columns[op.kind]) for op in layer.operators if op.kind in columns]
+    return sum(each * shape[0] * shape[column] for shape, column, each in found)
 
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:

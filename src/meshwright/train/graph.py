@@ -11,7 +11,6 @@ from ..parallel.step_boxes import Lane, lanes_of
 from ..pipelines import SLACK, Target, best_cut, schedule
 from ..workload.architecture import Architecture
 from ..workload.chain import units
-from ..workload.graph import under_autocast
 from ..workload.program import StepProgram
 from ..workload.stages import step_program
 from ..workload.transformer import ModelConfig, describe
@@ -43,8 +42,9 @@ def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], S
     grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
     cut = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
     autocast = "" if plan.precision in FULL else "bf16"
-    split = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout)
-    workload = under_autocast(split, autocast)
+    workload = describe(
+        config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
+    )  # fmt: skip
     return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)
 
 

@@ -28,7 +28,7 @@ from ..plan.needs import ALL_REDUCE, needs
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
-from ..workload.graph import Operator, under_autocast
+from ..workload.graph import Operator
 from ..workload.transformer import describe
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check
@@ -282,8 +282,8 @@ def _autocast(config: JobConfig, backend: str) -> str:
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
-        describe=lambda layout: under_autocast(
-            describe(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout), autocast
+        describe=lambda layout: describe(
+            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,

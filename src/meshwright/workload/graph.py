@@ -116,19 +116,3 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def saved_bytes(self) -> int:
         """Bytes of activations kept for backward."""
         return sum(layer.count * layer.saved_bytes for layer in self.layers)
-
-
-def under_autocast(workload: Workload, autocast: str) -> Workload:
-    """Return a workload whose layers compute under torch's autocast to a type ("": as they are).
-
-    What is kept for backward stays that of float32; what travels is for `split` to say.
-    """
-    if not autocast:
-        return workload
-    layers = tuple(
-        msgspec.structs.replace(
-            layer, operators=tuple(msgspec.structs.replace(op, autocast=autocast) for op in layer.operators)
-        )
-        for layer in workload.layers
-    )
-    return msgspec.structs.replace(workload, layers=layers)

@@ -11,7 +11,6 @@ from meshwright.plan.pipeline_step import predict_pipeline_step
 from meshwright.plan.split_step import predict_split_step
 from meshwright.plan.step import StepInputs
 from meshwright.timeline import by_rank, step_parts
-from meshwright.workload.graph import under_autocast
 from meshwright.workload.transformer import ModelConfig, describe
 
 MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3)
@@ -19,8 +18,7 @@ ALPHA_S = 1e-3  # of an all-reduce, half of it of every other collective; bytes 
 
 
 def inputs(layout, global_batch=4, autocast=""):
-    alone = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
-    workload = under_autocast(alone, autocast)
+    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout, autocast=autocast)
     times = [
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
         for op in needs(layout, workload, global_batch).operators
