@@ -42,6 +42,7 @@ RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
+FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
 Say = Callable[[str], None]
 
 
@@ -102,8 +103,6 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if autocast:
-        plan = _also_not_modelled(plan, "bf16: what is kept for backward is that of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -112,8 +111,9 @@ def prepare(
         name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
         nodes=config.launch.nodes,
     )  # fmt: skip
+    precision = autocast or FIXED.get(config.train.precision, "")
     plan = msgspec.structs.replace(
-        plan, model=msgspec.to_builtins(config.model), cluster=machines, precision=autocast
+        plan, model=msgspec.to_builtins(config.model), cluster=machines, precision=precision
     )  # fmt: skip
     return Prepared(
         config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend

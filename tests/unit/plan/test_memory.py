@@ -23,7 +23,7 @@ CASES = {
 }
 
 
-def counted(model, seq_len, micro_batch, recompute):
+def counted(model, seq_len, micro_batch, recompute, autocast=""):
     """Return (activations kept by forward, peak of the second step) of a real step."""
     module = Decoder(model, recompute=recompute)
     optimizer = make_optimizer(module, OptimizerConfig())
@@ -31,7 +31,8 @@ def counted(model, seq_len, micro_batch, recompute):
         tokens = torch.randint(0, model.vocab_size, (micro_batch, seq_len + 1))
         with PeakMemory(live_tensors(module, optimizer)) as memory:
             before = memory.live_bytes
-            loss = module(tokens[:, :-1], tokens[:, 1:])
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(autocast)):
+                loss = module(tokens[:, :-1], tokens[:, 1:])
             kept = memory.live_bytes - before
             loss.backward()
             optimizer.step()
@@ -39,14 +40,15 @@ def counted(model, seq_len, micro_batch, recompute):
     return kept, memory.peak_bytes
 
 
+@pytest.mark.parametrize("autocast", ["", "bf16"])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("case", CASES)
-def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute):
+def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute, autocast):
     model, seq_len, micro_batch = CASES[case]
-    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch)
+    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch, autocast=autocast)
     layout = Layout(mbs=micro_batch, recompute=recompute)
 
-    kept, peak = counted(model, seq_len, micro_batch, recompute)
+    kept, peak = counted(model, seq_len, micro_batch, recompute, autocast)
 
     assert kept_activation_bytes(workload, layout) == pytest.approx(kept, rel=0.02)
     assert peak_memory_bytes(workload, layout) == pytest.approx(peak, rel=0.10)
