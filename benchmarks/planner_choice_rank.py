@@ -29,10 +29,10 @@ from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
-from meshwright.plan.needs import ALL_REDUCE, needs
+from meshwright.plan.measured.needs import ALL_REDUCE, needs
+from meshwright.plan.measured.split_step import operators_of
+from meshwright.plan.measured.step import sizes_to_measure
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import operators_of
-from meshwright.plan.step import sizes_to_measure
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory

@@ -24,9 +24,9 @@ from ..layout import Layout, Machines, Plan
 from ..native import kept_folder
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
-from ..plan.needs import ALL_REDUCE, needs
+from ..plan.measured.needs import ALL_REDUCE, needs
+from ..plan.measured.step import sizes_to_measure
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
 from ..workload.graph import Operator
 from ..workload.transformer import describe
@@ -106,18 +106,21 @@ def prepare(
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
+    plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
+    return Prepared(
+        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
+    )
+
+
+def _complete(plan: Plan, config: JobConfig, cluster: Cluster, precision: str) -> Plan:
+    """Return the plan with what it is for: model, machines, precision."""
     gpus = cluster.of_kind("gpu")
     machines = Machines(
         name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
         nodes=config.launch.nodes,
     )  # fmt: skip
-    precision = autocast or FIXED.get(config.train.precision, "")
-    plan = msgspec.structs.replace(
-        plan, model=msgspec.to_builtins(config.model), cluster=machines, precision=precision
-    )  # fmt: skip
-    return Prepared(
-        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
-    )
+    model = msgspec.to_builtins(config.model)
+    return msgspec.structs.replace(plan, model=model, cluster=machines, precision=precision)
 
 
 def _also_not_modelled(plan: Plan, what: str) -> Plan:

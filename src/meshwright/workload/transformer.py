@@ -109,6 +109,11 @@ def describe(
         dropped = (Operator(kind="dropout", shape=shape, saved_bytes=saved_bytes),)
     embedding_shapes = 1 if model.tie_word_embeddings else 2
     layer_parameters = sum(map(math.prod, shapes[1 : len(shapes) - embedding_shapes])) // model.num_hidden_layers
+    embedding = Layer(
+        name="embedding",
+        parameters=vocabulary * hidden,
+        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
+    )
     layer = Layer(
         name="decoder layer",
         count=model.num_hidden_layers,
@@ -135,12 +140,19 @@ def describe(
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
     )
-    embedding = Layer(
-        name="embedding",
-        parameters=vocabulary * hidden,
-        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
+    return Workload(
+        name="decoder",
+        micro_batch=micro_batch,
+        seq_len=seq_len,
+        layers=tuple(_under(each, autocast) for each in (embedding, layer, _output(model, rows, outside, tp, c))),
+        parameter_shapes=tuple(shapes),
     )
-    output = Layer(
+
+
+def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions) -> Layer:
+    """Return the last norm, the product with the vocabulary and the loss."""
+    hidden, vocabulary = model.hidden_size, model.vocab_size // tp
+    return Layer(
         name="output",
         parameters=hidden + (0 if model.tie_word_embeddings else vocabulary * hidden),
         operators=(
@@ -153,13 +165,6 @@ def describe(
                 saved_bytes=SINGLE_BYTES * rows * vocabulary,  # the log-probabilities
             ),
         ),
-    )
-    return Workload(
-        name="decoder",
-        micro_batch=micro_batch,
-        seq_len=seq_len,
-        layers=tuple(_under(each, autocast) for each in (embedding, layer, output)),
-        parameter_shapes=tuple(shapes),
     )
 
 

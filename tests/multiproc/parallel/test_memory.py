@@ -9,7 +9,7 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.memory import peak_memory_bytes
+from meshwright.plan.measured.memory import peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory

@@ -6,10 +6,10 @@ import pytest
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, Timed, blocking, on_link
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.needs import ALL_REDUCE, needs
-from meshwright.plan.pipeline_step import predict_pipeline_step
-from meshwright.plan.split_step import predict_split_step
-from meshwright.plan.step import StepInputs
+from meshwright.plan.measured.needs import ALL_REDUCE, needs
+from meshwright.plan.measured.pipeline_step import predict_pipeline_step
+from meshwright.plan.measured.split_step import predict_split_step
+from meshwright.plan.measured.step import StepInputs
 from meshwright.timeline import by_rank, step_parts
 from meshwright.workload.transformer import ModelConfig, describe
 

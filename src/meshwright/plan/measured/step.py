@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..cluster.graph import CollectiveFit, Measurements
-from ..errors import InputError
-from ..layout import Layout, Recompute, micro_batches
-from ..mesh import size
-from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
-from ..workload.conventions import ENGINE
-from ..workload.graph import Layer, Operator, Workload
-from ..workload.program import FLOAT, Comm
-from ..workload.stages import step_program
+from ...cluster.graph import CollectiveFit, Measurements
+from ...errors import InputError
+from ...layout import Layout, Recompute, micro_batches
+from ...mesh import size
+from ...timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
+from ...workload.conventions import ENGINE
+from ...workload.graph import Layer, Operator, Workload
+from ...workload.program import FLOAT, Comm
+from ...workload.stages import step_program
 
 LOSS_BYTES = 16  # the loss and whether to stop, in float64
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..cluster.graph import blocking, on_link
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..pipelines import (
+from ...cluster.graph import blocking, on_link
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...pipelines import (
     SLACK,
     Cut,
     Grid,
@@ -28,14 +28,14 @@ from ..pipelines import (
     stage_times,
     timed_sharing,
 )
-from ..timeline import Span, Timeline
-from ..workload.chain import units
-from ..workload.conventions import Conventions, engine
-from ..workload.graph import Layer, Workload
-from ..workload.program import Comm, Stage, called_in
-from ..workload.split import stage_message
-from ..workload.stages import hidden_size, step_program
-from ..workload.stages import units as units_sent
+from ...timeline import Span, Timeline
+from ...workload.chain import units
+from ...workload.conventions import Conventions, engine
+from ...workload.graph import Layer, Workload
+from ...workload.program import Comm, Stage, called_in
+from ...workload.split import stage_message
+from ...workload.stages import hidden_size, step_program
+from ...workload.stages import units as units_sent
 from .memory import kept_bytes, peak_memory_bytes
 from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
 from .step import StepInputs, Times, find_fit, gradients_copy_s, straggling

@@ -13,13 +13,13 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..cluster.graph import blocking
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..timeline import Span, Timeline
-from ..workload.graph import Operator, Workload
-from ..workload.program import Comm, Pass, called_in
-from ..workload.stages import ROOT, step_program
+from ...cluster.graph import blocking
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...timeline import Span, Timeline
+from ...workload.graph import Operator, Workload
+from ...workload.program import Comm, Pass, called_in
+from ...workload.stages import ROOT, step_program
 from .step import (
     LOSS_BYTES,
     StepInputs,

@@ -5,7 +5,7 @@ import torch
 
 from meshwright.layout import Layout
 from meshwright.parallel.engine import live_tensors
-from meshwright.plan.memory import kept_activation_bytes, peak_memory_bytes
+from meshwright.plan.measured.memory import kept_activation_bytes, peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory

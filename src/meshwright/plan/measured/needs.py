@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from ..cluster.graph import Timed
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..workload.graph import Operator, Workload
-from ..workload.program import Comm, StepProgram
-from ..workload.stages import step_program
+from ...cluster.graph import Timed
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...workload.graph import Operator, Workload
+from ...workload.program import Comm, StepProgram
+from ...workload.stages import step_program
 from .split_step import LOSS, operators_of
 
 ALL_REDUCE = Timed("all_reduce")

@@ -7,9 +7,9 @@ parallelism have made its operators and parameters smaller. ZeRO cuts what is le
 import math
 from typing import NamedTuple
 
-from ..layout import Layout
-from ..workload.conventions import SINGLE_BYTES, Conventions, engine
-from ..workload.graph import Layer, Workload
+from ...layout import Layout
+from ...workload.conventions import SINGLE_BYTES, Conventions, engine
+from ...workload.graph import Layer, Workload
 
 ADAM_MOMENTS = 2
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
