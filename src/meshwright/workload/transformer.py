@@ -135,7 +135,7 @@ def describe(
             *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
             _rms_norm(outside, hidden),
-            *_network(model, rows, outside, tp, c),
+            *_network(model, rows, outside, split, c),
             *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
@@ -173,26 +173,28 @@ def _under(layer: Layer, autocast: str) -> Layer:
     return msgspec.structs.replace(layer, operators=operators)
 
 
-def _network(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions) -> tuple[Operator, ...]:
+def _network(model: ModelConfig, rows: int, outside: int, split: Layout, c: Conventions) -> tuple[Operator, ...]:
     """Return the operators of a layer's dense network, or of its experts under an even load."""
-    hidden, inner = model.hidden_size, model.intermediate_size // tp
+    hidden, inner, held = model.hidden_size, model.intermediate_size // split.tp, 1
     router: tuple[Operator, ...] = ()
     if model.num_local_experts:
         router = (_linear(outside, hidden, model.num_local_experts, c),)
-        rows *= model.num_experts_per_tok
+        rows, held = rows * model.num_experts_per_tok, model.num_local_experts // split.ep
     activation = Operator(
         kind="swiglu",
         shape=(rows, inner),
         forward_flops=5 * rows * inner,
         saved_bytes=int(c.product_bytes) * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
     )
-    return (*router, _linear(rows, hidden, 2 * inner, c), activation, _linear(rows, inner, hidden, c))
+    enter, leave = _linear(rows, hidden, 2 * inner, c, held=held), _linear(rows, inner, hidden, c, held=held)
+    return (*router, enter, activation, leave)
 
 
-def _linear(rows: int, inputs: int, outputs: int, c: Conventions) -> Operator:
+def _linear(rows: int, inputs: int, outputs: int, c: Conventions, *, held: int = 1) -> Operator:
+    """Return a product, or those of `held` experts together."""
     # its input is kept for the weight's gradient; the input's owner counts it where it keeps it too. Of a weight that
     # was cast the copy is kept for the input's gradient
-    cast = inputs * outputs if c.product_bytes < c.weight_bytes else 0
+    cast = held * inputs * outputs if c.product_bytes < c.weight_bytes else 0
     return Operator(
         kind="linear",
         shape=(rows, inputs, outputs),

@@ -1,5 +1,6 @@
 """The memory model against live tensors counted during a real step."""
 
+import msgspec
 import pytest
 import torch
 
@@ -52,3 +53,15 @@ def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute, a
 
     assert kept_activation_bytes(workload, layout) == pytest.approx(kept, rel=0.02)
     assert peak_memory_bytes(workload, layout) == pytest.approx(peak, rel=0.10)
+
+
+@pytest.mark.parametrize("autocast", ["", "bf16"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_weights_of_all_experts_of_a_rank_are_cast(recompute, autocast):
+    model = msgspec.structs.replace(SMALL, num_local_experts=4)
+    workload = describe(model, seq_len=64, micro_batch=2, autocast=autocast)
+
+    kept, peak = counted(model, 64, 2, recompute, autocast)
+
+    assert kept_activation_bytes(workload, Layout(mbs=2, recompute=recompute)) == pytest.approx(kept, rel=0.12)
+    assert peak_memory_bytes(workload, Layout(mbs=2, recompute=recompute)) == pytest.approx(peak, rel=0.10)
