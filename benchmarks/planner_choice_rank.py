@@ -23,16 +23,16 @@ from meshwright.bench.collectives import (
 )
 from meshwright.bench.operators import time_operators
 from meshwright.bench.together import copy_on_rank
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, Timed, blocking
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Engine, Settings
 from meshwright.parallel.mesh import Mesh
-from meshwright.plan.needs import needs
+from meshwright.plan.measured.needs import ALL_REDUCE, needs
+from meshwright.plan.measured.split_step import operators_of
+from meshwright.plan.measured.step import sizes_to_measure
 from meshwright.plan.search import Problem, choose
-from meshwright.plan.split_step import operators_of
-from meshwright.plan.step import sizes_to_measure
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
@@ -137,12 +137,14 @@ class Rank:
                 groups,
                 mesh.group(axis),  # type: ignore[arg-type]
                 largest[len(ranks)],
-                names.get(len(ranks), set()),
-                tuple(sorted(needed.beside.get(len(ranks), {"all_reduce"}))) if axis == "data" else ("all_reduce",),
+                _names(names.get(len(ranks), set())),
+                tuple(sorted(_names(needed.beside.get(len(ranks), {ALL_REDUCE}))))
+                if axis == "data"
+                else ("all_reduce",),
             )
         whole = (tuple(range(self.ranks)),)
         if self.ranks not in found:
-            found[self.ranks] = self._fit(whole, None, largest[self.ranks], names.get(self.ranks, set()))
+            found[self.ranks] = self._fit(whole, None, largest[self.ranks], _names(names.get(self.ranks, set())))
         missing = sorted(set(largest) - set(found) - {layout.pp})
         if missing:
             raise ValueError(f"{layout}: no axis has {missing[0]} ranks, as its price asks for")
@@ -272,6 +274,11 @@ def _cost(name: str, size_bytes: int, ranks: int, group: dist.ProcessGroup | Non
         "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
     }
     return time_added(calls[name], lambda: whole.fill_(1.0), CPU, ROUNDS)
+
+
+def _names(timed: set[Timed]) -> set[str]:
+    """Return the names of collectives, all of float32 here."""
+    return {each.collective for each in timed}
 
 
 def _message_cost(size_bytes: int, peer: int | None) -> Cost:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from meshwright import device as devices
 from meshwright.bench.calibrate import Request, measure_on_rank
+from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout
 from meshwright.train.environment import Place
 from meshwright.train.recorder import Recorder
@@ -80,7 +81,7 @@ def calibrated(rank: int, world_size: int, store: dist.Store, kernel_s: float) -
             operators=(Operator(kind="linear", shape=(8, 16, 16), autocast="bf16"),),
             autocast="bf16",
             collective_bytes=(1024,),
-            blocking=("all_reduce",),
+            blocking=(Timed("all_reduce"),),
         )
         return measure_on_rank(rank, world_size, store, request, 1)
     finally:

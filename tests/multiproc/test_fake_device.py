@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from meshwright.bench.pool import RankFailedError, RankPool
+from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
 from tests.fake import cases
@@ -124,7 +125,7 @@ def test_calibration_times_the_device_and_not_the_host(device_pool):
         product = next(time for time in answer.operators if time.operator == "linear[8x16x16]:bf16")
         assert product.forward_s >= 0.005
         assert product.backward_s >= 0.010  # two products
-        assert answer.blocking["all_reduce"][0].added_s > 0
+        assert answer.blocking[Timed("all_reduce")][0].added_s > 0
 
 
 def test_one_group_serves_tensors_of_the_host_and_of_the_device(device_pool):

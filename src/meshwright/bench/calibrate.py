@@ -3,7 +3,6 @@
 Never a layer, a step or a model: what a step costs is for the planner to predict from these.
 """
 
-import itertools
 import re
 import statistics
 import time
@@ -17,7 +16,7 @@ import torch.distributed as dist
 import xxhash
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling
+from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling, Timed
 from ..cluster.local import fingerprint, threads_per_rank
 from ..device import is_accelerator, of_rank, set_current, uses_accelerators
 from ..device import name as device_name
@@ -59,8 +58,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[Operator, ...]
     autocast: str = ""  # of the run: in its precision the rate of a large product is measured too
     collective_bytes: tuple[int, ...] = ()  # sizes of
-    beside: tuple[str, ...] = ("all_reduce",)  # these collectives, which go on beside computation, and of
-    blocking: tuple[str, ...] = ()  # these, which a rank waits for at once
+    beside: tuple[Timed, ...] = (Timed("all_reduce"),)  # these collectives, which go on beside computation, and of
+    blocking: tuple[Timed, ...] = ()  # these, which a rank waits for at once
 
 
 def calibrate(
@@ -97,10 +96,10 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     operators = tuple(op for op in (peak_product(request.autocast), *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
-    names = (*request.beside, *itertools.chain.from_iterable(map(fit_names, request.blocking)))
+    waited = [Timed(name, each.dtype) for each in request.blocking for name in fit_names(each.collective)]
     covered = all(
-        any(f.collective == name and f.min_bytes <= size <= f.max_bytes for f in fits)
-        for name in names
+        any((f.collective, f.dtype) == each and f.min_bytes <= size <= f.max_bytes for f in fits)
+        for each in (*request.beside, *waited)
         for size in request.collective_bytes
     )
     if not unique and covered:
@@ -125,24 +124,31 @@ def _measure(request: Request) -> Measurements:
         )
         for times in zip(*(answer.operators for answer in answers), strict=True)
     )
-    collectives: list[CollectiveFit] = []
-    if request.collective_bytes and request.ranks > 1:
-        sizes = request.collective_bytes
-        for name in request.beside:
-            of_ranks = zip(*(answer.beside[name] for answer in answers), strict=True)
-            costs = [Beside(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
-            collectives += beside_fits(name, request.backend, request.ranks, sizes, costs)
-        for name in request.blocking:
-            of_ranks = zip(*(answer.blocking[name] for answer in answers), strict=True)
-            waited = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
-            collectives += blocking_fits(name, request.backend, request.ranks, sizes, waited)
     return Measurements(
         fingerprint="",
         operators=operators,
-        collectives=tuple(collectives),
+        collectives=tuple(_fits(request, answers)),
         straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces for answer in answers])),),
         memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
     )
+
+
+def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
+    """Return the fits of the collectives that all ranks have measured."""
+    if not request.collective_bytes or request.ranks == 1:
+        return []
+    found: list[CollectiveFit] = []
+    for timed in request.beside:
+        of_ranks = zip(*(answer.beside[timed] for answer in answers), strict=True)
+        costs = [Beside(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
+        fits = beside_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, costs)
+        found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
+    for timed in request.blocking:
+        each_rank = zip(*(answer.blocking[timed] for answer in answers), strict=True)
+        waited = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in each_rank]
+        fits = blocking_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, waited)
+        found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
+    return found
 
 
 class Pace(NamedTuple):
@@ -156,8 +162,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured."""
 
     operators: list[OperatorTime]
-    beside: dict[str, list[Beside]]  # by collective and size of the request
-    blocking: dict[str, list[Cost]]  # likewise
+    beside: dict[Timed, list[Beside]]  # by collective and size of the request
+    blocking: dict[Timed, list[Cost]]  # likewise
     paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
 
@@ -180,8 +186,14 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
     sizes = request.collective_bytes if world_size > 1 else ()
     return Answer(
         operators=operators,
-        beside={name: [time_beside(name, size, device) for size in sizes] for name in request.beside},
-        blocking={name: [time_blocking(name, size, device) for size in sizes] for name in request.blocking},
+        beside={
+            each: [time_beside(each.collective, size, device, dtype=each.dtype) for size in sizes]
+            for each in request.beside
+        },
+        blocking={
+            each: [time_blocking(each.collective, size, device, dtype=each.dtype) for size in sizes]
+            for each in request.blocking
+        },
         paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
     )
@@ -228,7 +240,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
             return (item.operator, item.ranks)
         if isinstance(item, Straggling):
             return (item.ranks,)
-        return (item.collective, item.backend, item.ranks, item.max_bytes <= SMALL_BYTES)
+        return (item.collective, item.dtype, item.backend, item.ranks, item.max_bytes <= SMALL_BYTES)
 
     def joined(old: Sequence[msgspec.Struct], fresh: Sequence[msgspec.Struct]) -> tuple[msgspec.Struct, ...]:
         return tuple({key(item): item for item in (*old, *fresh)}.values())  # type: ignore[arg-type]

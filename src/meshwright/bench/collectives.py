@@ -14,8 +14,9 @@ import torch.distributed as dist
 from ..backend.group.torch_compat import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
 from ..device import is_accelerator, synchronize, synchronize_stream
+from ..workload.program import FLOAT
 from .elsewhere import run_elsewhere
-from .sweep import exchange, make_call
+from .sweep import DTYPES, exchange, make_call
 
 ROUNDS = 9
 BLOCKING_ROUNDS = 5
@@ -42,18 +43,19 @@ def time_beside(
     size_bytes: int,
     device: torch.device,
     *,
+    dtype: str = FLOAT,
     rounds: int = ROUNDS,
     group: dist.ProcessGroup | None = None,
 ) -> Beside:
     """Return the median cost of a collective of gradients to this rank.
 
-    It is an all-reduce or a reduce-scatter of float32, `size_bytes` those of its input, called as training does: after
+    It is an all-reduce or a reduce-scatter of a type, `size_bytes` those of its input, called as training does: after
     some computation, asynchronously. All ranks of the default group call it; with `group`, each in its own, so that all
     groups of an axis work at once.
     """
-    ranks = dist.get_world_size(group)
-    part = torch.ones(max(1, size_bytes // 4 // ranks), device=device)
-    whole = torch.ones(ranks * len(part), device=device)
+    ranks, kind = dist.get_world_size(group), DTYPES[dtype]
+    part = torch.ones(max(1, size_bytes // kind.itemsize // ranks), dtype=kind, device=device)
+    whole = torch.ones(ranks * len(part), dtype=kind, device=device)
 
     def reduce() -> Any:
         future = dist.all_reduce(whole, group=group, async_op=True).get_future()
@@ -91,8 +93,10 @@ class Cost(NamedTuple):
         return math.sqrt(max(LEAST_S**2, self.in_a_row_s**2 - self.in_a_row_worked_s**2))
 
 
-def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rounds: int = BLOCKING_ROUNDS) -> Cost:
-    """Return what a collective of float32 costs this rank, which waits for it between computations.
+def time_blocking(
+    collective: str, size_bytes: int, device: torch.device, *, dtype: str = FLOAT, rounds: int = BLOCKING_ROUNDS
+) -> Cost:
+    """Return what a collective of a type costs this rank, which waits for it between computations.
 
     `size_bytes` are those of the larger of input and output. All ranks of the default group call it. Messages go round
     the ring of ranks.
@@ -100,7 +104,7 @@ def time_blocking(collective: str, size_bytes: int, device: torch.device, *, rou
     if collective == "send_recv":
         rank, ranks = dist.get_rank(), dist.get_world_size()
         return time_messages(size_bytes, (rank - 1) % ranks, (rank + 1) % ranks, device, rounds=rounds)
-    call = make_call(collective, size_bytes, torch.float32, device)
+    call = make_call(collective, size_bytes, DTYPES[dtype], device)
     return time_added(call.run, call.fill, device, rounds)
 
 

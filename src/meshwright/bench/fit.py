@@ -80,10 +80,10 @@ def describe_outliers(rows: Sequence[Row]) -> list[str]:
 
 
 def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = "") -> CollectiveFit:
-    """Return the fit of one collective on one backend and rank count; InputError where there are too few sizes."""
-    kinds = {(row.collective, row.backend, row.ranks) for row in rows}
+    """Return the fit of rows of one collective, backend, rank count and type; InputError for too few sizes."""
+    kinds = {(row.collective, row.backend, row.ranks, row.dtype) for row in rows}
     if len(kinds) != 1:
-        raise InputError(f"a fit needs rows of one collective, backend and rank count, got {len(kinds)} kinds")
+        raise InputError(f"a fit needs rows of one collective, backend, rank count and type, got {len(kinds)} kinds")
     sweep = clean_sweep([row for row in rows if row.bytes > 0])
     if len(set(sweep.sizes_bytes)) < 2:
         raise InputError("a fit needs two sizes or more")
@@ -105,6 +105,7 @@ def fit_sweep(rows: Sequence[Row], *, busy_share: float = 0.0, algorithm: str = 
         busy_share=busy_share,
         residual=line.residual,
         algorithm=algorithm,
+        dtype=first.dtype,
         alpha_band_s=alphas,
         beta_band_s_per_byte=betas,
         crossover_bytes=round(line.alpha_s / line.beta_s_per_byte) if line.beta_s_per_byte else None,

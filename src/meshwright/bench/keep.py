@@ -15,7 +15,7 @@ from .pairs import LATENCY_BYTES, Pair
 
 
 def with_fits(cluster: Cluster, fits: Sequence[CollectiveFit], copy_bytes_per_s: float | None) -> Cluster:
-    """Return the cluster with these fits; one of the same collective, backend, ranks and algorithm is replaced."""
+    """Return the cluster with these fits; those of the same collective, backend, ranks, algorithm and type go."""
     known = cluster.measured or Measurements(fingerprint=_fingerprint(cluster.hosts))
     merged = {_key(fit): fit for fit in (*known.collectives, *fits)}
     measured = replace(
@@ -65,8 +65,8 @@ def with_gpu_rates(cluster: Cluster, pairs: Sequence[Pair]) -> Cluster:
     return replace(cluster, links=tuple(links))
 
 
-def _key(fit: CollectiveFit) -> tuple[str, str, int, str]:
-    return fit.collective, fit.backend, fit.ranks, fit.algorithm
+def _key(fit: CollectiveFit) -> tuple[str, str, int, str, str]:
+    return fit.collective, fit.backend, fit.ranks, fit.algorithm, fit.dtype
 
 
 def _fingerprint(hosts: Sequence[Host]) -> str:

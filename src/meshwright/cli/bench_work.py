@@ -95,7 +95,7 @@ def bench(
 
 def _fit(rows: Sequence[Row], busy_share: float = 0.0) -> CollectiveFit | None:
     """Return the fit; None for fewer than two sizes (glitches left out), several kinds of rows or unknown ones."""
-    kinds = {(row.collective, row.backend, row.ranks) for row in rows}
+    kinds = {(row.collective, row.backend, row.ranks, row.dtype) for row in rows}
     if (
         len(kinds) != 1
         or rows[0].collective is None

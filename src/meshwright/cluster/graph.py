@@ -5,7 +5,7 @@ Rates are per direction and in bytes per second; None means that the source does
 
 import itertools
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -155,6 +155,13 @@ def on_link(collective: str) -> str:
     return f"link {collective}"
 
 
+class Timed(NamedTuple):
+    """A collective, and the type of what it carries as nccl-tests name it: adding up takes longer in some."""
+
+    collective: str
+    dtype: str = "float"
+
+
 class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Time of one collective over `ranks` ranks, fitted as alpha_s + beta_s_per_byte x bytes between `min` and `max`.
 
@@ -175,6 +182,7 @@ class CollectiveFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     hides: Share = 0.0
     delay_s: Seconds = 0.0
     residual: Factor = 0.0  # largest relative error of the fit at the measured sizes
+    dtype: str = "float"  # of what was carried, as nccl-tests name it
     algorithm: str = ""  # "" where the backend chose
     cut: Number | None = None  # of messages between stages: those of this stage and the next; None: of any two
     at_once: Count = 1  # messages that were under way on one link, each way, in the time that is given for it

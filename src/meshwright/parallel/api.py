@@ -24,7 +24,7 @@ from .. import device as devices
 from ..cluster.local import available_memory_bytes
 from ..errors import InputError
 from ..layout import Layout, Plan, micro_batches
-from ..plan.memory import ADAM_MOMENTS
+from ..plan.measured.memory import ADAM_MOMENTS
 from ..plan.search import bucket_sizes
 from ..timeline import Lane, Performance
 from .build import build_engine

@@ -17,11 +17,11 @@ from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from .legality import Splittable, divisors, experts_of, illegal
-from .memory import peak_memory_bytes
-from .pipeline_step import pipeline_peak_bytes, plan_cut, predict_pipeline_step
+from .measured.memory import peak_memory_bytes
+from .measured.pipeline_step import pipeline_peak_bytes, plan_cut, predict_pipeline_step
+from .measured.split_step import predict_split_step
+from .measured.step import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 from .space import Degrees, factorisations
-from .split_step import predict_split_step
-from .step import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 
 MIN_BUCKET_BYTES = 2**20
 BATCHES_PER_STAGE = 4  # micro-batches that keep a pipeline's bubble below a fifth

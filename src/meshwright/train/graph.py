@@ -16,6 +16,8 @@ from ..workload.stages import step_program
 from ..workload.transformer import ModelConfig, describe
 from .decoder import Decoder
 
+FULL = frozenset({"", "fp32", "float32"})  # precisions in which products return single ones
+
 
 def decoder_graph(architecture: Architecture, plan: Plan) -> str:
     """Return the SVG of one step of a decoder under a plan; InputError where it is no decoder that train can build."""
@@ -34,12 +36,15 @@ def decoder_lanes(architecture: Architecture, plan: Plan) -> list[Lane]:
 
 
 def decoder_program(config: ModelConfig, plan: Plan) -> tuple[tuple[int, ...], StepProgram]:
-    """Return where a decoder is cut into stages, and what its step sends, all in float32."""
+    """Return where a decoder is cut into stages, and what its step sends in the plan's precision."""
     layout = plan.layout
     whole = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs)
     grid = schedule(layout.schedule, layout.pp, layout.vpp, plan.micro_batches)
     cut = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
-    workload = describe(config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout)
+    autocast = "" if plan.precision in FULL else "bf16"
+    workload = describe(
+        config, seq_len=plan.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
+    )  # fmt: skip
     return cut, step_program(workload, layout, plan.micro_batches, bucket_bytes=plan.bucket_bytes, bounds=cut)
 
 

@@ -16,7 +16,7 @@ from .. import device
 from ..bench.calibrate import Request, calibrate, peak_product
 from ..cluster.discover import discover
 from ..cluster.emulation.inside import surrounding_cluster
-from ..cluster.graph import Cluster, Device, Measurements
+from ..cluster.graph import Cluster, Device, Measurements, Timed
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
@@ -24,11 +24,11 @@ from ..layout import Layout, Machines, Plan
 from ..native import kept_folder
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
-from ..plan.needs import needs
+from ..plan.measured.needs import ALL_REDUCE, needs
+from ..plan.measured.step import sizes_to_measure
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
-from ..plan.step import sizes_to_measure
 from ..timeline import Timeline
-from ..workload.graph import Operator, under_autocast
+from ..workload.graph import Operator
 from ..workload.transformer import describe
 from .asynchronous.predict import repriced
 from .asynchronous.terms import check
@@ -42,6 +42,7 @@ RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments
 MOST_NAMES = 4  # of files and folders, in the line of a part of the corpus
 PAGE_BYTES = 8 * 2**20  # plotly itself is most of it
+FIXED = {"float32": "fp32"}  # precisions of a job that a plan keeps; of the others the machine decides
 Say = Callable[[str], None]
 
 
@@ -102,20 +103,24 @@ def prepare(
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
         plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
-    if autocast:
-        plan = _also_not_modelled(plan, "bf16: what travels and what is kept for backward are those of float32")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
+    plan = _complete(plan, config, cluster, autocast or FIXED.get(config.train.precision, ""))
+    return Prepared(
+        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
+    )
+
+
+def _complete(plan: Plan, config: JobConfig, cluster: Cluster, precision: str) -> Plan:
+    """Return the plan with what it is for: model, machines, precision."""
     gpus = cluster.of_kind("gpu")
     machines = Machines(
         name=cluster.name, accelerator=gpus[0].model if gpus else "", ranks=plan.layout.world_size,
         nodes=config.launch.nodes,
     )  # fmt: skip
-    plan = msgspec.structs.replace(plan, model=msgspec.to_builtins(config.model), cluster=machines)
-    return Prepared(
-        config=config, cluster=cluster, plan=plan, predicted_timeline=timeline, corpus=corpus, backend=backend
-    )
+    model = msgspec.to_builtins(config.model)
+    return msgspec.structs.replace(plan, model=model, cluster=machines, precision=precision)
 
 
 def _also_not_modelled(plan: Plan, what: str) -> Plan:
@@ -280,8 +285,8 @@ def _autocast(config: JobConfig, backend: str) -> str:
 
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
-        describe=lambda layout: under_autocast(
-            describe(config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout), autocast
+        describe=lambda layout: describe(
+            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,
@@ -313,8 +318,8 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
     """Return what has to be measured for these layouts, by rank count."""
     operators: dict[int, dict[str, Operator]] = {}
     largest: dict[int, int] = {}
-    besides: dict[int, set[str]] = {}
-    blocking: dict[int, set[str]] = {}
+    besides: dict[int, set[Timed]] = {}
+    blocking: dict[int, set[Timed]] = {}
     for layout in layouts:
         needed = needs(layout, problem.describe(layout), problem.global_batch)
         operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
@@ -331,7 +336,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
             operators=tuple(operators.get(ranks, {}).values()),
             autocast=autocast,
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
-            beside=tuple(sorted(besides.get(ranks, {"all_reduce"}))),
+            beside=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
         )
         for ranks in sorted(operators.keys() | largest.keys())

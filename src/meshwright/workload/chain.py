@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from ..layout import Recompute
 from ..pipelines import Unit
-from .conventions import SINGLE_BYTES
+from .conventions import SINGLE_BYTES, engine
 from .graph import Layer, Operator, Workload
 
-STATE_BYTES = 16  # of a parameter in float32: weight, gradient, two moments of AdamW
+STATE_BYTES = 4 * SINGLE_BYTES  # of a parameter in float32: weight, gradient, two moments of AdamW
 
 Seconds = Callable[[Operator], tuple[float, float]]  # of forward and backward of an operator
 
@@ -24,7 +24,7 @@ def units(workload: Workload, seconds: Seconds = counted, *, recompute: Recomput
     in backward; where that is all, a layer holds only its input.
     """
     rows, hidden = workload.tokens, workload.layers[0].operators[0].shape[-1]
-    activation_bytes = SINGLE_BYTES * rows * hidden
+    activation_bytes = int(engine(workload.precision).residual_bytes) * rows * hidden
     names = [
         f"{layer.name} {index}" if layer.count > 1 else layer.name
         for layer in workload.layers

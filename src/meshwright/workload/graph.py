@@ -97,6 +97,11 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.micro_batch * self.seq_len
 
     @property
+    def precision(self) -> str:
+        """Type in which products compute: "float32", or that of the operators' autocast."""
+        return next((op.autocast for layer in self.layers for op in layer.operators if op.autocast), "float32")
+
+    @property
     def update(self) -> tuple[Operator, ...]:
         """The operators of the optimiser, once a step over all parameters."""
         shape = (len(self.parameter_shapes), self.parameters)
@@ -111,19 +116,3 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def saved_bytes(self) -> int:
         """Bytes of activations kept for backward."""
         return sum(layer.count * layer.saved_bytes for layer in self.layers)
-
-
-def under_autocast(workload: Workload, autocast: str) -> Workload:
-    """Return a workload whose layers compute under torch's autocast to a type ("": as they are).
-
-    What travels and what is kept for backward stay those of float32.
-    """
-    if not autocast:
-        return workload
-    layers = tuple(
-        msgspec.structs.replace(
-            layer, operators=tuple(msgspec.structs.replace(op, autocast=autocast) for op in layer.operators)
-        )
-        for layer in workload.layers
-    )
-    return msgspec.structs.replace(workload, layers=layers)

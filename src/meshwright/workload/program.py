@@ -14,6 +14,9 @@ from ..layout import Layout
 from ..mesh import Axis
 
 Number = Any  # of one layout, or an array of many
+ADDED_UP = frozenset({"all_reduce", "reduce_scatter"})  # what they take depends on the type, not on bytes alone
+FLOAT = "float"  # as nccl-tests name types
+DTYPES = {2: "bfloat16", 4: FLOAT}  # by the bytes of an element
 
 
 class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,7 +31,13 @@ class Comm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bytes: Number
     calls: Number = 1
     once: Number = 0
+    element_bytes: Number = 4  # of what it carries
     algorithm: str = "auto"  # ring, hierarchical where groups have several ranks in each node, pairwise all-to-all
+
+    @property
+    def dtype(self) -> str:
+        """The type whose measured times hold for it: float where nothing is added up and bytes alone count."""
+        return DTYPES.get(int(self.element_bytes), FLOAT) if self.collective in ADDED_UP else FLOAT
 
     def in_step(self, micro_batches: Number) -> Number:
         """Return how often it is called in a step."""

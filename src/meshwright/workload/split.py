@@ -78,15 +78,16 @@ def tensor_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
     summed, cut = 2 * (split.tp > 1) * (split.sp == 0), 2 * (split.tp > 1) * (split.sp > 0)
     entering = s.residual * c.residual_bytes
     leaving = entering if np.all(c.product_bytes == c.residual_bytes) else s.residual * c.product_bytes
+    wide, narrow = c.residual_bytes, c.product_bytes
     forward = (
-        Comm(axis="tp", collective="all_gather", bytes=entering, calls=cut),
-        Comm(axis="tp", collective="all_reduce", bytes=leaving, calls=summed),
-        Comm(axis="tp", collective="reduce_scatter", bytes=leaving, calls=cut),
+        Comm(axis="tp", collective="all_gather", bytes=entering, element_bytes=wide, calls=cut),
+        Comm(axis="tp", collective="all_reduce", bytes=leaving, element_bytes=narrow, calls=summed),
+        Comm(axis="tp", collective="reduce_scatter", bytes=leaving, element_bytes=narrow, calls=cut),
     )
     backward = (
-        Comm(axis="tp", collective="all_reduce", bytes=entering, calls=summed),
-        Comm(axis="tp", collective="all_gather", bytes=leaving, calls=cut),
-        Comm(axis="tp", collective="reduce_scatter", bytes=entering, calls=cut),
+        Comm(axis="tp", collective="all_reduce", bytes=entering, element_bytes=wide, calls=summed),
+        Comm(axis="tp", collective="all_gather", bytes=leaving, element_bytes=narrow, calls=cut),
+        Comm(axis="tp", collective="reduce_scatter", bytes=entering, element_bytes=wide, calls=cut),
     )
     fewer = c.stops_early * (split.tp > 1)
     again = (
@@ -101,10 +102,10 @@ def context_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
     """Return what a layer sends along cp: keys and values, gathered or passed round."""
     bytes_ = s.keys_values * c.residual_bytes
     many = 1 * (split.cp > 1)
-    gather = Comm(axis="cp", collective="all_gather", bytes=bytes_, calls=many)
+    gather = Comm(axis="cp", collective="all_gather", bytes=bytes_, element_bytes=c.residual_bytes, calls=many)
     backward = (
         msgspec.structs.replace(gather, calls=2 * many * c.keys_ring),
-        Comm(axis="cp", collective="reduce_scatter", bytes=bytes_, calls=many * (1 - c.keys_ring)),
+        msgspec.structs.replace(gather, collective="reduce_scatter", calls=many * (1 - c.keys_ring)),
     )
     return Exchange((gather,), backward, (gather,))
 
@@ -113,14 +114,18 @@ def expert_exchange(s: Sizes, split: Degrees, c: Conventions) -> Exchange:
     """Return what a layer of experts sends: rows there and back (ep), what the router chose (tp)."""
     rows = part(s.routed, where((split.sp > 0) & (c.routed_cut > 0), split.tp, 1))
     many = 1 * (split.ep > 1)
-    there = Comm(axis="ep", collective="all_to_all", bytes=rows * c.residual_bytes, calls=many)
+    wide, narrow = c.residual_bytes, c.product_bytes
+    there = Comm(axis="ep", collective="all_to_all", bytes=rows * wide, element_bytes=wide, calls=many)
     narrower = not np.all(c.product_bytes == c.residual_bytes)
-    back = Comm(axis="ep", collective="all_to_all", bytes=rows * c.product_bytes, calls=many) if narrower else there
+    back = msgspec.structs.replace(there, bytes=rows * narrow, element_bytes=narrow) if narrower else there
     told = c.router_messages * (s.experts > 0)
-    counts = Comm(axis="ep", collective="all_to_all", bytes=COUNT_BYTES * s.experts, calls=told * many)
+    counts = Comm(
+        axis="ep", collective="all_to_all", bytes=COUNT_BYTES * s.experts, element_bytes=COUNT_BYTES,
+        calls=told * many,
+    )  # fmt: skip
     cut, whole = told * (split.tp > 1) * (split.sp > 0), told * (split.tp > 1) * (split.sp == 0)
     weights = Comm(axis="tp", collective="all_gather", bytes=SINGLE_BYTES * s.chosen, calls=cut)
-    choices = Comm(axis="tp", collective="all_gather", bytes=COUNT_BYTES * s.chosen, calls=cut)
+    choices = msgspec.structs.replace(weights, bytes=COUNT_BYTES * s.chosen, element_bytes=COUNT_BYTES)
     forward = (weights, choices, counts, there, back)
     backward = (
         back,
@@ -157,7 +162,10 @@ def sharding(
     whole: Axis = "data" if over == "shard" else over
 
     def comm(axis: Axis, collective: str, size_bytes: Number, calls: Number, once: Number = 0) -> Comm:
-        return Comm(axis=axis, collective=collective, bytes=size_bytes, calls=calls, once=once)
+        element_bytes = c.weight_bytes if collective == "all_gather" else c.gradient_bytes
+        return Comm(
+            axis=axis, collective=collective, bytes=size_bytes, element_bytes=element_bytes, calls=calls, once=once
+        )
 
     return Sharding(
         gather=comm(over, "all_gather", weights, three, both - three),

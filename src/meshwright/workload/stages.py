@@ -8,7 +8,7 @@ import msgspec
 from ..layout import Layout
 from ..mesh import Axis, size
 from ..pipelines import schedule
-from .conventions import ENGINE, SINGLE_BYTES, Conventions
+from .conventions import SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Workload
 from .program import Comm, Number, Pass, Stage, StepProgram, Unit
 from .split import (
@@ -29,15 +29,15 @@ ENDS = frozenset({"embedding", "output"})  # units outside of the stack of layer
 
 
 def step_program(
-    workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = (),
-    c: Conventions = ENGINE,
-) -> StepProgram:  # fmt: skip
+    workload: Workload, layout: Layout, micro_batches: int, *, bucket_bytes: int = 2**62, bounds: Sequence[int] = ()
+) -> StepProgram:
     """Return what a step of one rank of tp, cp and dp sends, stage by stage of its pipeline.
 
     `workload` is what the layout leaves of a micro-batch to one rank (`transformer.describe`). Stage s has the units
     `bounds[s]` to `bounds[s + 1]` of the chain of embedding, layers and output.
     """
-    chain = units(workload, layout, c)
+    c = engine(workload.precision)
+    chain = units(workload, layout)
     bounds = bounds or (0, len(chain))
     holders = rank_of_stages(layout, micro_batches)
     message = int(stage_message(_sizes(workload, layout).residual, layout, c))
@@ -66,12 +66,12 @@ def rank_of_stages(layout: Layout, micro_batches: int) -> tuple[int, ...]:
     return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches).rank_of_stage if layout.pp > 1 else (0,)
 
 
-def units(workload: Workload, layout: Layout, c: Conventions = ENGINE) -> list[Unit]:
+def units(workload: Workload, layout: Layout) -> list[Unit]:
     """Return what each unit of the chain sends: the embedding, every layer for itself, the output.
 
     Where a pipeline has a tied matrix twice, the output's unit has the copy.
     """
-    found = []
+    found, c = [], engine(workload.precision)
     for layer in workload.layers:
         exchange = layer_exchange(workload, layout, layer, c)
         held = layer.parameters
@@ -124,7 +124,7 @@ def _added(several: Iterable[tuple[Comm, ...]]) -> tuple[Comm, ...]:
     return tuple(msgspec.structs.replace(c[0], bytes=sum(comm.bytes for comm in c)) for c in columns)
 
 
-def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions = ENGINE) -> Exchange:
+def layer_exchange(workload: Workload, layout: Layout, layer: Layer, c: Conventions) -> Exchange:
     """Return what activations one layer, the embedding or the output sends."""
     sizes = _sizes(workload, layout, layer)
     if not layer.recomputable:
@@ -140,7 +140,9 @@ def _end_exchange(s: Sizes, layout: Layout, c: Conventions, *, rows: Number, lay
     """Return what the embedding or the output with its loss sends along tp."""
     if layout.tp == 1:
         return Exchange((), ())
-    whole = Comm(axis="tp", collective="all_reduce", bytes=s.residual * c.residual_bytes)
+    whole = Comm(
+        axis="tp", collective="all_reduce", bytes=s.residual * c.residual_bytes, element_bytes=c.residual_bytes
+    )
     gather, scatter = (msgspec.structs.replace(whole, collective=name) for name in ("all_gather", "reduce_scatter"))
     if layer.name == "embedding":
         return Exchange((scatter,), (gather,)) if layout.sp else Exchange((whole,), ())
@@ -228,7 +230,16 @@ def _buckets(
         ranks, elements = size(layout, axis), current.pop(axis)
         padded = -(-elements // ranks) * ranks if layout.zero else elements
         if ranks > 1:
-            found.append(Comm(axis=axis, collective=kind, bytes=c.gradient_bytes * padded, calls=0, once=1))
+            found.append(
+                Comm(
+                    axis=axis,
+                    collective=kind,
+                    bytes=c.gradient_bytes * padded,
+                    element_bytes=c.gradient_bytes,
+                    calls=0,
+                    once=1,
+                )
+            )
 
     for shape, axis in reversed(shapes_of(workload, layout, held)):
         current[axis] = current.get(axis, 0) + math.prod(shape)

@@ -10,7 +10,7 @@ import msgspec
 
 from ..layout import Layout
 from ..quantities import Base, Factor, Layers, Share, Tokens, Width
-from .conventions import SINGLE_BYTES
+from .conventions import SINGLE_BYTES, Conventions, engine
 from .graph import Layer, Operator, Workload
 
 
@@ -87,12 +87,16 @@ def parameter_shapes(model: ModelConfig, *, tp: int = 1, ep: int = 1) -> list[tu
     return shapes if model.tie_word_embeddings else [*shapes, (vocabulary, hidden)]
 
 
-def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layout | None = None) -> Workload:
-    """Return what one micro-batch of `micro_batch` sequences computes, layer by layer, in float32.
+def describe(
+    model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layout | None = None, autocast: str = ""
+) -> Workload:
+    """Return what one micro-batch of `micro_batch` sequences computes, layer by layer.
 
-    With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds.
+    With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds. In float32, or
+    under torch's `autocast` to a type: products and what lies between them are then of that type, weights are cast for
+    them, and the residual stream, norms and losses stay in float32.
     """
-    split = layout or Layout()
+    split, c = layout or Layout(), engine(autocast or "float32")
     tp, length = split.tp, seq_len // split.cp
     rows = micro_batch * length
     outside = rows // tp if split.sp else rows  # rows of norms and residuals
@@ -105,6 +109,11 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
         dropped = (Operator(kind="dropout", shape=shape, saved_bytes=saved_bytes),)
     embedding_shapes = 1 if model.tie_word_embeddings else 2
     layer_parameters = sum(map(math.prod, shapes[1 : len(shapes) - embedding_shapes])) // model.num_hidden_layers
+    embedding = Layer(
+        name="embedding",
+        parameters=vocabulary * hidden,
+        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
+    )
     layer = Layer(
         name="decoder layer",
         count=model.num_hidden_layers,
@@ -114,34 +123,41 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
         expert_parameters=sum(math.prod(shape) for shape in shapes if len(shape) == 3) // model.num_hidden_layers,
         operators=(
             _rms_norm(outside, hidden),
-            _linear(rows, hidden, model.qkv_size // tp),
+            _linear(rows, hidden, model.qkv_size // tp, c),
             # attention keeps the rotated queries and keys; the rotation itself keeps only its small tables
             Operator(
                 kind="split_heads",
                 shape=(micro_batch, length, heads, kv_heads, head_dim),
                 forward_flops=3 * rows * (heads + kv_heads) * head_dim,
             ),
-            _attention(micro_batch, heads, kv_heads, length, head_dim, split.cp),
-            _linear(rows, hidden // tp, hidden),
+            _attention(micro_batch, heads, kv_heads, length, head_dim, split.cp, c),
+            _linear(rows, hidden // tp, hidden, c),
             *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
             _rms_norm(outside, hidden),
-            *_network(model, rows, outside, tp),
+            *_network(model, rows, outside, split, c),
             *dropped,
             Operator(kind="add", shape=(outside, hidden), forward_flops=outside * hidden),
         ),
     )
-    embedding = Layer(
-        name="embedding",
-        parameters=vocabulary * hidden,
-        operators=(Operator(kind="embedding", shape=(rows, vocabulary, hidden), saved_bytes=8 * rows), *dropped),
+    return Workload(
+        name="decoder",
+        micro_batch=micro_batch,
+        seq_len=seq_len,
+        layers=tuple(_under(each, autocast) for each in (embedding, layer, _output(model, rows, outside, tp, c))),
+        parameter_shapes=tuple(shapes),
     )
-    output = Layer(
+
+
+def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions) -> Layer:
+    """Return the last norm, the product with the vocabulary and the loss."""
+    hidden, vocabulary = model.hidden_size, model.vocab_size // tp
+    return Layer(
         name="output",
         parameters=hidden + (0 if model.tie_word_embeddings else vocabulary * hidden),
         operators=(
             _rms_norm(outside, hidden),
-            _linear(rows, hidden, vocabulary),
+            _linear(rows, hidden, vocabulary, c),
             Operator(
                 kind="vocabulary_cross_entropy" if tp > 1 else "cross_entropy",
                 shape=(rows, vocabulary),
@@ -150,39 +166,41 @@ def describe(model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layo
             ),
         ),
     )
-    return Workload(
-        name="decoder",
-        micro_batch=micro_batch,
-        seq_len=seq_len,
-        layers=(embedding, layer, output),
-        parameter_shapes=tuple(shapes),
-    )
 
 
-def _network(model: ModelConfig, rows: int, outside: int, tp: int) -> tuple[Operator, ...]:
+def _under(layer: Layer, autocast: str) -> Layer:
+    operators = tuple(msgspec.structs.replace(operator, autocast=autocast) for operator in layer.operators)
+    return msgspec.structs.replace(layer, operators=operators)
+
+
+def _network(model: ModelConfig, rows: int, outside: int, split: Layout, c: Conventions) -> tuple[Operator, ...]:
     """Return the operators of a layer's dense network, or of its experts under an even load."""
-    hidden, inner = model.hidden_size, model.intermediate_size // tp
+    hidden, inner, held = model.hidden_size, model.intermediate_size // split.tp, 1
     router: tuple[Operator, ...] = ()
     if model.num_local_experts:
-        router = (_linear(outside, hidden, model.num_local_experts),)
-        rows *= model.num_experts_per_tok
+        router = (_linear(outside, hidden, model.num_local_experts, c),)
+        rows, held = rows * model.num_experts_per_tok, model.num_local_experts // split.ep
     activation = Operator(
         kind="swiglu",
         shape=(rows, inner),
         forward_flops=5 * rows * inner,
-        saved_bytes=SINGLE_BYTES * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
+        saved_bytes=int(c.product_bytes) * rows * 3 * inner,  # gate and up (one buffer), silu(gate)
     )
-    return (*router, _linear(rows, hidden, 2 * inner), activation, _linear(rows, inner, hidden))
+    enter, leave = _linear(rows, hidden, 2 * inner, c, held=held), _linear(rows, inner, hidden, c, held=held)
+    return (*router, enter, activation, leave)
 
 
-def _linear(rows: int, inputs: int, outputs: int) -> Operator:
-    # its input is kept for the weight's gradient; the input's owner counts it where it keeps it too
+def _linear(rows: int, inputs: int, outputs: int, c: Conventions, *, held: int = 1) -> Operator:
+    """Return a product, or those of `held` experts together."""
+    # its input is kept for the weight's gradient; the input's owner counts it where it keeps it too. Of a weight that
+    # was cast the copy is kept for the input's gradient
+    cast = held * inputs * outputs if c.product_bytes < c.weight_bytes else 0
     return Operator(
         kind="linear",
         shape=(rows, inputs, outputs),
         forward_flops=2 * rows * inputs * outputs,
         model_flops=2 * rows * inputs * outputs,
-        saved_bytes=SINGLE_BYTES * rows * inputs,
+        saved_bytes=int(c.product_bytes) * (rows * inputs + cast),
     )
 
 
@@ -195,7 +213,7 @@ def _rms_norm(rows: int, hidden: int) -> Operator:
     )
 
 
-def _attention(batch: int, heads: int, kv_heads: int, length: int, head_dim: int, cp: int) -> Operator:
+def _attention(batch: int, heads: int, kv_heads: int, length: int, head_dim: int, cp: int, c: Conventions) -> Operator:
     """Return attention of a rank's positions over the whole sequence."""
     # Two products of length x cp length x head_dim a head. The causal half is counted in full, as the field's model
     # FLOPs do.
@@ -210,5 +228,5 @@ def _attention(batch: int, heads: int, kv_heads: int, length: int, head_dim: int
         model_flops=flops,
         # rotated queries and keys, the whole projection (the values are a view of it), one log-sum-exp a row and
         # head; the output is kept as the next linear's input
-        saved_bytes=SINGLE_BYTES * batch * length * (rotated + projected + heads + gathered),
+        saved_bytes=batch * length * (int(c.product_bytes) * (rotated + projected + gathered) + SINGLE_BYTES * heads),
     )

@@ -4,10 +4,10 @@ import pytest
 
 from meshwright.bench import calibrate
 from meshwright.bench.collectives import fit_names
-from meshwright.cluster.graph import Measurements
+from meshwright.cluster.graph import Measurements, Timed
 from meshwright.cluster.local import discover_host
 from meshwright.layout import Layout
-from meshwright.plan.split_step import RESUMING
+from meshwright.plan.measured.split_step import RESUMING
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
 
@@ -22,8 +22,11 @@ EVERY = (
     *(Operator(kind="recomputing", shape=(11, selective)) for selective in (0, 1)),
     RESUMING,
 )
-BESIDE = ("all_reduce", "reduce_scatter")
-WAITED_FOR = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send_recv")
+BESIDE = (Timed("all_reduce"), Timed("reduce_scatter"))
+WAITED_FOR = (
+    *map(Timed, ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send_recv")),
+    Timed("all_reduce", "bfloat16"),
+)
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
 
 
@@ -51,10 +54,10 @@ def test_every_operator_and_size_is_measured_and_kept():
     assert all(t.backward_s > 0 for t in first.operators if t.operator.startswith(("sharding", "recomputing")))
     assert all(t.stretch >= 1 for t in first.operators)
     assert {op.kind for op in EVERY} > {"context_attention", "vocabulary_cross_entropy"}
-    names = {*BESIDE, *(name for collective in WAITED_FOR for name in fit_names(collective))}
+    waited = {Timed(name, each.dtype) for each in WAITED_FOR for name in fit_names(each.collective)}
     sizes = {(64, 2**16), (2**16, 2**18)}
-    assert {(f.collective, f.min_bytes, f.max_bytes) for f in first.collectives} == {
-        (name, *ends) for name in names for ends in sizes
+    assert {(f.collective, f.dtype, f.min_bytes, f.max_bytes) for f in first.collectives} == {
+        (*each, *ends) for each in {*BESIDE, *waited} for ends in sizes
     }
     assert first.memory_bandwidth_bytes_per_s > 1e8
     assert (again, said) == (first, [])

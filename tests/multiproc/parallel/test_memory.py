@@ -1,5 +1,6 @@
 """Memory falls as the plan says: the peak of live tensors on a rank, counted in a real step."""
 
+import msgspec
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,7 +9,7 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.memory import peak_memory_bytes
+from meshwright.plan.measured.memory import peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
@@ -28,13 +29,14 @@ LAYOUTS = [
 
 
 def peak(
-    rank: int, world_size: int, store: dist.Store, text: str, model: ModelConfig, bucket_bytes: int = 2**20
-) -> int:
+    rank: int, world_size: int, store: dist.Store, text: str, model: ModelConfig, bucket_bytes: int = 2**20,
+    autocast: torch.dtype | None = None,
+) -> int:  # fmt: skip
     """Return the peak bytes of the third step on this rank."""
     dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
     layout = Layout.parse(text)
     optimizer = OptimizerConfig()
-    settings = Settings(torch.device("cpu"), lambda part: make_optimizer(part, optimizer), Silent(), 1.0)
+    settings = Settings(torch.device("cpu"), lambda part: make_optimizer(part, optimizer), Silent(), 1.0, autocast)
     sequences = layout.dp * layout.mbs * MICRO_BATCHES
     plan = Plan(
         layout=layout,
@@ -67,6 +69,24 @@ def test_the_plan_says_within_ten_percent_how_much_lives_on_a_rank(text, model, 
 
     planned = peak_memory_bytes(workload, layout, micro_batches=MICRO_BATCHES)
     assert planned == pytest.approx(max(counted), rel=0.10)
+
+
+@pytest.mark.parametrize("text", [*LAYOUTS[3:7], "dp=2,ep=2,mbs=2"])
+def test_under_bf16_it_says_so_too_and_less_of_activations(text, rank_pool):
+    layout = Layout.parse(text)
+    model = msgspec.structs.replace(TIED, num_local_experts=2 if layout.ep > 1 else 0)
+    single, half = (
+        peak_memory_bytes(
+            describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast), layout,
+            micro_batches=MICRO_BATCHES,
+        )
+        for autocast in ("", "bf16")
+    )  # fmt: skip
+
+    counted = rank_pool(2).run(peak, text, model, 2**20, torch.bfloat16)
+
+    assert half == pytest.approx(max(counted), rel=0.10)
+    assert half < single
 
 
 @pytest.mark.parametrize("bucket_bytes", [2**18, 2**30])

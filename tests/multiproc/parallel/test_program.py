@@ -9,7 +9,6 @@ from meshwright.layout import Layout, micro_batches
 from meshwright.mesh import position
 from meshwright.pipelines import SLACK, Target, best_cut, schedule
 from meshwright.workload.chain import units
-from meshwright.workload.conventions import engine
 from meshwright.workload.stages import rank_of_stages, step_program
 from meshwright.workload.transformer import describe
 from tests.multiproc.parallel.layouts import EXPERTS, FAST, SLOW, Case
@@ -32,8 +31,9 @@ def programmed(case, precision="float32"):
         grid = schedule(layout.schedule, layout.pp, layout.vpp, count)
         whole = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs)
         bounds = best_cut(units(whole, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
-    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout)
-    program = step_program(workload, layout, count, bucket_bytes=BUCKET_BYTES, bounds=bounds, c=engine(precision))
+    autocast = "" if precision == "float32" else precision
+    workload = describe(model, seq_len=SEQ_LEN, micro_batch=layout.mbs, layout=layout, autocast=autocast)
+    program = step_program(workload, layout, count, bucket_bytes=BUCKET_BYTES, bounds=bounds)
     holders = rank_of_stages(layout, count)
     return [
         program.calls(stage for stage, holder in enumerate(holders) if holder == position(layout, rank).pp)

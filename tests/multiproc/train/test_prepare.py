@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from meshwright.cli import run
+from meshwright.cluster.graph import blocking
 from meshwright.files import read_struct
 from meshwright.layout import Plan
 from meshwright.plan.search import candidates, needed_bytes
@@ -66,3 +67,20 @@ def test_plan_of_this_machine_and_train_say_the_same(tmp_path, monkeypatch):
     assert again.model == planned.model
     assert again.cluster == planned.cluster
     assert again.predicted == planned.predicted
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "dtypes"), [("bf16", "bf16", {"float", "bfloat16"}), ("float32", "fp32", {"float"})]
+)
+def test_a_job_is_measured_in_its_precision_and_its_plan_keeps_it(precision, kept, dtypes, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    job = small_job(write_corpus(tmp_path), precision=precision)
+    job = msgspec.structs.replace(job, launch=msgspec.structs.replace(job.launch, layout="dp=1,tp=2,mbs=2"))
+
+    found = prepare.prepare(job, None, ranks=2, say=lambda _: None)
+
+    waited = [fit for fit in found.cluster.measured.collectives if fit.collective == blocking("all_reduce")]
+    assert {fit.dtype for fit in waited} == dtypes
+    assert {time.operator.endswith(":bf16") for time in found.cluster.measured.operators} >= {precision == "bf16"}
+    assert found.plan.precision == kept
+    assert not any("bf16" in what for what in found.plan.predicted.not_modelled)

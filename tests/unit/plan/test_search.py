@@ -7,6 +7,7 @@ from meshwright.cluster.graph import OperatorTime, blocking
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.legality import illegal
+from meshwright.plan.measured.split_step import update_operators
 from meshwright.plan.search import (
     Problem,
     bucket_sizes,
@@ -19,9 +20,8 @@ from meshwright.plan.search import (
     splits,
     too_large,
 )
-from meshwright.plan.split_step import update_operators
 from meshwright.workload.transformer import ModelConfig, describe
-from tests.unit.plan.test_step import measured
+from tests.unit.plan.measured.test_step import measured
 
 MODEL = ModelConfig()
 

@@ -104,3 +104,19 @@ def test_alike_layers_and_alike_stages_are_drawn_once_with_their_number():
     assert "layers.0.gate_up" in texts
     assert int(ElementTree.fromstring(svg).attrib["height"]) < 600
     assert "stage 1 on pipeline rank 1 to stage 2 on pipeline rank 2 (2 alike)" in staged
+
+
+@pytest.mark.parametrize(("precision", "width"), [("", 4), ("fp32", 4), ("bf16", 2)])
+def test_sums_of_products_are_drawn_with_the_bytes_of_the_plans_precision(precision, width):
+    layout = Layout.parse("dp=1,tp=2,mbs=4")
+    plan = Plan(
+        layout=layout, predicted=UNMEASURED, global_batch_sequences=4, seq_len=16, bucket_bytes=20_000,
+        precision=precision,
+    )  # fmt: skip
+
+    _, program = decoder_program(decoder_config(Architecture(**SIZES), 16), plan)
+
+    layers = [unit for unit in program.stages[0].units if unit.name == "decoder layer"]
+    elements = 4 * 16 * SIZES["hidden_size"]
+    assert {comm.bytes for unit in layers for comm in unit.forward.comms} == {width * elements}
+    assert {comm.bytes for unit in layers for comm in unit.backward.comms} == {4 * elements}  # of the residual stream

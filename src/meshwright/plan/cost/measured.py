@@ -47,5 +47,5 @@ def _rate(fits: Iterable[CollectiveFit], collective: str) -> float | None:
     found = [fit for fit in fits if fit.collective == collective]
     if not found:
         return None
-    fit = max(found, key=lambda fit: (fit.ranks, fit.max_bytes))
+    fit = max(reversed(found), key=lambda fit: (fit.ranks, fit.max_bytes))  # of several types the last one measured
     return bus_factor(collective, fit.ranks) * fit.max_bytes / fit.time_s(fit.max_bytes)

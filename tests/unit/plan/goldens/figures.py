@@ -18,13 +18,13 @@ from meshwright.layout import Layout
 from meshwright.plan.cost import Grid, Setting, price
 from meshwright.plan.cost.coefficients import book
 from meshwright.plan.machines import machines
-from meshwright.plan.memory import peak_memory_bytes
-from meshwright.plan.pipeline_step import pipeline_peak_bytes, predict_pipeline_step
+from meshwright.plan.measured.memory import peak_memory_bytes
+from meshwright.plan.measured.pipeline_step import pipeline_peak_bytes, predict_pipeline_step
+from meshwright.plan.measured.split_step import operators_of, predict_split_step
+from meshwright.plan.measured.step import StepInputs, predict_step
 from meshwright.plan.runs import read_rows
 from meshwright.plan.simulated import simulate_plan
 from meshwright.plan.space import in_every_order, legal_layouts
-from meshwright.plan.split_step import operators_of, predict_split_step
-from meshwright.plan.step import StepInputs, predict_step
 from meshwright.plan.validate import Outcome, known_models, predict
 from meshwright.timeline import Timeline
 from meshwright.workload.models import load_model

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..cluster.graph import blocking, on_link
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..pipelines import (
+from ...cluster.graph import blocking, on_link
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...pipelines import (
     SLACK,
     Cut,
     Grid,
@@ -28,17 +28,17 @@ from ..pipelines import (
     stage_times,
     timed_sharing,
 )
-from ..timeline import Span, Timeline
-from ..workload.chain import units
-from ..workload.conventions import ENGINE
-from ..workload.graph import Layer, Workload
-from ..workload.program import Comm, Stage, called_in
-from ..workload.split import stage_message
-from ..workload.stages import hidden_size, step_program
-from ..workload.stages import units as units_sent
-from .memory import kept_activation_bytes, peak_memory_bytes
+from ...timeline import Span, Timeline
+from ...workload.chain import units
+from ...workload.conventions import Conventions, engine
+from ...workload.graph import Layer, Workload
+from ...workload.program import Comm, Stage, called_in
+from ...workload.split import stage_message
+from ...workload.stages import hidden_size, step_program
+from ...workload.stages import units as units_sent
+from .memory import kept_bytes, peak_memory_bytes
 from .split_step import LOSS, RESUMING, blocked_by_s, moved_s, sharding_s, update_operators
-from .step import StepInputs, Times, collective_s, find_fit, gradients_copy_s, straggling
+from .step import StepInputs, Times, find_fit, gradients_copy_s, straggling
 
 
 def grid_of(layout: Layout, global_batch: int) -> Grid:
@@ -136,8 +136,9 @@ def pipeline_peak_bytes(workload: Workload, layout: Layout, global_batch: int) -
     bounds = best_cut(units(workload, recompute=layout.recompute), Target.of(grid), slack=SLACK).bounds
     each = [layer for layer in workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]
-    kept = [sum(_kept(layer, layout) for layer in layers) for layers in of_stage]
-    waiting = [sum(_gradients(layer) for layer in layers) for layers in of_stage]
+    c = engine(workload.precision)
+    kept = [sum(kept_bytes(layer, layout, c) for layer in layers) for layers in of_stage]
+    waiting = [sum(_gradients(layer, c) for layer in layers) for layers in of_stage]
     in_flight = peak_in_flight(grid, kept, waiting.__getitem__)
     peaks = []
     for rank in range(grid.ranks):
@@ -166,18 +167,11 @@ def held_workload(workload: Workload, held: Sequence[Layer]) -> Workload:
     return msgspec.structs.replace(workload, layers=tuple(layers), parameter_shapes=shapes)
 
 
-def _gradients(layer: Layer) -> int:
+def _gradients(layer: Layer, c: Conventions) -> int:
     """Return the bytes that wait in a split backward: of all that has weights, the gradient of what it returned."""
-    columns = {"linear": 2, "rms_norm": 1}
-    found = (op.shape[0] * op.shape[columns[op.kind]] for op in layer.operators if op.kind in columns)
-    return int(ENGINE.residual_bytes) * sum(found)
-
-
-def _kept(layer: Layer, layout: Layout) -> int:
-    one = msgspec.structs.replace(layer, count=1)
-    return kept_activation_bytes(
-        Workload(name="", micro_batch=1, seq_len=1, layers=(one,), parameter_shapes=()), layout
-    )
+    columns = {"linear": (2, int(c.product_bytes)), "rms_norm": (1, int(c.residual_bytes))}
+    found = [(op.shape, *columns[op.kind]) for op in layer.operators if op.kind in columns]
+    return sum(each * shape[0] * shape[column] for shape, column, each in found)
 
 
 def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
@@ -214,7 +208,7 @@ def _links(layout: Layout, inputs: StepInputs, size_bytes: int | None = None) ->
 def message_bytes(layout: Layout, workload: Workload) -> int:
     """Return the bytes of one micro-batch that cross a cut of a pipeline, on one rank of tp and cp."""
     residual = workload.tokens // layout.cp * hidden_size(workload)
-    return int(stage_message(residual, layout, ENGINE))
+    return int(stage_message(residual, layout, engine(workload.precision)))
 
 
 def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
@@ -226,7 +220,9 @@ def _shared_s(layout: Layout, inputs: StepInputs, comm: Comm) -> float:
 
 
 def _summed_s(inputs: StepInputs, layout: Layout, bucket: Comm) -> float:
-    return collective_s(inputs.measured, bucket.collective, inputs.backend, size(layout, bucket.axis), bucket.bytes)
+    ranks = size(layout, bucket.axis)
+    fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.bytes, dtype=bucket.dtype)
+    return fit.time_s(bucket.bytes)
 
 
 def _output_shape(workload: Workload) -> tuple[int, ...]:

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
+from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, Timed, blocking, on_link
+from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.needs import needs
-from meshwright.plan.pipeline_step import predict_pipeline_step
-from meshwright.plan.split_step import predict_split_step
-from meshwright.plan.step import StepInputs
+from meshwright.plan.measured.needs import ALL_REDUCE, needs
+from meshwright.plan.measured.pipeline_step import predict_pipeline_step
+from meshwright.plan.measured.split_step import predict_split_step
+from meshwright.plan.measured.step import StepInputs
 from meshwright.timeline import by_rank, step_parts
 from meshwright.workload.transformer import ModelConfig, describe
 
@@ -16,8 +17,8 @@ MODEL = ModelConfig(num_attention_heads=4, num_key_value_heads=4, num_hidden_lay
 ALPHA_S = 1e-3  # of an all-reduce, half of it of every other collective; bytes are free
 
 
-def inputs(layout, global_batch=4):
-    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout)
+def inputs(layout, global_batch=4, autocast=""):
+    workload = describe(MODEL, seq_len=128, micro_batch=layout.mbs, layout=layout, autocast=autocast)
     times = [
         OperatorTime(operator=op.key, ranks=layout.world_size, threads=1, forward_s=1e-3, backward_s=2e-3)
         for op in needs(layout, workload, global_batch).operators
@@ -26,11 +27,15 @@ def inputs(layout, global_batch=4):
     alphas_s = {"all_reduce": ALPHA_S, blocking("all_reduce"): ALPHA_S, on_link("send_recv"): 0.0}
     fits = [
         CollectiveFit(
-            collective=name, backend="gloo", ranks=ranks, alpha_s=alphas_s.get(name, ALPHA_S / 2),
+            collective=name, backend="gloo", ranks=ranks, alpha_s=alphas_s.get(name, ALPHA_S / 2), dtype=dtype,
             beta_s_per_byte=0.0, min_bytes=1, max_bytes=2**30, busy_share=0.0,
         )
         for ranks in needed.largest_bytes
-        for name in (*beside_of(needed, ranks), on_link("send_recv"), *map(blocking, needed.blocking.get(ranks, ())))
+        for name, dtype in (
+            *beside_of(needed, ranks),
+            (on_link("send_recv"), "float"),
+            *((blocking(name), dtype) for name, dtype in needed.blocking.get(ranks, ())),
+        )
     ]  # fmt: skip
     measured = Measurements(fingerprint="test", operators=tuple(times), collectives=tuple(fits))
     return StepInputs(
@@ -39,7 +44,7 @@ def inputs(layout, global_batch=4):
 
 
 def beside_of(needed, ranks):
-    return sorted(needed.beside.get(ranks, {"all_reduce"}))
+    return sorted(needed.beside.get(ranks, {ALL_REDUCE}))
 
 
 def parts(text, **batch):
@@ -240,3 +245,37 @@ def test_what_zero_3_gathers_and_scatters_is_copied():
 
     more_s = sum(copied_s[1][name] - copied_s[0][name] for name in ("forward_s", "backward_s"))
     assert more_s == pytest.approx(2 * (3 * layers + 2 * root) * 2 / bandwidth)
+
+
+def test_under_bf16_what_products_return_is_summed_and_timed_in_bf16():
+    layout = Layout.parse("dp=1,tp=2,mbs=4")
+    given = {name: inputs(layout, autocast=name) for name in ("", "bf16")}
+    summed = {name: needs(layout, each.workload, 4).blocking[2] for name, each in given.items()}
+    fits = [
+        msgspec.structs.replace(fit, alpha_s=3 * ALPHA_S) if fit.dtype == "bfloat16" else fit
+        for fit in given["bf16"].measured.collectives
+    ]
+    slower = msgspec.structs.replace(given["bf16"].measured, collectives=tuple(fits))
+    narrow = msgspec.structs.replace(given["bf16"], measured=slower)
+    single, half = (predict_split_step(layout, each, 2**30) for each in (given[""], narrow))
+
+    assert summed == {
+        "": {Timed("all_reduce")},
+        "bf16": {Timed("all_reduce"), Timed("all_reduce", "bfloat16")},  # gradients are those of residuals in float32
+    }
+    forward_sums, sent = 3 * 2, 4 * 128 * MODEL.hidden_size
+    added_s = step_parts(half.spans)["exposed_comm_s"] - step_parts(single.spans)["exposed_comm_s"]
+    assert added_s == pytest.approx(forward_sums * 2 * ALPHA_S)
+    assert sum(span.bytes == 2 * sent for span in half.spans) == forward_sums
+    assert (
+        sum(span.bytes == 4 * sent for span in half.spans) == sum(span.bytes == 4 * sent for span in single.spans) - 6
+    )
+
+
+def test_a_sum_in_a_type_that_was_not_measured_is_not_priced_by_another():
+    layout = Layout.parse("dp=1,tp=2,mbs=4")
+    single, half = inputs(layout), inputs(layout, autocast="bf16")
+    known = msgspec.structs.replace(half.measured, collectives=single.measured.collectives)
+
+    with pytest.raises(InputError, match="blocking all_reduce in bfloat16 of gloo over 2 ranks was not measured"):
+        predict_split_step(layout, msgspec.structs.replace(half, measured=known), 2**30)

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..cluster.graph import CollectiveFit, Measurements
-from ..errors import InputError
-from ..layout import Layout, Recompute, micro_batches
-from ..mesh import size
-from ..timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
-from ..workload.conventions import ENGINE
-from ..workload.graph import Layer, Operator, Workload
-from ..workload.program import Comm
-from ..workload.stages import step_program
+from ...cluster.graph import CollectiveFit, Measurements
+from ...errors import InputError
+from ...layout import Layout, Recompute, micro_batches
+from ...mesh import size
+from ...timeline import Performance, Span, Timeline, by_rank, step_parts, summarize
+from ...workload.conventions import ENGINE
+from ...workload.graph import Layer, Operator, Workload
+from ...workload.program import FLOAT, Comm
+from ...workload.stages import step_program
 
 LOSS_BYTES = 16  # the loss and whether to stop, in float64
 
@@ -83,13 +83,15 @@ def collective_s(measured: Measurements, collective: str, backend: str, ranks: i
 
 
 def find_fit(
-    measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: float, *, cut: int | None = None
-) -> CollectiveFit:
-    """Return the fit for this size, of messages at a cut; InputError if it was not measured over so many ranks."""
+    measured: Measurements, collective: str, backend: str, ranks: int, size_bytes: float, *, dtype: str = FLOAT,
+    cut: int | None = None,
+) -> CollectiveFit:  # fmt: skip
+    """Return the fit for this size and type, of messages at a cut; InputError if it was not measured so."""
     named = (f for f in measured.collectives if (f.collective, f.backend, f.ranks) == (collective, backend, ranks))
-    found = [f for f in named if f.cut in (None, cut)]
+    found = [f for f in named if f.cut in (None, cut) and f.dtype == dtype]
     if not found:
-        raise InputError(f"{collective} of {backend} over {ranks} ranks was not measured; --recalibrate")
+        kind = "" if dtype == FLOAT else f" in {dtype}"
+        raise InputError(f"{collective}{kind} of {backend} over {ranks} ranks was not measured; --recalibrate")
     return min(found, key=lambda f: max(f.min_bytes - size_bytes, size_bytes - f.max_bytes, 0))
 
 
@@ -164,7 +166,8 @@ def overlapped_backward(
         segment_s = backward_s * bucket.bytes / total  # gradients are taken to come evenly over backward
         now = advance(now, segment_s, queue_free, share)
         rest_s -= segment_s
-        fit = find_fit(inputs.measured, bucket.collective, inputs.backend, size(layout, bucket.axis), bucket.bytes)
+        ranks = size(layout, bucket.axis)
+        fit = find_fit(inputs.measured, bucket.collective, inputs.backend, ranks, bucket.bytes, dtype=bucket.dtype)
         begin, sent_s = max(now, queue_free), fit.time_s(bucket.bytes)
         delay_s = min(fit.delay_s, max(0.0, now + rest_s - begin))
         share = fit.busy_share * sent_s / (delay_s + sent_s)

@@ -6,10 +6,10 @@ import pytest
 from meshwright.cluster.graph import Straggling, blocking, on_link
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
-from meshwright.plan.pipeline_step import plan_cut, predict_pipeline_step
-from meshwright.plan.split_step import RESUMING
+from meshwright.plan.measured.pipeline_step import plan_cut, predict_pipeline_step
+from meshwright.plan.measured.split_step import RESUMING
 from meshwright.timeline import by_rank, step_parts
-from tests.unit.plan.test_split_step import ALPHA_S, MODEL, inputs
+from tests.unit.plan.measured.test_split_step import ALPHA_S, MODEL, inputs
 
 MICRO_BATCHES = 4
 

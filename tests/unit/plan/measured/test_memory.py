@@ -1,11 +1,12 @@
 """The memory model against live tensors counted during a real step."""
 
+import msgspec
 import pytest
 import torch
 
 from meshwright.layout import Layout
 from meshwright.parallel.engine import live_tensors
-from meshwright.plan.memory import kept_activation_bytes, peak_memory_bytes
+from meshwright.plan.measured.memory import kept_activation_bytes, peak_memory_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
@@ -23,7 +24,7 @@ CASES = {
 }
 
 
-def counted(model, seq_len, micro_batch, recompute):
+def counted(model, seq_len, micro_batch, recompute, autocast=""):
     """Return (activations kept by forward, peak of the second step) of a real step."""
     module = Decoder(model, recompute=recompute)
     optimizer = make_optimizer(module, OptimizerConfig())
@@ -31,7 +32,8 @@ def counted(model, seq_len, micro_batch, recompute):
         tokens = torch.randint(0, model.vocab_size, (micro_batch, seq_len + 1))
         with PeakMemory(live_tensors(module, optimizer)) as memory:
             before = memory.live_bytes
-            loss = module(tokens[:, :-1], tokens[:, 1:])
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(autocast)):
+                loss = module(tokens[:, :-1], tokens[:, 1:])
             kept = memory.live_bytes - before
             loss.backward()
             optimizer.step()
@@ -39,14 +41,27 @@ def counted(model, seq_len, micro_batch, recompute):
     return kept, memory.peak_bytes
 
 
+@pytest.mark.parametrize("autocast", ["", "bf16"])
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("case", CASES)
-def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute):
+def test_predicted_memory_is_within_ten_percent_of_what_lives(case, recompute, autocast):
     model, seq_len, micro_batch = CASES[case]
-    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch)
+    workload = describe(model, seq_len=seq_len, micro_batch=micro_batch, autocast=autocast)
     layout = Layout(mbs=micro_batch, recompute=recompute)
 
-    kept, peak = counted(model, seq_len, micro_batch, recompute)
+    kept, peak = counted(model, seq_len, micro_batch, recompute, autocast)
 
     assert kept_activation_bytes(workload, layout) == pytest.approx(kept, rel=0.02)
     assert peak_memory_bytes(workload, layout) == pytest.approx(peak, rel=0.10)
+
+
+@pytest.mark.parametrize("autocast", ["", "bf16"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_weights_of_all_experts_of_a_rank_are_cast(recompute, autocast):
+    model = msgspec.structs.replace(SMALL, num_local_experts=4)
+    workload = describe(model, seq_len=64, micro_batch=2, autocast=autocast)
+
+    kept, peak = counted(model, 64, 2, recompute, autocast)
+
+    assert kept_activation_bytes(workload, Layout(mbs=2, recompute=recompute)) == pytest.approx(kept, rel=0.12)
+    assert peak_memory_bytes(workload, Layout(mbs=2, recompute=recompute)) == pytest.approx(peak, rel=0.10)

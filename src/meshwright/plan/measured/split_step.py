@@ -13,13 +13,13 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..cluster.graph import blocking
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..timeline import Span, Timeline
-from ..workload.graph import Operator, Workload
-from ..workload.program import Comm, Pass, called_in
-from ..workload.stages import ROOT, step_program
+from ...cluster.graph import blocking
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...timeline import Span, Timeline
+from ...workload.graph import Operator, Workload
+from ...workload.program import Comm, Pass, called_in
+from ...workload.stages import ROOT, step_program
 from .step import (
     LOSS_BYTES,
     StepInputs,
@@ -199,7 +199,7 @@ def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: flo
     ranks = size(layout, comm.axis)
     if ranks == 1:
         return 0.0
-    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes)
+    fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes, dtype=comm.dtype)
     blocked_s = fit.time_s(comm.bytes)
     return blocked_s - fit.hides * min(computed_s, blocked_s)
 

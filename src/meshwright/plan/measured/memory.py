@@ -1,4 +1,4 @@
-"""Peak bytes of live tensors on one rank, in float32 with AdamW, under every split but pipelines.
+"""Peak bytes of live tensors on one rank, in float32 or under autocast, with AdamW, under every split but pipelines.
 
 `workload` is what one rank computes (`workload.transformer.describe` with the layout): tensor, context and expert
 parallelism have made its operators and parameters smaller. ZeRO cuts what is left of weights, gradients and moments.
@@ -7,9 +7,9 @@ parallelism have made its operators and parameters smaller. ZeRO cuts what is le
 import math
 from typing import NamedTuple
 
-from ..layout import Layout
-from ..workload.conventions import SINGLE_BYTES
-from ..workload.graph import Layer, Workload
+from ...layout import Layout
+from ...workload.conventions import SINGLE_BYTES, Conventions, engine
+from ...workload.graph import Layer, Workload
 
 ADAM_MOMENTS = 2
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
@@ -35,45 +35,48 @@ def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int 
     """
     output = workload.layers[-1]
     deepest = max(workload.layers, key=lambda layer: layer.count)
+    c = engine(workload.precision)
     kept = kept_activation_bytes(workload, layout)
-    again = _recomputed_bytes(deepest, layout)
+    again = _recomputed_bytes(deepest, layout, c)
     states = _states(workload, layout, micro_batches)
     loss = kept + 2 * SINGLE_BYTES * math.prod(output.operators[-1].shape) + states.at_loss
-    last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest) + states.in_layers
-    first_layer = deepest.saved_bytes + _widest_bytes(deepest) + states.at_end
+    last_layer = kept - output.saved_bytes + again + _widest_bytes(deepest, c) + states.in_layers
+    first_layer = deepest.saved_bytes + _widest_bytes(deepest, c) + states.at_end
     second_half = max(kept + states.at_second_half, states.after_second_half)
     return states.throughout + max(loss, last_layer, first_layer, second_half)
 
 
 def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
     """Return the bytes of activations that one micro-batch keeps for backward."""
-    return sum(layer.count * _kept_bytes(layer, layout) for layer in workload.layers)
+    c = engine(workload.precision)
+    return sum(layer.count * kept_bytes(layer, layout, c) for layer in workload.layers)
 
 
-def _kept_bytes(layer: Layer, layout: Layout) -> int:
+def kept_bytes(layer: Layer, layout: Layout, c: Conventions) -> int:
     """Return what a layer keeps: everything; under selective recomputation its input and what products return."""
     if layout.recompute == "none" or not layer.recomputable:
         return layer.saved_bytes
-    rows, hidden = layer.operators[0].shape[:2]
-    kept = SINGLE_BYTES * rows * hidden
+    kept, each = _input_bytes(layer, c), int(c.product_bytes)
     if layout.recompute == "selective":
         for operator in layer.operators:
             if operator.kind == "linear":
-                kept += SINGLE_BYTES * operator.shape[0] * operator.shape[2]
+                kept += each * operator.shape[0] * operator.shape[2]
             elif operator.kind in {"attention", "context_attention"}:
                 batch, heads, _, length, width = operator.shape[:5]
-                kept += SINGLE_BYTES * batch * heads * length * (width + 1)  # the output, a log-sum-exp a row
+                kept += batch * heads * length * (each * width + SINGLE_BYTES)  # the output, a log-sum-exp a row
     return kept
 
 
-def _recomputed_bytes(layer: Layer, layout: Layout) -> int:
+def _recomputed_bytes(layer: Layer, layout: Layout, c: Conventions) -> int:
     """Return what a layer's backward computes again before it starts."""
-    return 0 if layout.recompute == "none" else layer.saved_bytes - (_kept_bytes(layer, layout) - _input_bytes(layer))
+    if layout.recompute == "none":
+        return 0
+    return layer.saved_bytes - (kept_bytes(layer, layout, c) - _input_bytes(layer, c))
 
 
-def _input_bytes(layer: Layer) -> int:
+def _input_bytes(layer: Layer, c: Conventions) -> int:
     rows, hidden = layer.operators[0].shape[:2]
-    return SINGLE_BYTES * rows * hidden
+    return int(c.residual_bytes) * rows * hidden
 
 
 def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
@@ -103,7 +106,7 @@ def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
     )
 
 
-def _widest_bytes(layer: Layer) -> int:
+def _widest_bytes(layer: Layer, c: Conventions) -> int:
     """Return the bytes of the largest gradient of an activation inside a layer."""
     rows_by_outputs = [op.shape[0] * op.shape[2] for op in layer.operators if op.kind == "linear"]
-    return SINGLE_BYTES * max(rows_by_outputs, default=0)
+    return int(c.product_bytes) * max(rows_by_outputs, default=0)

@@ -7,7 +7,7 @@ import pytest
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling
 from meshwright.errors import InputError
 from meshwright.layout import Layout
-from meshwright.plan.step import StepInputs, Times, collective_s, predict_step, straggling
+from meshwright.plan.measured.step import StepInputs, Times, collective_s, predict_step, straggling
 from meshwright.timeline import step_parts
 from meshwright.workload.graph import Operator
 from meshwright.workload.stages import step_program

@@ -2,12 +2,15 @@
 
 from typing import NamedTuple
 
-from ..layout import Layout, micro_batches
-from ..mesh import size
-from ..workload.graph import Operator, Workload
-from ..workload.program import Comm, StepProgram
-from ..workload.stages import step_program
+from ...cluster.graph import Timed
+from ...layout import Layout, micro_batches
+from ...mesh import size
+from ...workload.graph import Operator, Workload
+from ...workload.program import Comm, StepProgram
+from ...workload.stages import step_program
 from .split_step import LOSS, operators_of
+
+ALL_REDUCE = Timed("all_reduce")
 
 
 class Needs(NamedTuple):
@@ -15,8 +18,8 @@ class Needs(NamedTuple):
 
     operators: tuple[Operator, ...]
     largest_bytes: dict[int, int]  # of a collective
-    beside: dict[int, set[str]]  # collectives that go on beside computation
-    blocking: dict[int, set[str]]  # those for which ranks wait: none under plain data parallelism
+    beside: dict[int, set[Timed]]  # collectives that go on beside computation
+    blocking: dict[int, set[Timed]]  # those for which ranks wait: none under plain data parallelism
 
 
 def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
@@ -25,19 +28,19 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     waited = [] if layout.is_plain else [*_waited(program), LOSS]
     buckets = [comm for stage in program.stages for comm in stage.gradients]
     largest: dict[int, int] = {}
-    beside: dict[int, set[str]] = {size(layout, "data"): {"all_reduce"}}
-    blocking: dict[int, set[str]] = {}
+    beside: dict[int, set[Timed]] = {size(layout, "data"): {ALL_REDUCE}}
+    blocking: dict[int, set[Timed]] = {}
     for comm in [*waited, *buckets, LOSS]:
         ranks = size(layout, comm.axis)
         largest[ranks] = max(int(comm.bytes), largest.get(ranks, 0))
     for comm in buckets:
-        beside.setdefault(size(layout, comm.axis), {"all_reduce"}).add(comm.collective)
+        beside.setdefault(size(layout, comm.axis), {ALL_REDUCE}).add(Timed(comm.collective, comm.dtype))
     for comm in waited:
-        blocking.setdefault(size(layout, comm.axis), set()).add(comm.collective)
+        blocking.setdefault(size(layout, comm.axis), set()).add(Timed(comm.collective, comm.dtype))
     if layout.pp > 1:
         message = max(stage.output_bytes for stage in program.stages)
         largest[layout.pp] = max(message, largest.get(layout.pp, 0))
-        blocking.setdefault(layout.pp, set()).add("send_recv")
+        blocking.setdefault(layout.pp, set()).add(Timed("send_recv"))
     known = {ranks: bytes_ for ranks, bytes_ in sorted(largest.items()) if ranks > 1}
     return Needs(
         operators=tuple(operators_of(workload, layout)),
