@@ -81,7 +81,7 @@ def native_group(
 def _native(backend: str, store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     """Return what moves the bytes: NCCL, XCCL, or what the package of another device has registered with torch."""
     if backend in ("nccl", "xccl"):
-        kind = dist.ProcessGroupNCCL if backend == "nccl" else dist.ProcessGroupXCCL
+        kind: Any = dist.ProcessGroupNCCL if backend == "nccl" else dist.ProcessGroupXCCL
         options = kind.Options()
         options._timeout = timeout  # its own default is ten minutes, whatever the group's is
         return kind(store, rank, size, options)
