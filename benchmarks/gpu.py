@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.result import Result
+from benchmarks.result import Result, describe_machine
 from meshwright import device
 from tests.fake.autoload import installed
 
@@ -56,6 +56,11 @@ class Flight(NamedTuple):
             raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
         return done.stdout
 
+    def device_name(self) -> str:
+        """Return what the driver calls the device of this flight, as the programs of its parts see it."""
+        code = "from meshwright import device; print(device.name())"
+        return self.python("-c", code, left_s=60.0).splitlines()[-1]
+
 
 class Failed(Exception):
     """A part's program ended otherwise than it should; the message is its last line."""
@@ -79,8 +84,8 @@ def topology(flight: Flight, left_s: float) -> list[Row]:
 
 
 def compute(flight: Flight, left_s: float) -> list[Row]:
-    """Time matrix products and copies, and hold the best against the datasheet."""
-    rows = []
+    """Time matrix products and copies, hold the best against the datasheet, and write the curves as TOML."""
+    rows, found = [], {}
     for what in ("compute", "memory"):
         rates = [
             json.loads(line)
@@ -89,8 +94,24 @@ def compute(flight: Flight, left_s: float) -> list[Row]:
         ]
         (flight.folder / f"{what}.json").write_text(json.dumps(rates, indent=1) + "\n")
         key, unit = ("flops_per_s", "TFLOP/s") if what == "compute" else ("copy_bytes_per_s", "TB/s copied")
-        rows.append({"quantity": f"best {what}", "value": max(r[key] for r in rates if key in r) / 1e12, "unit": unit})
+        found[what] = [rate for rate in rates if key in rate]
+        rows.append({"quantity": f"best {what}", "value": max(r[key] for r in found[what]) / 1e12, "unit": unit})
+    machine = describe_machine()
+    source = f"python -m benchmarks gpu, torch {machine['torch']}, commit {machine['commit'] or 'unknown'}"
+    text = curves_toml(flight.device_name(), found["compute"], found["memory"], source)
+    (flight.folder / "curves.toml").write_text(text)
     return rows
+
+
+def curves_toml(name: str, products: Sequence[Row], copies: Sequence[Row], source: str) -> str:
+    """Return what one device was measured to reach, by shape and by size, as TOML with its source."""
+    head = f"# rates that were measured on one device; none of them is a peak\ndevice = {json.dumps(name)}\n"
+    lines = [head + f"source = {json.dumps(source)}"]
+    for table, rates in (("products", products), ("copies", copies)):
+        for rate in rates:
+            values = "\n".join(f"{key} = {json.dumps(value)}" for key, value in rate.items())
+            lines.append(f"[[{table}]]\n{values}")
+    return "\n\n".join(lines) + "\n"
 
 
 def training(flight: Flight, left_s: float) -> list[Row]:
@@ -124,7 +145,7 @@ def transport(flight: Flight, left_s: float) -> list[Row]:
 def survival(flight: Flight, left_s: float) -> list[Row]:
     """Kill a training job with SIGKILL after its first checkpoint, and let it go on from there."""
     run, end = flight.folder / "killed", time.monotonic() + left_s
-    steps = "400" if flight.real else "60"
+    steps = "400" if flight.real else "25"
     command = [
         *("train", "--ranks", "1", "--steps", steps, "--run-dir", str(run), "--set", "train.checkpoint_every=10"),
         *flight.settings(),

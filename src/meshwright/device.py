@@ -5,8 +5,11 @@ the CPU is the plain one: there nothing has to be waited for. What is CUDA's alo
 in the file that needs it. A call on a CPU device never touches an accelerator.
 """
 
+import math
+import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -65,7 +68,27 @@ def _is_built(backend: str | None) -> bool:
 
 def of_rank(local_rank: int, backend: str) -> torch.device:
     """Return where the tensors of a rank live that talks over `backend`: its accelerator where that is made for it."""
-    return device(local_rank) if uses_accelerators(backend) else CPU
+    if not uses_accelerators(backend):
+        return CPU
+    return device(0 if shows_one_each(os.environ) else local_rank)
+
+
+def shows_one_each(environment: Mapping[str, str]) -> bool:
+    """Return whether the launcher shows each of its ranks one accelerator alone, which is the first there.
+
+    SLURM does so where tasks were given GPUs of their own (--gpus-per-task=1, --gpu-bind=single:1); ranks that torchrun
+    starts within a task share what that task sees.
+    """
+    if "SLURM_LOCALID" not in environment or "TORCHELASTIC_RUN_ID" in environment or count() != 1:
+        return False
+    asked = environment.get("SLURM_TRES_PER_TASK", "") + environment.get("SLURM_TRES_BIND", "")
+    bound = re.match(r"(verbose,|v,)*(per_task|single)", environment.get("SLURM_GPU_BIND", ""))
+    return "SLURM_GPUS_PER_TASK" in environment or "gpu" in asked or bound is not None
+
+
+def of_ranks(ranks_on_host: int) -> int:
+    """Return how many of the ranks of this host have an accelerator of their own."""
+    return ranks_on_host if shows_one_each(os.environ) else min(count(), ranks_on_host)
 
 
 def uses_accelerators(backend: str) -> bool:
@@ -151,6 +174,25 @@ def name(index: int = 0) -> str:
 def memory_bytes(index: int = 0) -> int:
     """Return the memory of an accelerator, all of it."""
     return int(_module(_known_type()).get_device_properties(index).total_memory)
+
+
+def cache_bytes(where: torch.device) -> int | None:
+    """Return the last cache before an accelerator's memory; None where torch does not tell it."""
+    found = _module(where.type).get_device_properties(where)
+    known = (getattr(found, each, None) for each in ("L2_cache_size", "last_level_cache_size"))  # XPU has the second
+    return next((int(each) for each in known if each), None)
+
+
+def product_side(where: torch.device) -> int:
+    """Return the side of square matrices whose product keeps an accelerator busy from end to end.
+
+    A power of two of which each multiprocessor has about 16 tiles of the result, 128 x 128 each, so that the last
+    few, which some wait for, are little of it. Where torch counts none of them it is that of 64.
+    """
+    found = _module(where.type).get_device_properties(where)
+    known = (getattr(found, each, None) for each in ("multi_processor_count", "gpu_subslice_count"))
+    tiles = 16 * next((int(each) for each in known if each), 64)
+    return int(2 ** round(math.log2(128 * math.sqrt(tiles))))
 
 
 def free_bytes(where: torch.device) -> int:

@@ -18,7 +18,8 @@ from torch.distributed import Store
 
 from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling, Timed
 from ..cluster.local import fingerprint, threads_per_rank
-from ..device import is_accelerator, of_rank, set_current, uses_accelerators
+from ..device import device as device_at
+from ..device import is_accelerator, of_rank, product_side, set_current, uses_accelerators
 from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
@@ -45,9 +46,10 @@ PACE_ROUNDS, PACE_PRODUCTS = 15, 8
 CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
 
 
-def peak_product(autocast: str = "") -> Operator:
-    """Return a product that fills the caches of a processor, in one precision."""
-    return Operator(kind="linear", shape=(1024, 1024, 1024), forward_flops=2 * 1024**3, autocast=autocast)
+def peak_product(autocast: str = "", backend: str = "") -> Operator:
+    """Return a product that fills the caches of a processor, or all of an accelerator, in one precision."""
+    side = product_side(device_at()) if uses_accelerators(backend) else 1024
+    return Operator(kind="linear", shape=(side, side, side), forward_flops=2 * side**3, autocast=autocast)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,8 @@ def _of_accelerators(requests: Sequence[Request]) -> str:
 def _missing(known: Measurements, request: Request) -> Request | None:
     """Return the part of the request that is not known yet."""
     have = {time.operator for time in known.operators if time.ranks == request.ranks}
-    operators = tuple(op for op in (peak_product(request.autocast), *request.operators) if op.key not in have)
+    peak = peak_product(request.autocast, request.backend)
+    operators = tuple(op for op in (peak, *request.operators) if op.key not in have)
     unique = tuple({op.key: op for op in operators}.values())
     fits = [f for f in known.collectives if (f.ranks, f.backend) == (request.ranks, request.backend)]
     waited = [Timed(name, each.dtype) for each in request.blocking for name in fit_names(each.collective)]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from ..device import is_accelerator, timed_s
+from ..device import cache_bytes, is_accelerator, product_side, timed_s
 
 SQUARES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048))
 SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
-GPU_SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 28672, 8192))
-COPY_BYTES = tuple(2**k for k in range(14, 29, 2))
+LEAST_COPY_BYTES, MOST_COPY_BYTES = 2**14, 2**28
+FAR_CACHES = 8  # on an accelerator whose cache is known the largest copy has at least so many times its size
 BUDGET_S = 0.4
 LONG_S = 1.0  # of one product
 
@@ -35,13 +35,26 @@ class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
     copy_bytes_per_s: float
 
 
+def gpu_shapes(side: int) -> list[tuple[int, int, int]]:
+    """Return shapes up to one that keeps an accelerator busy from end to end, and that of a layer's feed-forward."""
+    return [(n, n, n) for n in (side // 8, side // 4, side // 2, side)] + [(side, side * 7 // 2, side)]
+
+
+def copy_sizes(cache: int | None) -> list[int]:
+    """Return bytes to copy, from a few to far more than the last cache, where its size is known."""
+    sizes, largest = [LEAST_COPY_BYTES], FAR_CACHES * cache if cache else MOST_COPY_BYTES
+    while sizes[-1] < largest:
+        sizes.append(4 * sizes[-1])
+    return sizes
+
+
 def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
     """Return the rate of every shape on one device with all the threads that torch has.
 
     A product that would take longer than `LONG_S` at the best rate so far is left out.
     """
     rates: list[MatrixRate] = []
-    for m, k, n in GPU_SHAPES if is_accelerator(device) else SHAPES:
+    for m, k, n in gpu_shapes(product_side(device)) if is_accelerator(device) else SHAPES:
         if rates and 2 * m * k * n > LONG_S * max(rate.flops_per_s for rate in rates):
             continue
         a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(k, n, device=device).to(dtype)
@@ -55,7 +68,7 @@ def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
 def copy_rates(device: torch.device) -> list[CopyRate]:
     """Return the rate of copying between two buffers of the device, from cache sizes to far beyond them."""
     rates = []
-    for size in COPY_BYTES:
+    for size in copy_sizes(cache_bytes(device) if is_accelerator(device) else None):
         source, target = torch.ones(size // 4, device=device), torch.empty(size // 4, device=device)
         time_s = _median_s(lambda s=source, t=target: t.copy_(s), device)  # type: ignore[misc]
         rates.append(CopyRate(bytes=size, time_s=time_s, copy_bytes_per_s=size / time_s))

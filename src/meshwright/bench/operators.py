@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cluster.graph import OperatorTime
+from ..device import cache_bytes, is_accelerator
 from ..workload import functional
 from ..workload.graph import Operator
 from .crowd import Crowd
@@ -31,7 +32,8 @@ from .recomputing import time_recomputing
 from .resuming import time_resuming
 from .sharding import time_sharding
 
-COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do
+COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do; on an
+COLD_CACHES = 2  # accelerator whose cache is known, so many times its size
 MAX_COPIES = 16
 UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
@@ -103,7 +105,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
         if operator.kind in {"adamw", "grad_norm"}:
             size_bytes = UPDATE_BYTES_PER_PARAMETER * operator.shape[1]
-        count = max(2, min(MAX_COPIES, math.ceil(COLD_BYTES / max(1, size_bytes))))
+        count = max(2, min(MAX_COPIES, math.ceil(_cold_bytes(device) / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
     _round(operator, copies, crowd, device)  # allocates, loads code, settles thread pools
@@ -115,6 +117,12 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
     forward_s = statistics.median(sample[0] for sample in samples)
     backward_s = statistics.median(sample[1] for sample in samples)
     return forward_s / count, backward_s / count
+
+
+def _cold_bytes(device: torch.device) -> int:
+    """Return how much the copies of an operator take together, so that none is in a cache when its turn comes."""
+    cache = cache_bytes(device) if is_accelerator(device) else None
+    return COLD_CACHES * cache if cache else COLD_BYTES
 
 
 def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.device) -> tuple[float, float]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 import torch
 
-from ..cluster.binding import binding
+from ..cluster.binding import Binding, beside, binding
 from ..cluster.graph import Cluster
 from ..cluster.local import threads_per_rank
-from ..device import device, is_accelerator, uses_accelerators
+from ..device import bus_id, count, device, is_accelerator, uses_accelerators
 from ..errors import InputError
 from ..hardware import Catalogue
 from ..machine_load import Snapshot, words_since
@@ -59,7 +59,7 @@ def measure_sweeps(
         SweepRequest(collective=name, backend=backend, sizes_bytes=sizes_bytes, dtype=dtype, budget_s=budget_s)
         for name in collectives
     ]
-    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    places = _places(cluster, backend, ranks)
     found = on_ranks(timed_sweep_on_rank, requests, backend=backend, ranks=ranks, places=places)
     if found is None:
         return None
@@ -70,6 +70,13 @@ def measure_sweeps(
     spec = _spec(catalogue, cluster, backend, [rank.where for rank in busy])
     busy_share = statistics.mean(rank.busy_share for rank in busy)
     return Sweeps(tables=tables, spec=spec, busy_share=busy_share, beside=found.beside)
+
+
+def _places(cluster: Cluster, backend: str, ranks: int) -> list[Binding | None]:
+    """Return where each rank belongs: beside the accelerator that it computes on, if it does."""
+    shown = count() if uses_accelerators(backend) else 0
+    buses = [bus_id(rank) if rank < shown else None for rank in range(ranks)]
+    return [beside(bus, cluster) if bus else binding(cluster, rank, ranks) for rank, bus in enumerate(buses)]
 
 
 def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[Where]) -> Spec | None:
@@ -86,7 +93,7 @@ def measure_pairs(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: i
     check_backend(backend, ranks)
     if ranks < 2:
         raise InputError("p2p: needs 2 ranks or more")
-    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    places = _places(cluster, backend, ranks)
     request = PairsRequest(backend=backend, size_bytes=size_bytes)
     on_all = on_ranks(pairs_on_rank, request, backend=backend, ranks=ranks, places=places)
     if on_all is None:
@@ -108,7 +115,7 @@ def measure_fusion(catalogue: Catalogue, cluster: Cluster, backend: str, ranks: 
     check_backend(backend, ranks)
     if ranks < 2:
         raise InputError("latency: needs 2 ranks or more")
-    places = [binding(cluster, rank, ranks) for rank in range(ranks)]
+    places = _places(cluster, backend, ranks)
     request = FusionRequest(backend=backend)
     on_all = on_ranks(fusion_on_rank, request, backend=backend, ranks=ranks, places=places)
     if on_all is None:

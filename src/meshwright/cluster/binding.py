@@ -3,12 +3,14 @@
 import ctypes
 import os
 import platform
+from pathlib import Path
 
 import msgspec
 
 from ..errors import MeshwrightError
 from .graph import Cluster, Device
 from .local import format_cores, parse_cores
+from .sysfs import SYS, numa_of, read
 
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}  # system call numbers
 MPOL_PREFERRED = 1
@@ -36,6 +38,20 @@ def binding(cluster: Cluster, local_rank: int, local_ranks: int) -> Binding | No
         return None
     node = cpus[local_rank * len(cpus) // max(local_ranks, 1) % len(cpus)]
     return Binding(node.cpu_affinity or "", node.numa, node.id)
+
+
+def beside(bus_id: str, cluster: Cluster, root: Path = SYS) -> Binding | None:
+    """Return where a rank belongs whose GPU has this PCI address; None where the system does not tell, or has one node.
+
+    The address is the driver's answer for the device that the rank computes on: the order of GPUs on a machine says
+    nothing of it where some are hidden from the rank, or shown in another order.
+    """
+    folder = root / "bus/pci/devices" / bus_id
+    numa = numa_of(folder)
+    cpus = read(folder / "local_cpulist") or next(
+        (cpu.cpu_affinity or "" for cpu in cluster.of_kind("cpu") if numa is not None and cpu.numa == numa), ""
+    )
+    return Binding(cpus, numa, bus_id) if cpus and len(cluster.of_kind("cpu")) > 1 else None
 
 
 def bind(place: Binding) -> None:

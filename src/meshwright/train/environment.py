@@ -7,7 +7,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from ..device import count, is_accelerator, native_backend
+from ..device import is_accelerator, native_backend, of_ranks
 from ..errors import InputError
 
 FIRST_SLURM_PORT, SLURM_PORTS = 20_000, 10_000  # the rendezvous port follows from the job's number
@@ -50,7 +50,7 @@ def choose_backend(asked: str, ranks_on_host: int) -> str:
 
     Raises InputError where it cannot be had.
     """
-    gpus, native = count(), native_backend()
+    gpus, native = of_ranks(ranks_on_host), native_backend()
     if asked == "auto":
         return native if native and gpus >= ranks_on_host else "meshwright"
     if asked == (native or "nccl") and gpus < ranks_on_host:

@@ -88,7 +88,7 @@ def prepare(
     def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
         measured = calibrate(host, _requests(layouts, problem, autocast), again=again, say=say)
         peaks = {
-            n: datasheet or _product_flops_per_s(measured, n, autocast)
+            n: datasheet or _product_flops_per_s(measured, n, autocast, problem.backend)
             for n in {layout.world_size for layout in layouts}
         }
         least = min(config.launch.min_ranks, max(counts))
@@ -354,8 +354,8 @@ def _datasheet_flops_per_s(autocast: str, backend: str, say: Say) -> float | Non
         return None
 
 
-def _product_flops_per_s(measured: Measurements, ranks: int, autocast: str) -> float:
-    """Return the rate of a large matrix product on one rank, all ranks busy: the yardstick of MFU on CPUs."""
-    peak = peak_product(autocast)
+def _product_flops_per_s(measured: Measurements, ranks: int, autocast: str, backend: str) -> float:
+    """Return the rate of a large product on one rank, all ranks busy: the yardstick of MFU without a datasheet."""
+    peak = peak_product(autocast, backend)
     times = [t.forward_s for t in measured.operators if t.operator == peak.key and t.ranks == ranks]
     return peak.forward_flops / times[0]

@@ -26,11 +26,11 @@ from ..backend.group.base import GroupBase
 from ..backend.hosts.links import LINKS_VARIABLE
 from ..backend.hosts.placement import switches_above
 from ..bench.process import prepare_process
-from ..cluster.binding import bind, binding
+from ..cluster.binding import beside, bind, binding
 from ..cluster.doctor.stacks import listen
 from ..cluster.local import local_cluster, threads_per_rank
 from ..cluster.sysfs import network_bytes_per_s
-from ..device import is_accelerator, of_rank, set_current
+from ..device import bus_id, is_accelerator, of_rank, set_current
 from ..errors import InputError
 from ..files import convert
 from ..layout import Plan
@@ -103,9 +103,9 @@ def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     here = place(os.environ)
     tell_switches(config.launch.topology, os.environ)
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
-    _bind(here)
     backend = choose_backend(config.launch.backend, here.local_world_size)
     device = of_rank(here.local_rank, backend)
+    _bind(here, device)
     prepare_process(threads)
     set_current(device)
     store = _join(backend, config, folder, device, here) if here.world_size > 1 else None
@@ -118,9 +118,10 @@ def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
             store.close(FAREWELL_S)
 
 
-def _bind(here: Place) -> None:
+def _bind(here: Place, device: torch.device) -> None:
     """Bind this rank to the NUMA node of its device, where there is a choice."""
-    where = binding(local_cluster(), here.local_rank, here.local_world_size)
+    cluster, bus = local_cluster(), bus_id(device.index) if is_accelerator(device) else None
+    where = beside(bus, cluster) if bus else binding(cluster, here.local_rank, here.local_world_size)
     if where is not None:
         bind(where)
 

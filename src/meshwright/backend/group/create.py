@@ -57,7 +57,7 @@ def create_group(request: Any, options: object) -> MeshwrightGroup:
         from .mixed import MixedGroup, native_group  # for accelerators only
 
         mixed = MixedGroup(own_store, rank, size, timeout_s, engine)
-        mixed.hand_over(kind, lambda: native_group(native, kind, own_store, rank, size))
+        mixed.hand_over(kind, lambda: native_group(native, kind, own_store, rank, size, timeout_s))
         group: MeshwrightGroup = mixed
     else:
         group = MeshwrightGroup(own_store, rank, size, timeout_s, engine)

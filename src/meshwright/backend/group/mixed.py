@@ -5,6 +5,7 @@ here: a call whose tensors are on a GPU goes to another process group over the s
 """
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -62,10 +63,12 @@ class MixedGroup(MeshwrightGroup):
         super().abort()
 
 
-def native_group(backend: str, device_type: str, store: dist.Store, rank: int, size: int) -> ProcessGroup:
+def native_group(
+    backend: str, device_type: str, store: dist.Store, rank: int, size: int, timeout_s: float
+) -> ProcessGroup:
     """Return a process group over the backend that is made for a type of accelerator, alone."""
     own = dist.PrefixStore(backend, store)
-    made = _native(backend, own, rank, size)
+    made = _native(backend, own, rank, size, timedelta(seconds=timeout_s))
     if isinstance(made, ProcessGroup):
         return made  # a backend in Python is a process group itself
     group = ProcessGroup(dist.PrefixStore(device_type, store), rank, size)
@@ -75,18 +78,19 @@ def native_group(backend: str, device_type: str, store: dist.Store, rank: int, s
     return group
 
 
-def _native(backend: str, store: dist.Store, rank: int, size: int) -> Any:
+def _native(backend: str, store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     """Return what moves the bytes: NCCL, XCCL, or what the package of another device has registered with torch."""
-    if backend == "nccl":
-        return dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
-    if backend == "xccl":
-        return dist.ProcessGroupXCCL(store, rank, size, dist.ProcessGroupXCCL.Options())
+    if backend in ("nccl", "xccl"):
+        kind: Any = dist.ProcessGroupNCCL if backend == "nccl" else dist.ProcessGroupXCCL
+        options = kind.Options()
+        options._timeout = timeout  # its own default is ten minutes, whatever the group's is
+        return kind(store, rank, size, options)
     plugin = dist.Backend._plugins[backend.upper()]
     if not plugin.extended_api:
-        return plugin.creator_fn(store, rank, size, dist.default_pg_timeout)
-    options = dist.distributed_c10d._DistributedBackendOptions()
-    options.store, options.group_rank, options.group_size, options.timeout = store, rank, size, dist.default_pg_timeout
-    return plugin.creator_fn(options, None)
+        return plugin.creator_fn(store, rank, size, timeout)
+    request = dist.distributed_c10d._DistributedBackendOptions()
+    request.store, request.group_rank, request.group_size, request.timeout = store, rank, size, timeout
+    return plugin.creator_fn(request, None)
 
 
 def _by_device(name: str) -> Callable[..., Any]:

@@ -68,8 +68,18 @@ class CudaHandle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     waits_for_event: bool
 
 
+class CudaMark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What opens an event in another process."""
+
+    device: int
+    event: bytes
+
+
 class CudaMemory:
-    """The memory of one GPU; work is that of the stream that is current in the calling thread."""
+    """The memory of one GPU, given with its index, which means the same GPU to all ranks.
+
+    Work is that of the stream that is current in the calling thread.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -105,11 +115,14 @@ class CudaMemory:
 
     def share_mark(self, mark: torch.cuda.Event) -> bytes:
         """Return what lets any peer open a mark of this rank."""
-        return bytes(mark.ipc_handle())  # type: ignore[no-untyped-call]
+        handle = CudaMark(self.device.index, bytes(mark.ipc_handle()))  # type: ignore[no-untyped-call]
+        return msgspec.msgpack.encode(handle)
 
     def open_mark(self, handle: bytes) -> torch.cuda.Event:
         """Return the mark of a peer, to be waited for."""
-        return torch.cuda.Event.from_ipc_handle(self.device, handle)  # type: ignore[no-untyped-call, no-any-return]
+        it = msgspec.msgpack.decode(handle, type=CudaMark)
+        where = torch.device("cuda", it.device)  # an event is opened on the device that it was made on
+        return torch.cuda.Event.from_ipc_handle(where, it.event)  # type: ignore[no-untyped-call, no-any-return]
 
     def leave(self, mark: torch.cuda.Event) -> None:
         """Leave a mark behind all work that this rank has begun."""
