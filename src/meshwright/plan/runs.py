@@ -28,6 +28,7 @@ from .row_model import architecture_of
 from .stacks import default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
+FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
 MAX_TABLE_BYTES = 64 * 2**20
 
 
@@ -213,12 +214,14 @@ def _stack(family: str, cells: Cells, precision: str, known: Book, assumed: list
 def _stranger(cells: Cells) -> str:
     """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
 
-    Training in fp16 is taken for a sign of the time before fused attention.
+    Training in fp16 is taken for a sign of the time before fused attention, FSDP by its name for PyTorch's own kernels.
     """
     year = count_of(cells, "year", 2024)
     if year < 2023 or cells.get("precision", "").lower() == "fp16" or UNFUSED.search(cells.get("notes", "")):
         return STRANGERS[0]
-    return STRANGERS[1] if year == 2023 else STRANGERS[2]
+    if year == 2023:
+        return STRANGERS[1]
+    return STRANGERS[2] if FSDP.search(cells.get("zero_stage_fsdp", "")) else STRANGERS[3]
 
 
 def accelerator_of(catalogue: Catalogue, name: str) -> str:

@@ -144,7 +144,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 GENERIC = Stack(title="a stack that nobody measured")
 UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
-STRANGERS = ("before-2023", "in-2023", "since-2024")  # what a run of each time is taken for, if nobody measured its own
+# what a run of each time is taken for, if nobody measured its own
+STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
