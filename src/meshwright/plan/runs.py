@@ -190,7 +190,7 @@ def _run(
         seq_len=seq_len,
         global_batch=batch,
         precision=precision,
-        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, beside)),
+        traits=tuple(name for name, pattern in {**known.traits, **stack.traits}.items() if re.search(pattern, beside)),
         facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
         assumed=tuple(assumed),
     )

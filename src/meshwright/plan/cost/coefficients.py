@@ -173,6 +173,7 @@ class Book(msgspec.Struct, frozen=True):
     devices: dict[str, Device]
     fabrics: dict[str, dict[str, float]] = {}  # measured facts of one kind of network, in place of the generic ones
     errors: dict[str, Errors] = {}
+    traits: dict[str, str] = {}  # of any stack: a pattern over what is written beside a run
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -209,6 +210,7 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
         fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
+        traits=dict(stacks["traits"]),
     )
 
 
@@ -225,7 +227,7 @@ def resolve(
 ) -> list[float | list[str | float]]:
     """Return, for each role, its fact or the constants whose product it is.
 
-    Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
+    Of several entries for a role the most particular is taken: that for a trait of the run ("role+eager"), the
     device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
     generic one, or what `workload.conventions` says. A stack's "role*trait" names a constant that multiplies what was
     found.
@@ -238,7 +240,9 @@ def resolve(
     facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
     found: list[float | list[str | float]] = []
     for role in ROLES:
-        keys: list[tuple[Uses, str]] = [(of_stack, f"{role}+{trait}") for trait in traits]
+        keys: list[tuple[Uses, str]] = [
+            (table, f"{role}+{trait}") for table in (of_stack, known.generic) for trait in traits
+        ]
         keys += [
             (of_device, f"{role}.{precision}@{stack}"),
             (of_device, f"{role}@{stack}"),
