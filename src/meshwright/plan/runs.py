@@ -164,7 +164,7 @@ def _run(
     batch = count_of(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
-    beside = "; ".join(cells.get(column, "") for column in ("model_name", "source", "notes"))
+    beside = beside_of(cells)
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = architecture_of(cells, models, folder, assumed)
@@ -204,14 +204,19 @@ def _stack(family: str, cells: Cells, precision: str, known: Book, assumed: list
     if is_empty(family) and default_stack(precision) in known.stacks:
         assumed.append(f"stack {default_stack(precision)}, since family is empty")
         return default_stack(precision)
-    generic = _stranger(cells)
+    generic = _stranger(cells, known)
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
     return generic
 
 
-def _stranger(cells: Cells) -> str:
+def beside_of(cells: Cells) -> str:
+    """Return what is written beside a run, in which traits are looked for."""
+    return "; ".join(cells.get(column, "") for column in ("model_name", "source", "notes"))
+
+
+def _stranger(cells: Cells, known: Book) -> str:
     """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
 
     Training in fp16 is taken for a sign of the time before fused attention, FSDP by its name for PyTorch's own kernels.
@@ -221,7 +226,9 @@ def _stranger(cells: Cells) -> str:
         return STRANGERS[0]
     if year == 2023:
         return STRANGERS[1]
-    return STRANGERS[2] if FSDP.search(cells.get("zero_stage_fsdp", "")) else STRANGERS[3]
+    if FSDP.search(cells.get("zero_stage_fsdp", "")) and not re.search(known.traits["xla"], beside_of(cells)):
+        return STRANGERS[2]
+    return STRANGERS[3]
 
 
 def accelerator_of(catalogue: Catalogue, name: str) -> str:
