@@ -20,6 +20,7 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import conventions_of
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
+from .cost.cautions import unseen_layers
 from .cost.coefficients import STRANGERS, Book
 from .cost.price import peak_flops_per_s
 from .legality import illegal
@@ -29,6 +30,7 @@ from .stacks import default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
 FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
+RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 MAX_TABLE_BYTES = 64 * 2**20
 
 
@@ -190,7 +192,7 @@ def _run(
         seq_len=seq_len,
         global_batch=batch,
         precision=precision,
-        traits=tuple(name for name, pattern in {**known.traits, **stack.traits}.items() if re.search(pattern, beside)),
+        traits=_traits({**known.traits, **stack.traits}, beside, architecture),
         facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
         assumed=tuple(assumed),
     )
@@ -209,6 +211,12 @@ def _stack(family: str, cells: Cells, precision: str, known: Book, assumed: list
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
     return generic
+
+
+def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
+    """Return what sets a run apart: what its model is, then what is written beside it."""
+    found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
+    return (RECURRENT, *found) if unseen_layers(architecture) else found
 
 
 def beside_of(cells: Cells) -> str:

@@ -42,6 +42,7 @@ class Coefficients(NamedTuple):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
+    recurrence: Number  # products inside a recurrence's chunks, beside that
     softmax: Number  # multiplies the bytes of an unfused softmax
     head_ragged: Number  # slows batched products of heads that are no multiple of 8
     memory: Number  # share of the memory's rate that element-wise kernels reach
