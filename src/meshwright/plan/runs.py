@@ -174,7 +174,7 @@ def _run(
     broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
     if broken:
         raise InputError("; ".join(broken))
-    conventions = conventions_of(known.fitted(stack_name), precision)
+    conventions = conventions_of(known.described(stack_name), precision)
     return Run(
         id=name,
         family=family,

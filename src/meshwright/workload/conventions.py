@@ -84,6 +84,7 @@ STACKS = {  # published ones that do otherwise than most
 }
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
+DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ...files import convert
-from ...workload.conventions import Conventions, conventions_of
+from ...workload.conventions import DESCRIBED, Conventions, conventions_of
 from .quantities import Array, Number
 
 
@@ -185,6 +185,10 @@ class Book(msgspec.Struct, frozen=True):
         """Return the stack whose fitted constants price `stack`: itself, or the one that it is like."""
         return (self.stacks[stack].like if stack in self.stacks else "") or stack
 
+    def described(self, stack: str) -> str:
+        """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
+        return stack if stack in DESCRIBED else self.fitted(stack)
+
     def band(self, stack: str) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted."""
         own = self.fitted(stack)
@@ -236,8 +240,7 @@ def resolve(
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    stack = known.fitted(stack)
-    conventions = conventions_of(stack, precision)
+    conventions, stack = conventions_of(known.described(stack), precision), known.fitted(stack)
     facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
     found: list[float | list[str | float]] = []
     for role in ROLES:
