@@ -208,7 +208,7 @@ def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts
 
     Expert parallelism leaves fewer copies of an expert, whose ranks are further apart: dp x cp / ep of them.
     """
-    ranks, step = grid.dp * grid.cp, stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
+    ranks, step = grid.dp * grid.cp, _data_step(grid)
     dense = _shared_s(machine, c, grid, held - experts, ranks, np.minimum(ranks, shard), step)
     if not np.any(experts):
         return dense
@@ -217,6 +217,16 @@ def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts
     routed = _shared_s(machine, c, grid, experts, copies, group, step * cut)
     names = ("gather_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
     return replace(dense, **{name: getattr(dense, name) + getattr(routed, name) for name in names})
+
+
+def _data_step(grid: Grid) -> Number:
+    """Return how many ranks apart the ranks are that share a parameter, along dp and cp together.
+
+    The outer of both axes is so far apart as the inner one is wide, and further where another axis lies between.
+    """
+    dp, cp = stride(grid, "dp"), stride(grid, "cp")
+    both = np.where(dp > cp, dp / grid.cp, cp / grid.dp)
+    return np.where(grid.cp <= 1, dp, np.where(grid.dp <= 1, cp, both))
 
 
 def _shared_s(
