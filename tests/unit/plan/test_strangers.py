@@ -33,6 +33,7 @@ def used(role, *arguments):
         ({"zero_stage_fsdp": "fsdp shard 8"}, "since-2024"),  # as Megatron's and XLA's tables write it
         ({"zero_stage_fsdp": "distributed optimizer"}, "since-2024"),
         ({"notes": "MaxText on JAX"}, "since-2024"),
+        ({"notes": "MaxText on JAX", "gpu": "tpu-v5p", "gpus_per_node": "4"}, "since-2024"),
         ({"year": "2023"}, "in-2023"),
         ({"year": "2022"}, "before-2023"),
     ],
@@ -50,11 +51,12 @@ def test_fsdp_reduces_in_the_type_of_the_computation_and_repeats_every_second_pr
     assert found.tp_hidden.tolist() == [0.0, 0.0]
 
 
-def test_xla_waits_for_its_gathers_whatever_the_stack(tmp_path):
+def test_xla_waits_for_its_gathers_on_gpus_whatever_the_stack(tmp_path):
     silent, xla = (run(tmp_path, FSDP | {"zero_stage_fsdp": "3", "notes": text}) for text in ("", "PaxML"))
-    drags = roles(silent, xla)[0].fsdp_drag
+    tpu = run(tmp_path, FSDP | {"gpu": "tpu-v5p", "zero_stage_fsdp": "3", "notes": "MaxText", "gpus_per_node": "4"})
+    drags = roles(silent, xla, tpu)[0].fsdp_drag
 
-    assert drags[1] == book().constants["drag_xla"].value > drags[0]
+    assert drags[1] == book().constants["drag_xla"].value > drags[0] == drags[2]
 
 
 @pytest.mark.parametrize(
