@@ -79,6 +79,12 @@ SCHEDULE_WORDS = {
     **{"zb": "zb", "zerobubble": "zb", "interleavedzerobubble": "zb", "zbvzerobubble": "zb"},
 }
 
+OVERLAP_OFF = re.compile(r"((?:\b[a-z0-9]+[\s/+,]+)+)overlap(?:ping)? (?:is |was )?off\b", re.IGNORECASE)
+OVERLAP_WORDS = {
+    **{"tp": "tp", "tensor": "tp", "pp": "pp", "p2p": "pp", "pipeline": "pp"},
+    **dict.fromkeys(("dp", "grad", "grads", "gradient", "gradients", "param", "params"), "dp"),
+}
+
 
 def unread(names: Iterable[str]) -> dict[str, str]:
     """Return the columns that nothing reads, each with a hint at the one that may be meant, "" where none is close."""
@@ -141,6 +147,13 @@ def schedule_word(text: str) -> str | None:
     if plain not in SCHEDULE_WORDS:
         raise InputError(f"schedule: {text!r}: expected gpipe, 1f1b, interleaved or zb")
     return SCHEDULE_WORDS[plain]
+
+
+def overlap_off(notes: str) -> frozenset[str]:
+    """Return the axes of which notes say that nothing hides their communication: "tp/grad/param overlap off"."""
+    said = OVERLAP_OFF.search(notes)
+    words = re.split(r"[\s/+,]+", said.group(1).lower()) if said else []
+    return frozenset(OVERLAP_WORDS[word] for word in words if word in OVERLAP_WORDS)
 
 
 def overlapped(text: str) -> frozenset[str] | None:

@@ -86,6 +86,8 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # in the words of the question
     present_step_time_s: float
     present_layout: Layout
+    error_band: float | None  # of the present step, relative; what is needed is no surer
+    calibration: tuple[str, ...]  # where the constants come from, the most particular first
     needs: tuple[Need, ...]
     fewest: Fewest
     others: tuple[Means, ...] = ()  # tried where the network alone does not meet the target
@@ -124,6 +126,8 @@ def solve(setting: Setting, target_at: Callable[[Setting], float], *, target: st
         target=target,
         present_step_time_s=best.predicted.step_time_s,
         present_layout=best.layout,
+        error_band=best.predicted.error_band,
+        calibration=best.predicted.calibration,
         needs=needs,
         fewest=fewest_gpus(setting, target_at),
         others=() if met or any(need.reachable for need in needs) else other_means(setting, target_at),

@@ -6,12 +6,14 @@ tokens (`python -m benchmarks async` shows what that came to).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ..errors import InputError
 from ..layout import Layout
+from ..timeline import Performance
 from .asynchronous import AsynchronousMode, Surroundings, price
 from .cost import Setting
 from .cost.price import coefficients_of, machine_of
@@ -40,6 +42,8 @@ class ModePrice(msgspec.Struct, frozen=True, kw_only=True):
     exposed_comm_s: float
     wire_bytes: float  # a step, between workers
     server_link_bytes: float  # a step, through the busiest server's link
+    error_band: float | None  # of the synchronous step that it is made of, relative
+    calibration: tuple[str, ...]  # where the constants come from, the most particular first
 
 
 def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...]:
@@ -76,6 +80,7 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
             exposed_comm_s=together.predicted.exposed_comm_s + waited_s,
             wire_bytes=0.0,
             server_link_bytes=0.0,
+            **_held(together.predicted),
         )
     ]
     for mode in MODES:
@@ -90,9 +95,15 @@ def priced_modes(setting: Setting, *, slow: float = 1.0) -> tuple[ModePrice, ...
                 exposed_comm_s=cost.exposed_comm_s + alone.predicted.exposed_comm_s,
                 wire_bytes=cost.wire_bytes,
                 server_link_bytes=cost.server_link_bytes,
+                **_held(alone.predicted),
             )
         )
     return tuple(found)
+
+
+def _held(predicted: Performance) -> dict[str, Any]:
+    """Return how far off the step that a mode is made of may be, and where its constants come from."""
+    return {"error_band": predicted.error_band, "calibration": predicted.calibration}
 
 
 def message_latency_s(setting: Setting, *, inside: bool) -> float:

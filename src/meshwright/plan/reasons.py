@@ -27,6 +27,7 @@ CHOICES = ("tp", "pp", "cp", "ep", "zero", "mbs", "recompute")
 MOST_RIVALS = 4
 LARGE_BUBBLE = 0.1  # of the step: from here on more micro-batches are worth a thought
 SMALL_BUBBLE = 0.05
+MOST_TRIES = 12  # of a batch whose bubble is small
 BATCH_FACTORS = (2, 4)  # of the global batch: what a larger one would bring
 
 
@@ -132,10 +133,17 @@ def batch_warnings(setting: Setting, row: Row) -> tuple[str, ...]:
     layout = row.layout
     if share < LARGE_BUBBLE or layout.mbs > 1:
         return ()
-    # the bubble is the same for any number of micro-batches, the rest of the step grows with it
     count = micro_batches(layout, setting.global_batch)
-    needed = int(np.ceil(count * share / (1 - share) * (1 - SMALL_BUBBLE) / SMALL_BUBBLE))
-    batch = needed * layout.dp * layout.mbs
+    batch = setting.global_batch
+    larger = share
+    for _ in range(MOST_TRIES):  # the bubble is the same for any number of micro-batches, the rest grows no faster
+        needed = int(
+            np.ceil(batch / layout.dp / layout.mbs * larger / (1 - larger) * (1 - SMALL_BUBBLE) / SMALL_BUBBLE)
+        )
+        batch = needed * layout.dp * layout.mbs
+        larger = _trade(replace(setting, global_batch=batch), layout).bubble_share
+        if larger <= SMALL_BUBBLE:
+            break
     return (
         f"the pipeline bubble is {share:.0%} of the step with {count} micro-batches; under {SMALL_BUBBLE:.0%} it would "
         f"take a global batch of {batch:,} sequences ({batch * setting.seq_len / 1e6:.3g} M tokens) in place of "

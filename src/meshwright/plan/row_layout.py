@@ -7,7 +7,7 @@ from ..layout import Layout
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
 from .cells import Cells, count_of, flag_of, is_empty
-from .columns import overlapped, recomputation, schedule_word, zero_stage
+from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
 from .cost.coefficients import Stack
 from .cost.optimizers import FREE, optimizer_roles
 
@@ -63,6 +63,8 @@ def facts_of(cells: Cells, model: Architecture, optimizer_bytes: float, assumed:
     if hidden is not None:
         found |= {"tp_hidden": "tp_hidden" if "tp" in hidden else 0.0, "sends_hidden": float("pp" in hidden)}
         found |= {"dp_hidden": float("dp" in hidden)}
+    else:
+        found |= {f"{'sends' if axis == 'pp' else axis}_hidden": 0.0 for axis in overlap_off(cells.get("notes", ""))}
     return found
 
 

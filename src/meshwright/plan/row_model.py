@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from ..errors import InputError, nearest
 from ..workload.architecture import Architecture
-from ..workload.kinds import Experts
+from ..workload.kinds import Experts, runs_of
 from ..workload.models import load_model, resolve
 from .cells import Cells, count_of, flag_of, is_empty
 
@@ -48,17 +50,29 @@ def _by_name(cells: Cells, models: Mapping[str, Architecture], assumed: list[str
     if found is None:
         raise InputError(f"hidden: not stated, and no model {name!r} is known ({nearest(name.lower(), models)})")
     layers = count_of(cells, "layers", found.num_hidden_layers)
+    said = not is_empty(cells.get("dense_layers", ""))
     if found.stack:
-        cut = _replaced(found, num_hidden_layers=layers)
-        if cut.experts and layers != found.num_hidden_layers:
-            first = [run.layer.network for run in cut.stack for _ in range(run.count)]
-            bare = sum(not isinstance(network, Experts) for network in first)
-            assumed.append(f"{bare} of the {layers} layers of {name} without experts: the first ones of the model")
-        return cut
-    dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
-    if found.experts and layers != found.num_hidden_layers and is_empty(cells.get("dense_layers", "")):
+        resized = _replaced(found, num_hidden_layers=layers)
+        dense = count_of(cells, "dense_layers", resized.dense_layers, least=0)
+        resized = _with_dense(resized, found, dense) if dense != resized.dense_layers else resized
+    else:
+        dense = count_of(cells, "dense_layers", min(found.dense_layers, layers), least=0)
+        resized = _replaced(found, num_hidden_layers=layers, dense_layers=dense)
+    if found.experts and layers != found.num_hidden_layers and not said:
         assumed.append(f"{dense} of the {layers} layers of {name} without experts (dense_layers says it)")
-    return _replaced(found, num_hidden_layers=layers, dense_layers=dense)
+    return resized
+
+
+def _with_dense(resized: Architecture, whole: Architecture, dense: int) -> Architecture:
+    """Return a model's layers with so many of them, the first, without experts; the others are its first with some."""
+    each = [run.layer for run in whole.stack for _ in range(run.count)]
+    routed = [layer for layer in each if isinstance(layer.network, Experts)]
+    plain = [layer for layer in each if not isinstance(layer.network, Experts)]
+    layers = resized.num_hidden_layers
+    if dense > layers or (dense and not plain) or (dense < layers and not routed):
+        raise InputError(f"dense_layers: {dense} of {layers} layers, but {whole.name} has no such layers")
+    kept = [plain[i % len(plain)] for i in range(dense)] + [routed[i % len(routed)] for i in range(layers - dense)]
+    return msgspec.structs.replace(resized, stack=runs_of(kept), dense_layers=dense)
 
 
 def _by_numbers(cells: Cells, assumed: list[str]) -> Architecture:

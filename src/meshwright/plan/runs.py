@@ -20,6 +20,7 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import conventions_of
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
+from .cost.cautions import unseen_layers
 from .cost.coefficients import STRANGERS, Book
 from .cost.price import peak_flops_per_s
 from .legality import illegal
@@ -28,6 +29,9 @@ from .row_model import architecture_of
 from .stacks import default_stack, find_stack, near_stack
 
 UNFUSED = re.compile(r"(no|without) flash|flash attention (was )?not used|unfused|megatron-deepspeed", re.IGNORECASE)
+FSDP = re.compile(r"\b(fsdp2?|hsdp)\b(?! shard)", re.IGNORECASE)  # PyTorch's, by its own name
+JAX = re.compile(r"MaxText|Pax(ML|ml)|\bJAX\b|^tpu")  # whose FSDP is XLA's
+RECURRENT = "recurrent"  # trait of models with layers that mix tokens by other kernels than attention's
 MAX_TABLE_BYTES = 64 * 2**20
 
 
@@ -147,9 +151,10 @@ def _run(
 ) -> Run:
     assumed: list[str] = []
     precision = text_of(cells, "precision", "bf16").lower()
-    stack_name = _stack(family, cells, precision, known, assumed)
-    stack = known.stacks[stack_name]
     key = accelerator_of(catalogue, text_of(cells, "gpu"))
+    beside = beside_of(cells, key)
+    stack_name = _stack(family, cells, precision, known, beside, assumed)
+    stack = known.stacks[stack_name]
     accelerator = catalogue.accelerators[key]
     gpus = count_of(cells, "num_gpus")
     node_name, node = _node(catalogue, key)
@@ -163,7 +168,6 @@ def _run(
     batch = count_of(cells, "global_batch_sequences")
     if batch % (layout.dp * layout.mbs):
         raise InputError(f"global_batch_sequences: {batch} is not a multiple of dp x micro_batch")
-    beside = "; ".join(cells.get(column, "") for column in ("model_name", "source", "notes"))
     trays = round(node.scale_up_nodes.number) if node and node.scale_up_nodes else 1
     peak_flops_per_s(accelerator.peak_flops_per_s, precision, where=key)  # or say so
     architecture = architecture_of(cells, models, folder, assumed)
@@ -171,7 +175,7 @@ def _run(
     broken = illegal(layout, architecture, global_batch=batch, seq_len=seq_len, ranks=gpus)
     if broken:
         raise InputError("; ".join(broken))
-    conventions = conventions_of(known.fitted(stack_name), precision)
+    conventions = conventions_of(known.described(stack_name), precision)
     return Run(
         id=name,
         family=family,
@@ -189,13 +193,13 @@ def _run(
         seq_len=seq_len,
         global_batch=batch,
         precision=precision,
-        traits=tuple(name for name, pattern in stack.traits.items() if re.search(pattern, beside)),
+        traits=_traits({**known.traits, **stack.traits}, beside, architecture),
         facts=facts_of(cells, architecture, float(conventions.optimizer_bytes), assumed),
         assumed=tuple(assumed),
     )
 
 
-def _stack(family: str, cells: Cells, precision: str, known: Book, assumed: list[str]) -> str:
+def _stack(family: str, cells: Cells, precision: str, known: Book, beside: str, assumed: list[str]) -> str:
     """Return the stack that prices a row: its family's, the default of `plan`, or a generic one of its time."""
     found = find_stack(family, known)
     if found is not None:
@@ -203,22 +207,37 @@ def _stack(family: str, cells: Cells, precision: str, known: Book, assumed: list
     if is_empty(family) and default_stack(precision) in known.stacks:
         assumed.append(f"stack {default_stack(precision)}, since family is empty")
         return default_stack(precision)
-    generic = _stranger(cells)
+    generic = _stranger(cells, beside)
     near = near_stack(family, known)
     hint = f" (did you mean {near}?)" if near else ""
     assumed.append(f"family {family}{hint}: no such stack; generic facts of {generic}, a wider band")
     return generic
 
 
-def _stranger(cells: Cells) -> str:
+def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
+    """Return what sets a run apart: what its model is, then what is written beside it."""
+    found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
+    return (RECURRENT, *found) if unseen_layers(architecture) else found
+
+
+def beside_of(cells: Cells, accelerator: str) -> str:
+    """Return what is written beside a run, in which traits are looked for, after its accelerator."""
+    return "; ".join((accelerator, *(cells.get(column, "") for column in ("model_name", "source", "notes"))))
+
+
+def _stranger(cells: Cells, beside: str) -> str:
     """Return the stack that a run of an unknown one is taken for: by its year and what is written beside it.
 
-    Training in fp16 is taken for a sign of the time before fused attention.
+    Training in fp16 is taken for a sign of the time before fused attention, FSDP by its name for PyTorch's own kernels.
     """
     year = count_of(cells, "year", 2024)
     if year < 2023 or cells.get("precision", "").lower() == "fp16" or UNFUSED.search(cells.get("notes", "")):
         return STRANGERS[0]
-    return STRANGERS[1] if year == 2023 else STRANGERS[2]
+    if year == 2023:
+        return STRANGERS[1]
+    if FSDP.search(cells.get("zero_stage_fsdp", "")) and not JAX.search(beside):
+        return STRANGERS[2]
+    return STRANGERS[3]
 
 
 def accelerator_of(catalogue: Catalogue, name: str) -> str:

@@ -4,7 +4,7 @@ The closed formulas of `cost` and the simulator start from the same computation;
 takes: here every message goes over its links, beside all others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,13 +12,16 @@ from msgspec.structs import replace
 from ..cluster.graph import Cluster, Fabric
 from ..errors import InputError
 from ..layout import Layout, micro_batches
+from ..mesh import size
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import simulate_step
 from ..timeline import Timeline
+from ..workload.conventions import Conventions
 from ..workload.program import Comm, Pass, Stage, StepProgram
 from ..workload.split import (
     Exchange,
+    Sharding,
     Sizes,
     context_exchange,
     expert_exchange,
@@ -30,7 +33,7 @@ from .cost.coefficients import Coefficients
 from .cost.layer import Layer, layer_s
 from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .cost.quantities import Grid, Model
-from .cost.step import head_s, parameters_of_rank
+from .cost.step import experts_of_rank, head_s, parameters_of_rank
 
 
 def simulate_plan(
@@ -76,8 +79,12 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
     stages = []
     for number, layers in enumerate(counts):
         last = number == len(counts) - 1
-        held = float(np.ravel(parameters_of_rank(model, grid, float(layers)))[0])
-        stages.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], held))
+        held, routed = (
+            float(np.ravel(of(model, grid, float(layers)))[0]) for of in (parameters_of_rank, experts_of_rank)
+        )
+        routed = routed if layout.ep > 1 else 0.0
+        own = (held - routed, routed)
+        stages.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
     return StepProgram(
         layout=layout,
         micro_batches=micro_batches(layout, setting.global_batch),
@@ -87,41 +94,60 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
 
 
 def _stage(
-    setting: Setting, layout: Layout, c: Coefficients, seconds: Layer, layers: int, head: list[float], held: float
+    setting: Setting,
+    layout: Layout,
+    c: Coefficients,
+    seconds: Layer,
+    layers: int,
+    head: list[float],
+    own: tuple[float, float],
 ) -> Stage:
+    """Return a stage; `own` are its parameters without and in routed experts, which fewer ranks share."""
     pace, facts = float(c.pace), c.conventions
     forward, backward, again = (
         float(np.ravel(part.compute_s)[0]) for part in (seconds.forward, seconds.backward, seconds.again)
     )
     sizes = _sizes(setting, layout)
     inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
-    shards = layout.dp * layout.cp // layout.replicas
-    of_layer = sharding(held / layers, layout, facts, shards=shards, copies=layout.replicas)
-    of_stage = sharding(held, layout, facts, shards=shards, copies=layout.replicas)
+    of_layer = _shared(layout, facts, [held / layers for held in own])
+    of_stage = _shared(layout, facts, own)
     beside = facts.keys_ring > 0
     blocking = [() if beside else _in_each(way) for way in rings]
     twice = inside.forward if layout.recompute == "full" else ()
-    once: tuple[Comm, ...] = (of_layer.reduce, of_layer.scatter_once, of_layer.copies)
-    if not of_layer.scatter.calls:
-        once = (of_layer.scatter, *once)
+    once: list[Comm] = []
+    for sent in of_layer:
+        once += (
+            [sent.reduce, sent.scatter_once, sent.copies]
+            if sent.scatter.calls
+            else [sent.scatter, sent.reduce, sent.scatter_once, sent.copies]
+        )
     return Stage.of(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=layers,
             comms=blocking[0] + inside.forward,
-            ahead=(_in_each(rings.forward) if beside else ()) + _in_each([of_layer.gather]),
+            ahead=(_in_each(rings.forward) if beside else ()) + _in_each(sent.gather for sent in of_layer),
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=layers,
             comms=blocking[1] + twice + inside.backward,
-            ahead=(_in_each(rings.backward) if beside else ()) + _in_each([of_layer.again]),
-            behind=_in_each([of_layer.scatter]),
+            ahead=(_in_each(rings.backward) if beside else ()) + _in_each(sent.again for sent in of_layer),
+            behind=_in_each(sent.scatter for sent in of_layer),
         ),
         output_bytes=round(stage_message(sizes.residual, layout, facts)),
         gradients=tuple(_whole(comm) for comm in once if comm.once) * layers,
-        parameters=tuple(_whole(comm) for comm in (of_stage.spread, of_stage.gather) if comm.once),
+        parameters=tuple(_whole(comm) for sent in of_stage for comm in (sent.spread, sent.gather) if comm.once),
     )
+
+
+def _shared(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[Sharding]:
+    """Return what is sent of the parameters outside of routed experts, and of those where there are any."""
+    dense, routed = own
+    found = [sharding(dense, layout, facts, shards=size(layout, "shard"), copies=layout.replicas)]
+    if routed and size(layout, "edp") > 1:
+        found.append(sharding(routed, layout, facts, shards=size(layout, "edp"), over="edp"))
+    return found
 
 
 def _whole(comm: Comm) -> Comm:

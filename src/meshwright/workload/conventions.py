@@ -79,10 +79,12 @@ STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
     **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place
-    "fms": msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES),
+    # PyTorch reduces gradients in the type of the computation, where no other is asked for
+    **dict.fromkeys(("fms", "sharded-since-2024"), msgspec.structs.replace(EVERY_SECOND, gradient_bytes=HALF_BYTES)),
 }
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
+DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 

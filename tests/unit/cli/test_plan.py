@@ -148,6 +148,8 @@ def test_days_for_a_token_budget_are_a_target_too(capsys):
 
     assert document["target_step_time_s"] == pytest.approx(1000 * 86400 * 32 * 8192 / 1e12)
     assert document["model"]["parameters"] > document["model"]["multiplied_parameters"] > 0
+    assert document["error_band"] > 0.0
+    assert "this accelerator" in document["calibration"][0]
 
 
 def test_clusters_are_compared_with_any_override(capsys):
@@ -192,6 +194,7 @@ def test_modes_of_data_parallelism_are_priced_beside_the_best_synchronous_layout
     bytes_of = {row["name"]: row["wire_bytes"] for row in rows}
 
     assert rows[0]["name"] == "synchronous"
+    assert all(row["error_band"] > 0.0 and "of this accelerator" in row["calibration"][0] for row in rows)
     assert "as fast as synchronous" in " ".join(text.split())
     assert bytes_of["local SGD, H = 10"] == pytest.approx(5 * bytes_of["DiLoCo, H = 50"])
     assert bytes_of["parameter server, s = 0"] == bytes_of["parameter server, s = 4"]

@@ -126,7 +126,7 @@ def test_a_large_bubble_warns_of_the_batch_that_it_would_take():
     at = price(replace(case, global_batch=needed), Grid.of([layout]))
     assert needed % (layout.dp * layout.mbs) == 0
     assert micro_batches(layout, needed) > micro_batches(layout, 64)
-    assert at.bubble_s[0] / at.step_time_s[0] < 0.06
+    assert at.bubble_s[0] / at.step_time_s[0] <= 0.05
 
 
 def test_what_does_not_fit_names_the_smallest_layout():

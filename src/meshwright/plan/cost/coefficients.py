@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ...files import convert
-from ...workload.conventions import Conventions, conventions_of
+from ...workload.conventions import DESCRIBED, Conventions, conventions_of
 from .quantities import Array, Number
 
 
@@ -42,6 +42,7 @@ class Coefficients(NamedTuple):
     cast: Number  # bytes moved for each element that a product in eight bits or fewer reads
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
+    recurrence: Number  # products inside a recurrence's chunks, beside that
     softmax: Number  # multiplies the bytes of an unfused softmax
     head_ragged: Number  # slows batched products of heads that are no multiple of 8
     memory: Number  # share of the memory's rate that element-wise kernels reach
@@ -144,7 +145,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 GENERIC = Stack(title="a stack that nobody measured")
 UNSEEN = "unseen"  # in errors.toml: stacks that were left out whole
-STRANGERS = ("before-2023", "in-2023", "since-2024")  # what a run of each time is taken for, if nobody measured its own
+# what a run of each time is taken for, if nobody measured its own
+STRANGERS = ("before-2023", "in-2023", "sharded-since-2024", "since-2024")
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,6 +174,7 @@ class Book(msgspec.Struct, frozen=True):
     devices: dict[str, Device]
     fabrics: dict[str, dict[str, float]] = {}  # measured facts of one kind of network, in place of the generic ones
     errors: dict[str, Errors] = {}
+    traits: dict[str, str] = {}  # of any stack: a pattern over what is written beside a run
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -181,6 +184,10 @@ class Book(msgspec.Struct, frozen=True):
     def fitted(self, stack: str) -> str:
         """Return the stack whose fitted constants price `stack`: itself, or the one that it is like."""
         return (self.stacks[stack].like if stack in self.stacks else "") or stack
+
+    def described(self, stack: str) -> str:
+        """Return the stack whose conventions hold for `stack`: its own, or those of the one that it is like."""
+        return stack if stack in DESCRIBED else self.fitted(stack)
 
     def band(self, stack: str) -> float:
         """Return the relative error within which nine in ten runs of a stack were predicted."""
@@ -208,6 +215,7 @@ def parse_book(constants: Mapping[str, Any], stacks: Mapping[str, Any], errors: 
         devices={k: convert(v, Device, where=f"stacks.toml: {k}") for k, v in stacks["devices"].items()},
         fabrics=dict(stacks["fabrics"]),
         errors={k: convert(v, Errors, where=f"errors.toml: {k}") for k, v in errors.items()},
+        traits=dict(stacks["traits"]),
     )
 
 
@@ -224,7 +232,7 @@ def resolve(
 ) -> list[float | list[str | float]]:
     """Return, for each role, its fact or the constants whose product it is.
 
-    Of several entries for a role the most particular is taken: the stack's for a trait of the run ("role+eager"), the
+    Of several entries for a role the most particular is taken: that for a trait of the run ("role+eager"), the
     device's for this stack ("role@mpt"), the device's for this precision ("role.fp8"), the stack's, the device's, the
     generic one, or what `workload.conventions` says. A stack's "role*trait" names a constant that multiplies what was
     found.
@@ -232,12 +240,13 @@ def resolve(
     device = next((d for d in known.devices.values() if accelerator in d.accelerators), None)
     of_device = device.uses if device else {}
     of_stack = known.stacks[stack].uses if stack in known.stacks else {}
-    stack = known.fitted(stack)
-    conventions = conventions_of(stack, precision)
+    conventions, stack = conventions_of(known.described(stack), precision), known.fitted(stack)
     facts: Uses = {name: float(getattr(conventions, name)) for name in FACTS}
     found: list[float | list[str | float]] = []
     for role in ROLES:
-        keys: list[tuple[Uses, str]] = [(of_stack, f"{role}+{trait}") for trait in traits]
+        keys: list[tuple[Uses, str]] = [
+            (table, f"{role}+{trait}") for table in (of_stack, known.generic) for trait in traits
+        ]
         keys += [
             (of_device, f"{role}.{precision}@{stack}"),
             (of_device, f"{role}@{stack}"),

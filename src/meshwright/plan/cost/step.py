@@ -1,6 +1,6 @@
 """Time of one training step of every layout of a grid, term by term."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -74,15 +74,11 @@ def step_s(
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
     work = micro * longest
-    data = _data_parallel(machine, c, model, grid, held, layer, most, micro, work, shard)
-    update = (
-        UPDATE_BYTES
-        * c.optimizer
-        * c.trained
-        * held
-        / np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
-    )
-    update_s = update / (machine.memory_rate * c.memory)
+    experts = experts_of_rank(model, grid, most)
+    data = _data_parallel(machine, c, model, grid, (held, experts), layer, most, micro, work, shard)
+    ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
+    updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
+    update_s = UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
     again = micro * most * layer.again.compute_s
@@ -152,19 +148,26 @@ def parameters_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
     return (layers * layer + embedding) / grid.tp + layers * model.small_parameters
 
 
+def experts_of_rank(model: Model, grid: Grid, layers: Number) -> Number:
+    """Return the parameters of routed experts among those of a rank with this many layers."""
+    share = np.where(model.experts > 0, model.moe_layers / model.layers, 0.0)
+    expert = model.matrices * model.hidden * model.expert_ffn
+    return layers * share * expert * model.experts / grid.expert_cut / grid.tp
+
+
 def _data_parallel(
     machine: Machine,
     c: Coefficients,
     model: Model,
     grid: Grid,
-    held: Number,
+    parameters: tuple[Number, Number],
     layer: Layer,
     layers: Number,
     micro: Number,
     work: Number,
     shard: Number,
 ) -> tuple[Number, Number]:
-    """Return exposed and hidden seconds of gradients and sharded parameters.
+    """Return exposed and hidden seconds of gradients and sharded `parameters`: all of a rank, its experts' of them.
 
     Plain and ZeRO-1: one all-reduce (scatter and gather) a step, in the window of one micro-batch's backward and, for
     the gather, forward, unless it is waited for after the update. ZeRO-2: a scatter in every micro-batch's backward,
@@ -173,7 +176,8 @@ def _data_parallel(
     (torchtitan's default) both scatter once a step, and ZeRO-3 gathers once: its stages keep what they gathered.
     """
     ranks = grid.dp * grid.cp
-    sent = once_each(model, grid, SENT, partial(_sent_s, machine, c), held, shard)
+    held, _ = parameters
+    sent = once_each(model, grid, SENT, partial(_sent_s, machine, c), *parameters, shard)
     plain, exposed_plain = _unsharded(c, model, grid, sent, layer, layers, micro, held)
     often = np.where(sent.each, micro * (2.0 * sent.gather_s + sent.scatter_s), sent.gather_s + sent.scatter_s)
     sharded = often + sent.copies_s
@@ -199,11 +203,36 @@ class _Sent:
     scatters: tuple[Number, Number]  # of ZeRO-2: in each micro-batch, and once a step
 
 
-def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, shard: Number) -> _Sent:
-    """Return the seconds of each collective."""
-    ranks = grid.dp * grid.cp
-    group = np.minimum(ranks, shard)
-    step = stride(grid, "dp") / np.where(grid.cp > 1, grid.cp, 1.0)
+def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts: Number, shard: Number) -> _Sent:
+    """Return the seconds of each collective: those of dense weights, and beside them those of `experts`.
+
+    Expert parallelism leaves fewer copies of an expert, whose ranks are further apart: dp x cp / ep of them.
+    """
+    ranks, step = grid.dp * grid.cp, _data_step(grid)
+    dense = _shared_s(machine, c, grid, held - experts, ranks, np.minimum(ranks, shard), step)
+    if not np.any(experts):
+        return dense
+    cut = grid.expert_cut
+    copies, group = np.maximum(ranks / cut, 1.0), np.maximum(np.minimum(ranks, shard) / cut, 1.0)
+    routed = _shared_s(machine, c, grid, experts, copies, group, step * cut)
+    names = ("gather_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
+    return replace(dense, **{name: getattr(dense, name) + getattr(routed, name) for name in names})
+
+
+def _data_step(grid: Grid) -> Number:
+    """Return how many ranks apart the ranks are that share a parameter, along dp and cp together.
+
+    The outer of both axes is so far apart as the inner one is wide, and further where another axis lies between.
+    """
+    dp, cp = stride(grid, "dp"), stride(grid, "cp")
+    both = np.where(dp > cp, dp / grid.cp, cp / grid.dp)
+    return np.where(grid.cp <= 1, dp, np.where(grid.dp <= 1, cp, both))
+
+
+def _shared_s(
+    machine: Machine, c: Coefficients, grid: Grid, held: Number, ranks: Number, group: Number, step: Number
+) -> _Sent:
+    """Return the seconds of each collective of parameters that `ranks` ranks share, ZeRO-3 in groups of `group`."""
     whole = span(machine, c, ranks, step)
     inner, outer = span(machine, c, group, step), span(machine, c, ranks / group, step * group)
     sent = sharding(held, grid, c.conventions, shards=group, copies=ranks / group)

@@ -17,7 +17,7 @@ from meshwright.plan.cost.layer import _pass
 from meshwright.plan.cost.loads import in_flight
 from meshwright.plan.cost.price import machine_of
 from meshwright.plan.cost.quantities import Model
-from meshwright.plan.cost.step import _send_s, _summed_s
+from meshwright.plan.cost.step import _data_step, _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model
@@ -416,3 +416,12 @@ def test_gradients_in_half_precision_are_half_the_traffic():
 
     assert (half, single) == (2, 4)
     assert traffic[0] == pytest.approx(traffic[1] / 2, rel=0.2)
+
+
+def test_ranks_that_share_parameters_lie_as_near_whichever_of_dp_and_cp_is_inside():
+    orders = ("tp-cp-dp-pp", "tp-dp-cp-pp", "dp-cp-tp-pp", "dp-pp-cp-tp")
+    steps = _data_step(Grid.of([Layout(tp=4, dp=4, cp=2, pp=2, mbs=1, order=order) for order in orders]))
+    alone = _data_step(Grid.of([Layout(tp=4, dp=4, mbs=1), Layout(tp=4, cp=4, dp=1, mbs=1)]))
+
+    assert steps.tolist() == [4.0, 4.0, 1.0, 2.0]  # a stage between both leaves every second place to it
+    assert alone.tolist() == [4.0, 4.0]

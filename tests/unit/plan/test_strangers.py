@@ -1,0 +1,142 @@
+"""Runs of stacks that nobody measured are priced by the facts that their rows state."""
+
+import numpy as np
+import pytest
+
+from meshwright.hardware import load
+from meshwright.plan.batch import batch_of, coefficients_of, step_of
+from meshwright.plan.columns import overlap_off
+from meshwright.plan.cost.coefficients import ROLES, book, resolve
+from tests.unit.plan.test_tables import DENSE, EXPERTS, run
+
+FSDP = {**DENSE, "tp": "1", "dp": "64", "family": "house", "year": "2025", "zero_stage_fsdp": "fsdp2 (zero3)"}
+SHORT = {
+    **{"gpu": "B200", "num_gpus": "8", "model_name": "deepseek-v3", "layers": "4", "seq_len": "4096", "dp": "8"},
+    **{"ep": "8", "global_batch_sequences": "32", "recompute": "none"},
+}
+
+
+def roles(*runs):
+    batch = batch_of(runs, load(), book())
+    return coefficients_of(batch, book().values), step_of(batch, book().values)
+
+
+def used(role, *arguments):
+    return resolve(book(), *arguments)[ROLES.index(role)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "stack"),
+    [
+        ({}, "sharded-since-2024"),
+        ({"zero_stage_fsdp": "hsdp"}, "sharded-since-2024"),
+        ({"zero_stage_fsdp": "fsdp shard 8"}, "since-2024"),  # as Megatron's and XLA's tables write it
+        ({"zero_stage_fsdp": "distributed optimizer"}, "since-2024"),
+        ({"notes": "MaxText on JAX"}, "since-2024"),
+        ({"notes": "MaxText on JAX", "gpu": "tpu-v5p", "gpus_per_node": "4"}, "since-2024"),
+        ({"year": "2023"}, "in-2023"),
+        ({"year": "2022"}, "before-2023"),
+    ],
+)
+def test_an_unknown_stack_on_pytorchs_fsdp_has_the_facts_of_pytorch(tmp_path, cells, stack):
+    assert run(tmp_path, FSDP | cells).stack == stack
+
+
+def test_fsdp_reduces_in_the_type_of_the_computation_and_repeats_every_second_product(tmp_path):
+    plain, selective = (run(tmp_path, FSDP | {"recompute": word}) for word in ("none", "selective"))
+    found, step = roles(plain, selective)
+
+    assert found.gradient_bytes.tolist() == [2.0, 2.0]
+    assert step.recompute_s[0] == 0.0 < step.recompute_s[1]
+    assert found.tp_hidden.tolist() == [0.0, 0.0]
+
+
+def test_xla_waits_for_its_gathers_on_gpus_whatever_the_stack(tmp_path):
+    silent, xla = (run(tmp_path, FSDP | {"zero_stage_fsdp": "3", "notes": text}) for text in ("", "PaxML"))
+    tpu = run(tmp_path, FSDP | {"gpu": "tpu-v5p", "zero_stage_fsdp": "3", "notes": "MaxText", "gpus_per_node": "4"})
+    drags = roles(silent, xla, tpu)[0].fsdp_drag
+
+    assert drags[1] == book().constants["drag_xla"].value > drags[0] == drags[2]
+
+
+@pytest.mark.parametrize(
+    ("notes", "axes"),
+    [
+        ("te 2.11; tp/grad/param overlap off; fused cross entropy", {"tp", "dp"}),
+        ("gradient overlap off", {"dp"}),
+        ("p2p overlapping is off", {"pp"}),
+        ("overlap-grad-reduce on", set()),
+        ("", set()),
+    ],
+)
+def test_notes_that_an_overlap_is_off_are_read(notes, axes):
+    assert overlap_off(notes) == axes
+
+
+def test_nothing_hides_what_notes_say_is_not_overlapped(tmp_path):
+    row = DENSE | {"family": "house", "year": "2026", "seq_parallel": "1", "zero_stage_fsdp": "1"}
+    hidden, shown = (run(tmp_path, row | {"notes": text}) for text in ("", "tp/grad overlap off"))
+    found, step = roles(hidden, shown)
+
+    assert (found.tp_hidden[1], found.dp_hidden[1]) == (0.0, 0.0)
+    assert found.tp_hidden[0] > 0.3
+    assert step.exposed_comm_s[1] > 1.3 * step.exposed_comm_s[0]
+    assert step.hidden_comm_s[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_omni_path_reaches_less_of_its_rate_than_infiniband(tmp_path):
+    row = DENSE | {"family": "house", "year": "2022", "precision": "fp16", "inter_node_Gbps_per_node": "400"}
+    infiniband, omni_path = (run(tmp_path, row | {"notes": text}) for text in ("", "4x100G Omni-Path per node"))
+    found, step = roles(infiniband, omni_path)
+
+    assert found.network[1] < 0.5 * found.network[0]
+    assert step.data_comm_s[1] > 2.0 * step.data_comm_s[0]
+
+
+def test_first_kernels_of_fused_attention_are_slower_on_every_accelerator():
+    for accelerator in ("a100-80g", "h100"):
+        assert "flash_triton" in used("attention", "in-2023", accelerator, "bf16")
+        assert "flash_triton" not in used("attention", "since-2024", accelerator, "bf16")
+
+
+def test_gradients_of_experts_travel_among_their_own_copies_alone(tmp_path):
+    row = EXPERTS | {"family": "bridge", "num_gpus": "64", "dp": "64", "precision": "bf16"}
+    few, many = (run(tmp_path, row | {"ep": ep}) for ep in ("8", "32"))
+    step = roles(few, many)[1]
+
+    assert (
+        step.data_comm_s[1] < 0.5 * step.data_comm_s[0]
+    )  # a fourth of the experts on each rank, and two copies of each in place of eight
+
+
+def test_copies_of_a_sharded_model_keep_the_gathers_of_experts_inside_a_node(tmp_path):
+    row = EXPERTS | {"family": "house", "num_gpus": "64", "dp": "64", "year": "2026", "zero_stage_fsdp": "3"}
+    whole, copied = (run(tmp_path, row | {"replicas": copies}) for copies in ("1", "8"))
+    step = roles(whole, copied)[1]
+
+    assert step.data_comm_s[1] < 0.8 * step.data_comm_s[0]
+
+
+def test_dense_layers_of_a_shortened_model_are_said_or_assumed_aloud(tmp_path):
+    assumed, said = run(tmp_path, SHORT), run(tmp_path, SHORT | {"dense_layers": "1"})
+
+    assert any("3 of the 4 layers of deepseek-v3 without experts" in text for text in assumed.assumed)
+    assert not any("without experts" in text for text in said.assumed)
+    assert (assumed.architecture.moe_layers, said.architecture.moe_layers) == (1, 3)
+    assert said.architecture.parameters > 2 * assumed.architecture.parameters
+
+
+def test_what_a_release_gained_is_not_taken_for_granted_of_recurrent_layers(tmp_path):
+    row = SHORT | {"family": "bridge", "notes": "release 26.06", "layers": ""}
+    dense, hybrid = (run(tmp_path, row | {"model_name": name}) for name in ("qwen3-30b-a3b", "nemotron3-nano-30b-a3b"))
+    found, _ = roles(dense, hybrid)
+
+    assert found.moe_pace[0] == book().constants["moe_2606"].value
+    assert found.moe_pace[1] == 1.0
+
+
+def test_a_stack_with_facts_of_its_own_keeps_them_beside_the_constants_of_another():
+    facts = [used("shares_single", name, "h100", "bf16") for name in ("deepspeed", "accelerate", "automodel")]
+
+    assert np.array_equal(facts, [0.0, 1.0, 1.0])
+    assert used("element_wise", "accelerate", "h100", "bf16") == ["elements_eager"]
