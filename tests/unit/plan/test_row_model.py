@@ -13,4 +13,4 @@ def test_a_model_cut_to_fewer_layers_says_how_many_of_them_have_no_experts():
     found = architecture_of({"model_name": "deepseek-v3", "layers": "4"}, known, Path(), assumed)
 
     assert found.num_hidden_layers == 4
-    assert assumed == ["3 of the 4 layers of deepseek-v3 without experts: the first ones of the model"]
+    assert assumed == ["3 of the 4 layers of deepseek-v3 without experts (dense_layers says it)"]
