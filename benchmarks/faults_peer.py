@@ -1,7 +1,8 @@
 """The peer of the benchmark of faults: DDP over Gloo with DCP checkpoints, as PyTorch's documentation shows them.
 
-Run by torchrun. Arguments: the folder, steps, steps between checkpoints, the group's timeout in seconds. Writes one
-line a step (its number and how long it took), and what an exception said when a collective failed.
+Run by torchrun. Arguments: the folder, steps, steps between checkpoints, the group's timeout in seconds, and the width
+of the model. Writes one line a step (its number, how long it took, its loss), and what an exception said when a
+collective failed.
 """
 
 import json
@@ -23,7 +24,8 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[4])))
     rank = dist.get_rank()
     torch.manual_seed(0)
-    module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    width = int(sys.argv[5]) if len(sys.argv) > 5 else 64
+    module = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)))
     optimizer = torch.optim.AdamW(module.parameters())
     model = DistributedDataParallel(module)
     (folder / f"pid-{rank}.json").write_text(json.dumps(os.getpid()))
@@ -38,12 +40,13 @@ def main() -> None:
         for step in range(first, steps):
             start = time.perf_counter()
             generator = torch.Generator().manual_seed(step * 1000 + rank)
-            model(torch.randn(32, 64, generator=generator)).square().mean().backward()
+            loss = model(torch.randn(32, width, generator=generator)).square().mean()
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             if rank == 0:
                 with (folder / "steps").open("a") as file:
-                    file.write(f"{step} {time.perf_counter() - start}\n")
+                    file.write(f"{step} {time.perf_counter() - start} {loss.item()!r}\n")
             if (step + 1) % every == 0:
                 state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
                 dcp.save(state, checkpoint_id=folder / f"step-{step + 1:08d}")
