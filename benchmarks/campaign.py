@@ -95,7 +95,8 @@ class _Campaign:
             sys.stdout.write(_line(row) + "\n")
             sys.stdout.flush()
             if self._keep and _is_bad(row):
-                shutil.copytree(self._place / str(seed), self._keep / f"{self._name.split()[0]}-{seed}")
+                kept = self._keep / f"{self._name.split()[0]}-{seed}"
+                shutil.copytree(self._place / str(seed), kept, ignore=_sockets, dirs_exist_ok=True)
             shutil.rmtree(self._place / str(seed))
 
     def _undisturbed(self) -> Played:
@@ -159,6 +160,11 @@ def summary(rows: list[Row]) -> list[Row]:
             }
         )
     return found
+
+
+def _sockets(folder: str, names: list[str]) -> list[str]:
+    """Return what of a folder cannot be copied."""
+    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
 
 
 def _is_bad(row: Row) -> bool:

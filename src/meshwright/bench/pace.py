@@ -26,7 +26,11 @@ def pace() -> Pace:
     before = torch.get_num_threads()
     torch.set_num_threads(usable_cores())
     try:
-        factor, block, other = torch.ones(PRODUCT, PRODUCT), torch.ones(COPIED_BYTES // 4), torch.ones(COPIED_BYTES // 4)
+        factor, block, other = (
+            torch.ones(PRODUCT, PRODUCT),
+            torch.ones(COPIED_BYTES // 4),
+            torch.ones(COPIED_BYTES // 4),
+        )
         product_s, product_error = _looked_at(lambda: factor @ factor)
         copy_s, copy_error = _looked_at(lambda: other.copy_(block))
     finally:

@@ -9,15 +9,20 @@ from .decoders import Traits, attention, made
 from .reader import Reader
 
 
+def _width_of_head(hidden: int, heads: int, key: str = "num_attention_heads") -> int:
+    """Return the width of a head where the heads share the hidden size; ValueError naming the key."""
+    if not heads or hidden % heads:
+        raise ValueError(f"{key}: {heads} does not divide a hidden size of {hidden}")
+    return hidden // heads
+
+
 def falcon(c: Reader) -> Architecture:
     """Return Falcon: one key head where multi_query says so, unless the newer architecture gives their number."""
     count, hidden, heads = c.layers(), c.whole("hidden_size"), c.whole("num_attention_heads")
     new, parallel, bias = c.flag("new_decoder_architecture"), c.flag("parallel_attn", default=True), c.flag("bias")
     many, single = c.whole("num_key_value_heads", heads), c.flag("multi_query", default=True)
     kv_heads = many if new else 1 if single else heads
-    if hidden % heads:
-        raise ValueError(f"num_attention_heads: {heads} does not divide hidden_size {hidden}")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=_width_of_head(hidden, heads))
     c.skip("ffn_hidden_size", "num_ln_in_parallel_attn")
     width = c.whole("ffn_hidden_size", 4 * hidden) if c.given("ffn_hidden_size") else 4 * hidden
     two = not parallel or c.whole("num_ln_in_parallel_attn", 2 if new else 1) == 2
@@ -56,9 +61,9 @@ def mpt(c: Reader) -> Architecture:
     heads = c.whole("num_attention_heads")
     kv_heads = int(inside.get("kv_n_heads") or (1 if inside.get("attn_type") == "multiquery_attention" else heads))
     factor = c.value("expansion_ratio", 4)
-    if factor != 4 or hidden % heads or inside.get("qk_ln"):  # the library's class knows no other factor
-        raise ValueError("expansion_ratio, n_heads or attn_config.qk_ln: not of the form that is counted")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    if factor != 4 or inside.get("qk_ln"):  # the library's class knows no other factor
+        raise ValueError("expansion_ratio or attn_config.qk_ln: not of the form that is counted")
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=_width_of_head(hidden, heads, "n_heads"))
     alibi = bool(inside.get("alibi", True))
     c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose", "ffn_config")
     layer = Layer(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
@@ -70,7 +75,7 @@ def gpt_bigcode(c: Reader) -> Architecture:
     hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
     kv_heads = 1 if c.flag("multi_query", default=True) else heads
     c.skip("num_key_value_heads")
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=_width_of_head(hidden, heads))
     width = c.whole("intermediate_size", 4 * hidden)
     small = 4 * hidden + (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
     layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
@@ -93,9 +98,8 @@ def dbrx(c: Reader) -> Architecture:
         if type(value) is not int or value < 1:
             raise ValueError(f"{key}: expected a whole number of 1 or more, got {value!r}")
         sizes[key] = value
-    if hidden % heads:
-        raise ValueError(f"n_heads: {heads} does not divide d_model {hidden}")
-    mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=hidden // heads)
+    width = _width_of_head(hidden, heads, "n_heads")
+    mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=width)
     routed = Experts(count=sizes["moe_num_experts"], top=sizes["moe_top_k"], width=sizes["ffn_hidden_size"])
     layer = Layer(mixer=mixer, network=routed, small=2 * hidden)
     return made(c, Traits(), [layer] * c.layers())
@@ -236,11 +240,10 @@ def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
         raise ValueError("is_encoder_decoder: expected true: the decoder of a pair alone is not counted")
     for side in ("encoder", "decoder"):
         heads, width = c.whole(f"{side}_attention_heads"), c.whole(f"{side}_ffn_dim")
-        if not heads or hidden % heads:
-            raise ValueError(f"{side}_attention_heads: {heads} does not divide d_model {hidden}")
+        each = _width_of_head(hidden, heads, f"{side}_attention_heads")
         reads = side == "decoder"
-        over = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=False)
-        own = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, masked=reads)
+        over = Attention(heads=heads, kv_heads=heads, head_dim=each, masked=False)
+        own = Attention(heads=heads, kv_heads=heads, head_dim=each, masked=reads)
         biases = (4 if key_bias else 3) * hidden
         small = (1 + reads) * (2 * hidden + biases) + 2 * hidden + width + hidden
         layer = Layer(mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small)
