@@ -137,6 +137,9 @@ class Ours:
             for line in text.splitlines():
                 if line.startswith("meshwright: ") and re.search(r"No space|cannot save|No such file|removed", line):
                     found.append(Named(0.0, "disk", line[:200], by=node))
+                lost = re.match(r"meshwright: ([\d.]+):\d+: lost the machine where all meet", line)
+                if lost and lost[1] in addresses:
+                    found.append(Named(0.0, "failure", line[:200], addresses.index(lost[1]), None, node))
                 if "another job has this run folder" in line:
                     found.append(Named(0.0, "owner", line[:200], by=node))
         return found
