@@ -14,34 +14,33 @@ seconds, loss), checkpoints to {folder}/step-NUMBER every {every} steps, and goe
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 from benchmarks.faults_acts import able
-from benchmarks.faults_manifest import Scenario, draw
+from benchmarks.faults_manifest import Kind, Scenario, draw
 from benchmarks.faults_play import Begin, Played, play
 from benchmarks.faults_score import score
+from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, gloo_command
 from benchmarks.result import RESULTS, Result, describe_machine
 from tests.multiproc.train.jobs import write_corpus
 
-SEEDS = RESULTS / "campaign_seeds.jsonl"  # a line a scenario and system
+SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
 PEERS = {"gloo": ("Gloo + DCP under torchrun", gloo_command)}
 QUIET = Scenario(seed=0, at_step=0, min_nodes=2, on_storage_error="end", faults=())
 TRIES = 5  # of the undisturbed run, where the machine stands still
-Row = dict[str, Any]
 
 
 def run(arguments: list[str]) -> Result:
     """Play the seeds that have no result yet, as far as the time goes; return the score of all that have one."""
     parser = argparse.ArgumentParser(prog="benchmarks campaign")
-    parser.add_argument("--seeds", type=_range, default=range(1, 201), metavar="A..B")
+    parser.add_argument("--seeds", type=seed_range, default=range(1, 201), metavar="A..B")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--systems", default="meshwright", help=f"meshwright, {', '.join(PEERS)}; several by commas")
     parser.add_argument("--command", help="a loop of your own, beside them")
@@ -53,7 +52,7 @@ def run(arguments: list[str]) -> Result:
     for name in [*options.systems.split(","), *([options.name] if options.command else [])]:
         with tempfile.TemporaryDirectory(prefix="c-") as place:
             _Campaign(name, options, Path(place)).run(options.seeds, ends_s)
-    rows = known()
+    rows = known(SEEDS, KEYS)
     notes = [f"{STEPS} steps, a checkpoint every {EVERY}, 2 nodes x 2 ranks; a seed is the same scenario for all"]
     lacking = [kind for kind in _kinds() if kind not in able()]
     notes += [f"this machine cannot do: {', '.join(lacking)}"] if lacking else []
@@ -75,7 +74,7 @@ class _Campaign:
 
     def run(self, seeds: range, ends_s: float) -> None:
         """Play the undisturbed run, then each seed."""
-        had = {row["seed"] for row in known() if row["system"] == self._name}
+        had = {row["seed"] for row in known(SEEDS, KEYS) if row["system"] == self._name}
         coming = [seed for seed in seeds if self._again or seed not in had]
         if not coming or time.monotonic() > ends_s:
             return
@@ -91,7 +90,7 @@ class _Campaign:
                 sys.stdout.write(f"{self._name}: seed {seed}: this machine stood still meanwhile; not counted\n")
                 continue
             row = score(self._name, scenario, played, right)
-            _store(row | {"commit": describe_machine()["commit"]})
+            store(SEEDS, row | {"commit": describe_machine()["commit"]}, KEYS)
             sys.stdout.write(_line(row) + "\n")
             sys.stdout.flush()
             if self._keep and _is_bad(row):
@@ -118,19 +117,6 @@ class _Campaign:
             command = self._command
             begin = lambda cluster, disk: Loop(self._name, disk, command)  # noqa: E731
         return play(begin, scenario, place)
-
-
-def known() -> list[Row]:
-    """Return the newest result of each seed and system."""
-    lines = SEEDS.read_text().splitlines() if SEEDS.exists() else []
-    rows = {(row["system"], row["seed"]): row for row in map(json.loads, lines)}
-    return [rows[key] for key in sorted(rows)]
-
-
-def _store(row: Row) -> None:
-    rows = {(one["system"], one["seed"]): one for one in known()} | {(row["system"], row["seed"]): row}
-    SEEDS.parent.mkdir(parents=True, exist_ok=True)
-    SEEDS.write_text("".join(json.dumps(rows[key]) + "\n" for key in sorted(rows)))
 
 
 def summary(rows: list[Row]) -> list[Row]:
@@ -178,14 +164,5 @@ def _line(row: Row) -> str:
     return f"{row['system']}: {row['scenario']}\n  {row['truth']}\n  {figures} {told}"
 
 
-def _range(text: str) -> range:
-    first, _, last = text.partition("..")
-    return range(int(first), int(last or first) + 1)
-
-
 def _kinds() -> list[str]:
-    from typing import get_args
-
-    from benchmarks.faults_manifest import Kind
-
     return list(get_args(Kind))

@@ -10,6 +10,7 @@ from benchmarks.faults_acts import Done
 from benchmarks.faults_manifest import ENDING, LASTS_S, TIMEOUT_S, Fault, Kind, Scenario, draw
 from benchmarks.faults_play import Played
 from benchmarks.faults_score import score
+from benchmarks.faults_seeds import known, seed_range, store
 from benchmarks.faults_systems import STEPS, Named
 
 RIGHT = {step: 4.0 - step / 100 for step in range(STEPS)}
@@ -141,3 +142,12 @@ def test_the_summary_counts_over_all_seeds_of_a_system():
 
 def test_a_job_that_never_ends_has_no_time():
     assert math.isinf(Played().took_s)
+
+
+def test_results_accumulate_by_seed_and_the_newest_counts(tmp_path):
+    path, keys = tmp_path / "results" / "seeds.jsonl", ("system", "seed")
+    for seed, what in ((2, "old"), (1, "a"), (2, "new")):
+        store(path, {"system": "meshwright", "seed": seed, "what": what}, keys)
+
+    assert [(row["seed"], row["what"]) for row in known(path, keys)] == [(1, "a"), (2, "new")]
+    assert (seed_range("3..5"), seed_range("7")) == (range(3, 6), range(7, 8))
