@@ -73,7 +73,7 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
             stage = Stage(cluster, system, place, scenario.seed)
             stage.environment = {
                 **{"OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
-                **{"XDG_CACHE_HOME": str(place / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+                **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
             }
             played = _Player(stage, scenario).run()
         played.leftovers += sorted(path.name for path in temporary.iterdir())
