@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -32,9 +33,9 @@ def main() -> None:
     first = 0
     saved = sorted(folder.glob("step-*/.metadata"))
     if saved:
-        state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+        state = dict(zip(("model", "optimizer"), get_state_dict(module, optimizer), strict=True))
         dcp.load(state, checkpoint_id=saved[-1].parent)
-        module.load_state_dict(state["model"])
+        set_state_dict(module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         first = int(saved[-1].parent.name[5:])
     try:
         for step in range(first, steps):
@@ -48,7 +49,7 @@ def main() -> None:
                 with (folder / "steps").open("a") as file:
                     file.write(f"{step} {time.perf_counter() - start} {loss.item()!r}\n")
             if (step + 1) % every == 0:
-                state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+                state = dict(zip(("model", "optimizer"), get_state_dict(module, optimizer), strict=True))
                 dcp.save(state, checkpoint_id=folder / f"step-{step + 1:08d}")
     except RuntimeError as error:
         event = {"time_s": time.time(), "message": str(error)}
