@@ -1,16 +1,18 @@
 """Silent data corruption: bits flipped in running jobs, false alarms of healthy ones, and what the check costs.
 
-`--flips N` jobs in each of which one bit flips (weight, moment, gradient, or a sum on its way; any bit; any rank; two
-and three copies), `--healthy N` checks of jobs that nothing happens to, `--rounds N` blocks of steps with and
-without the check, in turns. A flip of a gradient is replayed (`train.replay`) and lasts from its step on, as of a unit
-that is broken: one in a step that is not replayed leaves nothing to compare. Every checkpoint is held against that of a
-run in which nothing flips: a low bit may be lost in the rounding of the next update, and then there is nothing to find.
+`--seeds A..B`: a job a seed in which one bit flips (weight, moment, gradient, or a sum on its way; any bit; any rank;
+two and three copies); `--healthy N` checks of a job that nothing happens to; `--rounds N` blocks of steps with and
+without the check, in turns. Flips and healthy checks accumulate over runs of the command; `--minutes` ends one early.
+A flip of a gradient is replayed (`train.replay`) and lasts from its step on, as of a unit that is broken: one in a step
+that is not replayed leaves nothing to compare. Every checkpoint is held against that of a run in which nothing flips: a
+low bit may be lost in the rounding of the next update, and then there is nothing to find.
 """
 
 import argparse
 import random
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,8 @@ import torch
 import torch.distributed as dist
 import xxhash
 
-from benchmarks.result import Result, alternating_medians
+from benchmarks.faults_seeds import known, seed_range, store
+from benchmarks.result import RESULTS, Result, alternating_medians, known_rows
 from meshwright.bench.pool import RankPool
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
@@ -39,6 +42,8 @@ LAYOUTS = ("dp=2,mbs=4", "dp=3,mbs=4")
 BATCHES = {"dp=2,mbs=4": 8, "dp=3,mbs=4": 12}
 BLOCK = 20  # steps between two readings of the clock
 PATIENCE_S = 300.0
+SEEDS, KEYS = RESULTS / "corruption_seeds.jsonl", ("seed",)
+HEALTHY, COST = "healthy checks", "step with a check every 10 steps over one without"
 
 
 class Flipped(NamedTuple):
@@ -55,26 +60,45 @@ class Flipped(NamedTuple):
 def run(arguments: list[str]) -> Result:
     """Flip, run healthily, and measure; return a row for each."""
     parser = argparse.ArgumentParser(prog="benchmarks corruption")
-    parser.add_argument("--flips", type=int, default=200)
+    parser.add_argument("--seeds", type=seed_range, default=range(1, 201), metavar="A..B")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--healthy", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    rng = random.Random(options.seed)
+    ends_s = time.monotonic() + 60 * options.minutes
+    had = {row["seed"] for row in known(SEEDS, KEYS)}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         corpus = write_corpus(place)
         pools = {layout: RankPool(Layout.parse(layout).world_size) for layout in LAYOUTS}
         try:
             right = {layout: _undisturbed(pools[layout], place, corpus, layout) for layout in LAYOUTS}
-            done = [_flipped(pools, place, corpus, rng, number, right) for number in range(options.flips)]
-            rows = [_row(where, [one for one in done if one.where == where]) for where in PLACES]
-            rows += [_healthy(pools[LAYOUTS[0]], place, corpus, options.healthy)] if options.healthy else []
-            rows += [_cost(pools[LAYOUTS[0]], place, corpus, options.rounds)] if options.rounds else []
+            for seed in (seed for seed in options.seeds if seed not in had):
+                if time.monotonic() > ends_s:
+                    break
+                store(SEEDS, {"seed": seed, **_flipped(pools, place, corpus, seed, right)._asdict()}, KEYS)
+            before = {row["what"]: row for row in known_rows("corruption")}
+            if options.healthy:
+                before[HEALTHY] = _with(
+                    before.get(HEALTHY), _healthy(pools[LAYOUTS[0]], place, corpus, options.healthy)
+                )
+            if options.rounds:
+                before[COST] = _cost(pools[LAYOUTS[0]], place, corpus, options.rounds)
         finally:
             for pool in pools.values():
                 pool.close()
+    done = [Flipped(**{key: row[key] for key in Flipped._fields}) for row in known(SEEDS, KEYS)]
+    rows = [_row(where, [one for one in done if one.where == where]) for where in PLACES]
+    rows += [before[what] for what in (HEALTHY, COST) if what in before]
     return Result("Silent data corruption", rows, [f"checks every {CHECKED} steps, a checkpoint every {EVERY}"])
+
+
+def _with(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """Return healthy checks with those of earlier runs."""
+    if before is None:
+        return now
+    added = {key: before[key] + now[key] for key in ("times", "alarms")}
+    return now | added | {"ended normally": before["ended normally"] and now["ended normally"]}
 
 
 def _job(corpus: str, layout: str, **train: Any) -> JobConfig:
@@ -105,10 +129,10 @@ def _flipped(
     pools: dict[str, RankPool],
     place: Path,
     corpus: str,
-    rng: random.Random,
     number: int,
     right: dict[str, dict[int, str]],
 ) -> Flipped:
+    rng = random.Random(f"flip {number}")
     layout, where = LAYOUTS[number % len(LAYOUTS)], PLACES[number % len(PLACES)]
     rank, at, bit = rng.randrange(Layout.parse(layout).world_size), rng.randrange(2, STEPS - 1), rng.randrange(32)
     on = "+" if where == "gradient" else ""
@@ -146,7 +170,7 @@ def _healthy(pool: RankPool, place: Path, corpus: str, checks: int) -> dict[str,
     folder = write_run(place / "healthy", small_job(corpus, **settings), Layout.parse(LAYOUTS[0]))
     said = pool.run(run_rank, str(folder.path), timeout_s=PATIENCE_S + checks)
     alarms = [event for event in read_events(folder.events) if event.kind == "corruption"]
-    return {"what": "healthy checks", "times": checks, "alarms": len(alarms), "ended normally": not any(said)}
+    return {"what": HEALTHY, "times": checks, "alarms": len(alarms), "ended normally": not any(said)}
 
 
 def _cost(pool: RankPool, place: Path, corpus: str, rounds: int) -> dict[str, Any]:
@@ -157,9 +181,7 @@ def _cost(pool: RankPool, place: Path, corpus: str, rounds: int) -> dict[str, An
     job = msgspec.structs.replace(base, model=model, data=data)
     folder = write_run(place / "cost", job, Layout.parse("dp=2,mbs=8"))
     ratios = pool.run(rank_of_cost, str(folder.path), rounds, timeout_s=600.0)[0]
-    return {"what": "step with a check every 10 steps over one without", "times": len(ratios) * BLOCK} | {
-        "ratio": round(statistics.median(ratios), 4)
-    }
+    return {"what": COST, "times": len(ratios) * BLOCK} | {"ratio": round(statistics.median(ratios), 4)}
 
 
 def rank_of_cost(rank: int, world_size: int, store: dist.Store, path: str, rounds: int) -> list[float]:

@@ -18,6 +18,7 @@ MOST_RATE = 1e20  # bytes or operations per second
 MOST_TIME_S = 1e10  # 300 years
 
 Seconds = Annotated[float, Meta(ge=0, le=MOST_TIME_S)]  # a duration
+PositiveSeconds = Annotated[float, Meta(gt=0, le=MOST_TIME_S)]  # of what took some time
 Patience = Annotated[float, Meta(gt=0, le=1e8)]  # how long a program waits, in seconds: three years
 Instant = Annotated[float, Meta(ge=-1e12, le=1e12)]  # on any clock, counted from 1970 too
 SecondsPerByte = Annotated[float, Meta(ge=0, le=1e3)]

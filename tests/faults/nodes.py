@@ -29,24 +29,42 @@ def start_on_nodes(
     clocks: dict[int, int] | None = None,
     **train: object,
 ) -> tuple[RunFolder, Job]:
-    """Start a small job with a rank on each node, which meet on node 0; return its run folder and the processes.
+    """Start a small job with the cluster's ranks on each node, which meet on node 0; return its folder and processes.
 
     `links` is the folder with the links that another run has kept; None: this one measures its own. `clocks` says how
     many seconds the wall clocks of some nodes are ahead.
     """
-    nodes = cluster.spec.nodes
+    folder = write_on_nodes(cluster, path, corpus, launch=launch, model=model, **train)
+    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
+    environment |= {LINKS_VARIABLE: str(links)} if links else {}
+    return folder, cluster.start_nodes(train_command(path, clocks or {}), env=environment)
+
+
+def write_on_nodes(
+    cluster: Emulation,
+    path: Path,
+    corpus: str,
+    *,
+    launch: dict[str, object],
+    model: dict[str, object] | None = None,
+    **train: object,
+) -> RunFolder:
+    """Write the run folder of a small job on all ranks of a cluster."""
+    nodes, ranks = cluster.spec.nodes, cluster.spec.ranks_per_node
     job = small_job(corpus, global_batch=BATCH, **train)
-    where = {"nodes": nodes, "ranks": 1, "rendezvous": f"{cluster.address(0)}:{PORT}"}
+    where = {"nodes": nodes, "ranks": ranks, "rendezvous": f"{cluster.address(0)}:{PORT}"}
     job = msgspec.structs.replace(
         job,
         model=msgspec.structs.replace(job.model, **(model or {})),
         launch=msgspec.structs.replace(job.launch, **(where | launch)),
     )
-    folder = write_run(path, job, Layout(dp=nodes, mbs=BATCH // nodes))
+    return write_run(path, job, Layout(dp=nodes * ranks, mbs=BATCH // (nodes * ranks)))
+
+
+def train_command(path: Path, clocks: dict[int, int]) -> list[str]:
+    """Return the command that every node runs, with the wall clocks of some so many seconds ahead."""
     command = [sys.executable, "-m", "meshwright", "train", "--resume", str(path)]
     if clocks:
         cases = "".join(f"{node}) {set_clock(ahead_s)};;\n" for node, ahead_s in clocks.items())
-        command = ["sh", "-ec", f'case "$NODE_RANK" in\n{cases}esac\nexec {shlex.join(command)}']
-    environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(path.parent / "cache")}
-    environment |= {LINKS_VARIABLE: str(links)} if links else {}
-    return folder, cluster.start_nodes(command, env=environment)
+        return ["sh", "-ec", f'case "$NODE_RANK" in\n{cases}esac\nexec {shlex.join(command)}']
+    return command

@@ -32,7 +32,9 @@ def begin(tmp_path_factory):
         job = small_job(corpus, **(train | settings))
         launch = msgspec.structs.replace(job.launch, timeout_s=timeout_s)
         folder = write_run(base / name, msgspec.structs.replace(job, launch=launch), Layout.parse(layout))
-        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"}
+        (base / "t" / name).mkdir(parents=True)
+        temporary = {"TMPDIR": str(base / "t" / name)}
+        environment = {"XDG_CACHE_HOME": str(base / "cache"), "OMP_NUM_THREADS": "1"} | temporary
         jobs.append(Job(["--resume", str(folder.path)], environment))
         return folder, jobs[-1]
 
@@ -65,6 +67,11 @@ def killed_at(folder, job, step, rank):
         assert event.step >= step
     assert f"rank {rank} " in events(folder, "restart")[0].message
     return [event.time_s - killed_s for event in named.values()]
+
+
+def left_behind(folder):
+    """Return what a job has left in its folder for temporary files."""
+    return sorted(path.name for path in (folder.path.parent / "t" / folder.path.name).iterdir())
 
 
 def flight_records(folder):
@@ -102,6 +109,7 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_by_itself(begin, undisturbed
     assert flight_records(folder) == {0, 1, 3}
     assert (losses(folder), final_weights(folder)) == undisturbed
     assert job.nobody_is_left()
+    assert left_behind(folder) == []
 
 
 @pytest.mark.slow

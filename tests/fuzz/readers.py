@@ -30,6 +30,7 @@ from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models import load_model
 from tests.faults.hostile.formats import FORMATS
+from tests.fuzz import kept
 
 UNIT = Path(__file__).parents[1] / "unit"
 PUBLISHED = Path(__file__).parents[1] / "external" / "published"
@@ -98,17 +99,6 @@ def _metrics(path: Path) -> Any:
     return RunFolder(path.parent).metric_rows()
 
 
-def _measurements() -> list[Seed]:
-    operator = {"operator": "linear 8x8x8", "ranks": 2, "threads": 1, "forward_s": 1e-4, "backward_s": 2e-4}
-    fit = {
-        **{"collective": "all_reduce", "backend": "gloo", "ranks": 2, "alpha_s": 1e-5, "beta_s_per_byte": 1e-10},
-        **{"min_bytes": 8, "max_bytes": 2**20, "points": [[8, 1e-5], [1024, 2e-5]]},
-    }
-    straggling = {"ranks": 2, "share": 0.03}
-    data = {"fingerprint": "x", "operators": [operator], "collectives": [fit], "straggling": [straggling]}
-    return [("measurements.json", json.dumps(data).encode())]
-
-
 def _runs() -> list[Seed]:
     lines = (PUBLISHED / "training_runs.csv").read_bytes().splitlines(keepends=True)
     return [("runs.csv", b"".join([lines[0], *lines[at : at + 5]])) for at in range(1, len(lines) - 5, 40)]
@@ -132,7 +122,7 @@ def readers(folder: Path) -> tuple[Reader, ...]:
         Reader("plan", _run_file(folder, "plan.json"), lambda path: read_struct(path, Plan)),
         Reader("performance", _run_file(folder, "predicted.json"), lambda path: read_struct(path, Performance)),
         Reader("timeline", _run_file(folder, "predicted_timeline.json"), _timeline),
-        Reader("measurements", _measurements, lambda path: read_struct(path, Measurements)),
+        Reader("measurements", kept.measurements, lambda path: read_struct(path, Measurements)),
         Reader("metrics", lambda: rows, _metrics),
         Reader("config", formats(folder, "config"), lambda path: load_config(path, {})),
         Reader("hardware", formats(folder, "catalogue"), lambda path: load_catalogue(path)),
@@ -146,6 +136,18 @@ def readers(folder: Path) -> tuple[Reader, ...]:
             "runs", _runs, lambda path: read_rows(path, catalogue, book(), {}),
         ),
         Reader("job", files("jobs/cases/*"), lambda path: read_job([str(path)], Question(gpus=64))),
-        Reader("trace", files("traces/data/*.json", "traces/data/*.gz", "traces/data/steps/*"), _summary),
+        Reader("trace", files("traces/data/**/*.json", "traces/data/**/*.gz", "traces/data/steps/*"), _summary),
         Reader("postmortem", files("postmortem/cases/**/*"), lambda path: examine([path])),
+        Reader("cluster toml", kept.clusters, read_cluster),
+        Reader("model config", files("workload/configs/cases/*.json"), lambda path: load_model(str(path))),
+        Reader("mscclpp", kept.execution_plans, read_schedule),
+        Reader("kept measurements", kept.kept_measurements, kept.read_kept),
+        Reader("own calibration", kept.calibrations(PUBLISHED / "training_runs.csv"), kept.read_own),
+        Reader("events", kept.events, kept.read_run_events),
+        Reader("loads", kept.loads, kept.read_loads),
+        Reader(
+            "shard",
+            kept.shards(formats(folder, "manifest"), folder / "manifest"),
+            kept.verified(folder / "manifest"),
+        ),
     )  # fmt: skip

@@ -18,7 +18,8 @@ from tests.fuzz.readers import Reader, readers
 NAMES = (
     *("cluster", "dump", "schedule", "msccl", "plan", "performance", "timeline", "measurements", "metrics", "config"),
     *("hardware", "model", "model toml", "hugging face", "tokenizer", "manifest", "bench", "runs", "job", "trace"),
-    "postmortem",
+    *("postmortem", "cluster toml", "model config", "mscclpp", "kept measurements", "own calibration", "events"),
+    *("loads", "shard"),
 )
 SAMPLE, SOAK = 40, 2000  # cases a reader
 

@@ -7,6 +7,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,15 @@ import torch.distributed as dist
 import xxhash
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Host, Measurements, OperatorTime, Straggling, Timed
+from ..cluster.graph import CollectiveFit, Conditions, Host, Measurements, OperatorTime, Straggling, Timed
+from ..cluster.graph import Pace as MachinePace
 from ..cluster.local import fingerprint, threads_per_rank
 from ..device import device as device_at
 from ..device import is_accelerator, of_rank, product_side, set_current, uses_accelerators
 from ..device import name as device_name
 from ..errors import InputError
 from ..files import read_struct, write_struct
+from ..machine_load import Load, Snapshot, busy_words, others_share
 from ..native import kept_folder
 from ..workload.graph import Operator
 from .collectives import (
@@ -37,6 +40,7 @@ from .collectives import (
 )
 from .crowd import Crowd
 from .operators import time_operators
+from .pace import drifted, pace
 from .pool import RankPool
 from .process import prepare_process
 from .together import copy_on_rank
@@ -65,13 +69,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calibrate(
-    host: Host, requests: Iterable[Request], *, again: bool = False, say: Callable[[str], None] = lambda _: None
+    host: Host,
+    requests: Iterable[Request],
+    *,
+    again: bool = False,
+    is_sure: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Measurements:
-    """Return what is known of this machine after measuring what `requests` lack (everything, if `again`)."""
+    """Return what is known of this machine after measuring what `requests` lack (everything, if `again`).
+
+    What is known is first held against the pace of the machine now, unless `is_sure`: that has just been done.
+    """
     requests = list(requests)
     name = fingerprint(host) + _of_accelerators(requests)
     path = kept_folder("calibration") / f"{name}.json"
     known = Measurements(fingerprint=name) if again else _load(path, name, say)
+    if not is_sure:
+        known = _still_right(known, requests, say)
     for request in requests:
         missing = _missing(known, request)
         if missing is None:
@@ -79,10 +93,43 @@ def calibrate(
         sizes = f" and {len(missing.beside + missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
         say(f"measuring {len(missing.operators)} operators{sizes if missing.collective_bytes else ''}")
         start = time.monotonic()
-        known = _merge(known, _measure(missing))
+        new, busy = _measure(missing)
+        known = _merge(known, new)
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
+        if busy:
+            say(f"warning: meanwhile {busy}; what is predicted is for a machine as busy as that")
         _store(path, known)
     return known
+
+
+def _still_right(known: Measurements, requests: Sequence[Request], say: Callable[[str], None]) -> Measurements:
+    """Return what is known without that of rank counts that were measured when this machine had another pace."""
+    now: MachinePace | None = None
+    for ranks in sorted({request.ranks for request in requests if not uses_accelerators(request.backend)}):
+        if not any(time.ranks == ranks for time in known.operators):
+            continue
+        then = next((one for one in known.conditions if one.ranks == ranks), None)
+        if then is None or then.pace is None:
+            say(f"warning: what was measured with {ranks} ranks does not say when; it is measured anew")
+            known = _without(known, ranks)
+            continue
+        now = now or pace()
+        if other := drifted(then.pace, now):
+            what, ratio = other
+            took = f"{what} takes {ratio:.2f} times as long now as when this machine was calibrated"
+            say(f"warning: {took} ({then}); it is measured anew")
+            known = _without(known, ranks)
+    return known
+
+
+def _without(known: Measurements, ranks: int) -> Measurements:
+    return msgspec.structs.replace(
+        known,
+        operators=tuple(one for one in known.operators if one.ranks != ranks),
+        collectives=tuple(one for one in known.collectives if one.ranks != ranks),
+        straggling=tuple(one for one in known.straggling if one.ranks != ranks),
+        conditions=tuple(one for one in known.conditions if one.ranks != ranks),
+    )
 
 
 def _of_accelerators(requests: Sequence[Request]) -> str:
@@ -111,8 +158,11 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
 
 
-def _measure(request: Request) -> Measurements:
-    """Run the request on as many live ranks, all busy at once; the figure of a rank count is the mean over ranks."""
+def _measure(request: Request) -> tuple[Measurements, str]:
+    """Run the request on as many live ranks, all busy at once; the figure of a rank count is the mean over ranks.
+
+    Also return which other programs kept the machine busy meanwhile, in words; "" where none did.
+    """
     threads = threads_per_rank(request.ranks)
     with RankPool(request.ranks) as pool:
         answers = pool.run(measure_on_rank, request, threads, timeout_s=300.0)
@@ -127,13 +177,22 @@ def _measure(request: Request) -> Measurements:
         )
         for times in zip(*(answer.operators for answer in answers), strict=True)
     )
-    return Measurements(
+    loads = [answer.load for answer in answers if answer.load is not None]
+    conditions = Conditions(
+        ranks=request.ranks,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        others_share=others_share(loads),
+        pace=None if uses_accelerators(request.backend) else pace(),
+    )
+    measured = Measurements(
         fingerprint="",
         operators=operators,
         collectives=tuple(_fits(request, answers)),
         straggling=(Straggling(ranks=request.ranks, share=straggling([answer.paces for answer in answers])),),
         memory_bandwidth_bytes_per_s=sum(answer.memory_bandwidth_bytes_per_s for answer in answers),
+        conditions=(conditions,),
     )
+    return measured, busy_words(loads)
 
 
 def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
@@ -169,11 +228,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     blocking: dict[Timed, list[Cost]]  # likewise
     paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
+    load: Load | None  # of this rank's machine meanwhile
 
 
 def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
     """Measure a request on one rank, in lockstep with the others."""
     prepare_process(threads)
+    before = Snapshot()
     device = of_rank(rank, request.backend)
     set_current(device)
     dist.init_process_group(
@@ -199,6 +260,7 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         },
         paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
+        load=before.until_now(),
     )
 
 
@@ -238,10 +300,10 @@ def straggling(paces: Sequence[Sequence[Pace]]) -> float:
 
 
 def _merge(known: Measurements, new: Measurements) -> Measurements:
-    def key(item: OperatorTime | CollectiveFit | Straggling) -> tuple[object, ...]:
+    def key(item: OperatorTime | CollectiveFit | Straggling | Conditions) -> tuple[object, ...]:
         if isinstance(item, OperatorTime):
             return (item.operator, item.ranks)
-        if isinstance(item, Straggling):
+        if isinstance(item, Straggling | Conditions):
             return (item.ranks,)
         return (item.collective, item.dtype, item.backend, item.ranks, item.max_bytes <= SMALL_BYTES)
 
@@ -254,6 +316,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
         collectives=joined(known.collectives, new.collectives),
         straggling=joined(known.straggling, new.straggling),
         memory_bandwidth_bytes_per_s=new.memory_bandwidth_bytes_per_s,
+        conditions=joined(known.conditions, new.conditions),
     )
 
 

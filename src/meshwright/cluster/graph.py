@@ -20,6 +20,7 @@ from ..quantities import (
     FlopsPerSecond,
     Number,
     Oversubscription,
+    PositiveSeconds,
     Rank,
     Seconds,
     SecondsPerByte,
@@ -225,6 +226,27 @@ class Straggling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     share: Factor
 
 
+class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long two fixed pieces of work take on all cores of a machine, with relative standard errors."""
+
+    product_s: PositiveSeconds  # of two matrices
+    product_error: Factor
+    copy_s: PositiveSeconds  # in memory
+    copy_error: Factor
+
+
+class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When measurements with `ranks` ranks were made, and how busy and how fast the machine was."""
+
+    ranks: Count
+    made: str  # date and time in UTC
+    others_share: Share  # of the processors, that other programs took
+    pace: Pace | None = None  # None: on accelerators
+
+    def __str__(self) -> str:
+        return f"measured {self.made}, other programs took {self.others_share:.0%} of the processors"
+
+
 class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `bench` measured on the machines of a cluster."""
 
@@ -233,6 +255,7 @@ class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     collectives: tuple[CollectiveFit, ...] = ()
     straggling: tuple[Straggling, ...] = ()
     memory_bandwidth_bytes_per_s: BytesPerSecond | None = None
+    conditions: tuple[Conditions, ...] = ()  # one for each number of ranks
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch.distributed.elastic.multiprocessing as elastic
@@ -102,6 +103,9 @@ class RanksHere(MultiprocessContext):
         if self._timer is not None:
             self._timer.cancel()
         super()._close(death_sig, timeout)
+        for path in self._pc.error_files if self._pc is not None else ():  # what ranks raised, which has been read
+            if path is not None:
+                Path(path).unlink(missing_ok=True)
         with self._lock:
             while self._handles:
                 os.close(self._handles.popitem()[1])

@@ -88,7 +88,7 @@ def read_events(folder: Path) -> list[Event]:
         for line in path.read_bytes().splitlines():
             try:
                 events.append(msgspec.json.decode(line, type=Event))
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue
     return sorted(events, key=lambda event: event.time_s)
 

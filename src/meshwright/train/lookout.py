@@ -84,7 +84,7 @@ class Lookout:
         """Return the host of a rank, as it has written it down."""
         try:
             return str(json.loads((self._folder.ranks / f"{rank}.json").read_bytes())["host"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "host unknown"
 
 

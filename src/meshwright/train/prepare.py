@@ -85,8 +85,11 @@ def prepare(
 
     datasheet = _datasheet_flops_per_s(autocast, backend, say)
 
-    def measured_and_chosen(layouts: Sequence[Layout], again: bool) -> tuple[Measurements, Plan, Timeline]:
-        measured = calibrate(host, _requests(layouts, problem, autocast), again=again, say=say)
+    def measured_and_chosen(
+        layouts: Sequence[Layout], again: bool, is_sure: bool = False
+    ) -> tuple[Measurements, Plan, Timeline]:
+        requests = _requests(layouts, problem, autocast)
+        measured = calibrate(host, requests, again=again, is_sure=is_sure, say=say)
         peaks = {
             n: datasheet or _product_flops_per_s(measured, n, autocast, problem.backend)
             for n in {layout.world_size for layout in layouts}
@@ -97,7 +100,7 @@ def prepare(
     measured, plan, timeline = measured_and_chosen(layouts or others, recalibrate)
     if layouts and others and is_worth_splitting(plan):
         say(f"gradients keep {plan.layout} waiting: {len(others)} other splits are measured too")
-        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False)
+        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False, is_sure=True)
     check(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:

@@ -351,7 +351,7 @@ def _changed_ns(path: Path) -> int | None:
 def _owner(lock: bytes) -> Owner | None:
     try:
         return msgspec.json.decode(lock, type=Owner)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -361,7 +361,7 @@ def _wait_for_ranks(folder: Path, owner: Owner) -> None:
         return
     end_s = time.monotonic() + RANKS_LEAVE_S
     for path in folder.glob("ranks/*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             place = msgspec.json.decode(path.read_bytes())
             while place["host"] == owner.host and time.monotonic() < end_s:
                 begun = started(int(place["pid"]))

@@ -1,10 +1,13 @@
 """Calibration on live ranks: what is missing is measured, what is known is kept."""
 
+import re
+
+import msgspec
 import pytest
 
 from meshwright.bench import calibrate
 from meshwright.bench.collectives import fit_names
-from meshwright.cluster.graph import Measurements, Timed
+from meshwright.cluster.graph import Measurements, Pace, Timed
 from meshwright.cluster.local import discover_host
 from meshwright.layout import Layout
 from meshwright.plan.measured.split_step import RESUMING
@@ -28,12 +31,14 @@ WAITED_FOR = (
     Timed("all_reduce", "bfloat16"),
 )
 SMALL = Operator(kind="linear", shape=(8, 8, 8))
+STEADY = Pace(product_s=1e-3, product_error=0.01, copy_s=1e-3, copy_error=0.01)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "OPERATOR_BUDGET_S", 0.1)
+    monkeypatch.setattr(calibrate, "pace", lambda: STEADY)
 
 
 def test_every_operator_and_size_is_measured_and_kept():
@@ -73,6 +78,66 @@ def test_only_what_is_missing_is_measured():
 
     assert said[0].startswith("measuring 1 operators")
     assert set(known.operators) < set(more.operators)
+
+
+def _measured(said=None, **how):
+    request = calibrate.Request(ranks=1, backend="gloo", operators=(SMALL,))
+    return calibrate.calibrate(discover_host(), [request], say=said.append if said is not None else str, **how)
+
+
+def test_a_calibration_says_when_it_was_made_and_how_busy_the_machine_was():
+    (found,) = _measured().conditions
+
+    assert found.ranks == 1
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", found.made)
+    assert 0 <= found.others_share <= 1
+    assert found.pace == STEADY
+
+
+def test_where_the_pace_of_the_machine_has_changed_it_is_measured_anew_and_where_it_has_not_it_is_not(monkeypatch):
+    _measured()
+    said = []
+    near = msgspec.structs.replace(STEADY, product_s=1.04e-3)
+    monkeypatch.setattr(calibrate, "pace", lambda: near)
+    _measured(said)
+    assert said == []
+    far = msgspec.structs.replace(STEADY, copy_s=4.5e-3)
+    monkeypatch.setattr(calibrate, "pace", lambda: far)
+    _measured(said, is_sure=True)
+    assert said == []
+
+    again = _measured(said)
+
+    assert said[0].startswith("warning: a copy in memory takes 4.50 times as long now as when this machine was calibra")
+    assert said[0].endswith("it is measured anew")
+    assert said[1].startswith("measuring 2 operators")
+    assert again.conditions[0].pace == far
+    _measured(said := [])
+    assert said == []
+
+
+def test_measurements_that_do_not_say_when_they_were_made_are_made_anew(tmp_path):
+    known = _measured()
+    (path,) = (tmp_path / "meshwright" / "calibration").glob("*.json")
+    calibrate._store(path, msgspec.structs.replace(known, conditions=()))
+    said = []
+
+    again = _measured(said)
+
+    assert said[0] == "warning: what was measured with 1 ranks does not say when; it is measured anew"
+    assert len(again.conditions) == 1
+
+
+def test_a_calibration_on_a_busy_machine_says_so(monkeypatch):
+    monkeypatch.setattr(calibrate, "busy_words", lambda loads: "other programs took 45% of the processors")
+    said = []
+
+    _measured(said)
+
+    assert said[-1] == (
+        "warning: meanwhile other programs took 45% of the processors; what is predicted is for a machine as busy as "
+        "that"
+    )
 
 
 @pytest.mark.parametrize("damage", ["cut", "a figure", "of another machine"])

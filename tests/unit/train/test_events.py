@@ -18,6 +18,7 @@ def test_events_of_all_ranks_are_read_in_order_and_damaged_lines_left_out(tmp_pa
     launcher.record(Event(kind="restart", message="again"))
     second.record(Event(kind="resume", message="goes on", step=4))
     with first.path.open("ab") as file:
+        file.write(b'{"kind": ' + b"[" * 50_000 + b"\n")
         file.write(b'{"kind": "fail')
 
     found = read_events(tmp_path / "e")

@@ -144,7 +144,7 @@ def test_an_owner_on_another_machine_lives_as_long_as_its_lock_changes(tmp_path)
     assert "waiting 0.6 s" in said[0]
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", '{"user": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "null", '{"user": 1}', "[" * 3000])
 @pytest.mark.usefixtures("quick")
 def test_a_damaged_lock_is_succeeded_to_once_it_is_known_to_be_nobodys(tmp_path, text):
     (tmp_path / LOCK).write_text(text)

@@ -138,8 +138,14 @@ def performance(timeline: Timeline, layout: Layout, inputs: StepInputs, memory_b
         peak_memory_bytes=memory_bytes,
         error_band=ERROR_BAND if layout.is_plain else SPLIT_ERROR_BAND,
         not_modelled=NOT_MODELLED,
-        calibration=(f"operators and collectives of machine {inputs.measured.fingerprint}",),
+        calibration=(_origin(inputs.measured, layout.world_size),),
     )
+
+
+def _origin(measured: Measurements, ranks: int) -> str:
+    """Return which machine was measured, when, and how busy it was."""
+    made = next((f", {one}" for one in measured.conditions if one.ranks == ranks), "")
+    return f"operators and collectives of machine {measured.fingerprint}{made}"
 
 
 ERROR_BAND = 0.15  # the share within which step times of quiet machines are held to lie

@@ -180,6 +180,18 @@ def test_a_config_that_would_be_counted_wrongly_is_refused(config, named):
         architecture_of(config)
 
 
+@pytest.mark.parametrize("heads", [0, 7])
+@pytest.mark.parametrize("kind", ["falcon", "mpt", "gpt_bigcode", "dbrx", "bart", "opt"])
+def test_heads_that_do_not_divide_the_hidden_size_are_refused_by_name(kind, heads):
+    keys = dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "encoder_attention_heads"), heads)
+    sizes = dict.fromkeys(("hidden_size", "d_model", "n_embd"), 64)
+    base = library.configuration({"model_type": kind, **library.FILLED.get(kind, {})}).to_dict()
+    given = base | {key: value for key, value in (keys | sizes).items() if key in base or key.startswith("num")}
+
+    with pytest.raises((InputError, ValueError), match=rf"heads?: {heads} does not divide"):
+        architecture_of(given)
+
+
 def test_a_vision_model_that_does_not_say_its_text_models_sizes_is_refused():
     with pytest.raises(InputError, match="text_config: missing"):
         architecture_of({"model_type": "mistral3"})

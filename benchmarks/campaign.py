@@ -1,0 +1,168 @@
+"""A campaign of overlapping faults with a score: two or three at a time on 2 nodes x 2 ranks, ours beside other loops.
+
+Each seed is a scenario: kills, stops, a memory limit, cables, partitions, a full disk, a folder that is gone, a wrong
+clock, a damaged checkpoint, launchers, a second job, strangers. What was done is written down, an operator starts again
+what has ended, and the score says what came of it. Results accumulate by seed and system over runs of the command.
+
+    python -m benchmarks campaign --seeds 1..200 --minutes 120
+    python -m benchmarks campaign --seeds 1..40 --systems gloo
+    python -m benchmarks campaign --seeds 1..40 --name mine --command "torchrun train.py --out {folder} --steps {steps}"
+
+`--command` is run once on each node, with torchrun's variables; it writes a line a step to {folder}/steps (number,
+seconds, loss), checkpoints to {folder}/step-NUMBER every {every} steps, and goes on from there. Its group's timeout is
+{timeout} seconds. `--again` plays seeds again that have a result; `--keep DIR` keeps the folders of those with a fault.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import get_args
+
+from benchmarks.faults_acts import able
+from benchmarks.faults_manifest import Kind, Scenario, draw
+from benchmarks.faults_play import Begin, Played, play
+from benchmarks.faults_score import score
+from benchmarks.faults_seeds import Row, known, seed_range, store
+from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, gloo_command
+from benchmarks.result import RESULTS, Result, describe_machine
+from tests.multiproc.train.jobs import write_corpus
+
+SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
+PEERS = {"gloo": ("Gloo + DCP under torchrun", gloo_command)}
+QUIET = Scenario(seed=0, at_step=0, min_nodes=2, on_storage_error="end", faults=())
+TRIES = 5  # of the undisturbed run, where the machine stands still
+
+
+def run(arguments: list[str]) -> Result:
+    """Play the seeds that have no result yet, as far as the time goes; return the score of all that have one."""
+    parser = argparse.ArgumentParser(prog="benchmarks campaign")
+    parser.add_argument("--seeds", type=seed_range, default=range(1, 201), metavar="A..B")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--systems", default="meshwright", help=f"meshwright, {', '.join(PEERS)}; several by commas")
+    parser.add_argument("--command", help="a loop of your own, beside them")
+    parser.add_argument("--name", default="command", help="what it is called")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args(arguments)
+    ends_s = time.monotonic() + 60 * options.minutes
+    for name in [*options.systems.split(","), *([options.name] if options.command else [])]:
+        with tempfile.TemporaryDirectory(prefix="c-") as place:
+            _Campaign(name, options, Path(place)).run(options.seeds, ends_s)
+    rows = known(SEEDS, KEYS)
+    notes = [f"{STEPS} steps, a checkpoint every {EVERY}, 2 nodes x 2 ranks; a seed is the same scenario for all"]
+    lacking = [kind for kind in _kinds() if kind not in able()]
+    notes += [f"this machine cannot do: {', '.join(lacking)}"] if lacking else []
+    return Result("Campaign", summary(rows), notes)
+
+
+class _Campaign:
+    """The seeds of one system."""
+
+    def __init__(self, name: str, options: argparse.Namespace, place: Path) -> None:
+        self._name, self._place, self._keep, self._again = name, place, options.keep, options.again
+        self._corpus = write_corpus(place)
+        self._links: Path | None = None
+        self._command = options.command if name == options.name and options.command else None
+        if self._command is None and name != "meshwright":
+            if name not in PEERS:
+                raise SystemExit(f"--systems: {name}: expected meshwright, {', '.join(PEERS)}")
+            self._name, self._command = PEERS[name][0], PEERS[name][1]()
+
+    def run(self, seeds: range, ends_s: float) -> None:
+        """Play the undisturbed run, then each seed."""
+        had = {row["seed"] for row in known(SEEDS, KEYS) if row["system"] == self._name}
+        coming = [seed for seed in seeds if self._again or seed not in had]
+        if not coming or time.monotonic() > ends_s:
+            return
+        right = self._undisturbed()
+        links = self._place / "0" / "disk" / "run" / "links"
+        self._links = links if links.exists() else None
+        for seed in coming:
+            if time.monotonic() > ends_s:
+                return
+            scenario = draw(seed, able())
+            played = self._play(scenario)
+            if played.was_frozen:
+                sys.stdout.write(f"{self._name}: seed {seed}: this machine stood still meanwhile; not counted\n")
+                continue
+            row = score(self._name, scenario, played, right)
+            store(SEEDS, row | {"commit": describe_machine()["commit"]}, KEYS)
+            sys.stdout.write(_line(row) + "\n")
+            sys.stdout.flush()
+            if self._keep and _is_bad(row):
+                kept = self._keep / f"{self._name.split()[0]}-{seed}"
+                shutil.copytree(self._place / str(seed), kept, ignore=_sockets, dirs_exist_ok=True)
+            shutil.rmtree(self._place / str(seed))
+
+    def _undisturbed(self) -> Played:
+        for _ in range(TRIES):
+            right = self._play(QUIET)
+            if right.is_complete:
+                return right
+            if not right.was_frozen:
+                break
+        raise SystemExit(f"{self._name}: the undisturbed run failed: {right.codes}\n{right.texts}")
+
+    def _play(self, scenario: Scenario) -> Played:
+        place = self._place / str(scenario.seed)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        if self._command is None:
+            begin: Begin = lambda cluster, disk: Ours(cluster, disk, self._corpus, scenario, self._links)  # noqa: E731
+        else:
+            command = self._command
+            begin = lambda cluster, disk: Loop(self._name, disk, command)  # noqa: E731
+        return play(begin, scenario, place)
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Return the score of each system over its seeds."""
+    found = []
+    for name in sorted({row["system"] for row in rows}, key=lambda name: (name != "meshwright", name)):
+        some = [row for row in rows if row["system"] == name]
+        said, wrong = sum(row["named"] for row in some), sum(len(row["named wrongly"]) for row in some)
+        due, missed = sum(row["due"] for row in some), sum(len(row["missed"]) for row in some)
+        found.append(
+            {
+                "system": name,
+                "scenarios": len(some),
+                "complete": sum(row["complete"] for row in some),
+                "bit-identical": sum(row["bit-identical"] for row in some),
+                "wrong losses": sum(row["losses wrong"] for row in some),
+                "hangs": sum(row["hangs"] for row in some),
+                "lost more than since the last whole checkpoint": sum(row["lost more than it had to"] for row in some),
+                "named": said,
+                "precision": round((said - wrong) / said, 3) if said else None,
+                "due": due,
+                "recall": round((due - missed) / due, 3) if due else None,
+                "with orphans": sum(bool(row["orphans"]) for row in some),
+                "with leftovers": sum(bool(row["leftovers"]) for row in some),
+                "median time ratio": statistics.median(row["time ratio"] for row in some),
+                "started again by hand": sum(row["starts"] - 1 for row in some),
+            }
+        )
+    return found
+
+
+def _sockets(folder: str, names: list[str]) -> list[str]:
+    """Return what of a folder cannot be copied."""
+    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
+
+
+def _is_bad(row: Row) -> bool:
+    good = row["complete"] and not row["hangs"] and not row["losses wrong"] and not row["lost more than it had to"]
+    return not good or bool(row["named wrongly"] or row["missed"] or row["orphans"] or row["leftovers"])
+
+
+def _line(row: Row) -> str:
+    told = {key: row[key] for key in ("named wrongly", "missed", "orphans", "leftovers", "second") if row[key]}
+    figures = {key: row[key] for key in ("complete", "bit-identical", "hangs", "starts", "time ratio")}
+    return f"{row['system']}: {row['scenario']}\n  {row['truth']}\n  {figures} {told}"
+
+
+def _kinds() -> list[str]:
+    return list(get_args(Kind))

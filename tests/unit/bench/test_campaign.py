@@ -1,0 +1,153 @@
+"""The campaign of faults: scenarios by seed, and a score that sees what is wrong."""
+
+import math
+from typing import get_args
+
+import pytest
+
+from benchmarks.campaign import summary
+from benchmarks.faults_acts import Done
+from benchmarks.faults_manifest import ENDING, LASTS_S, TIMEOUT_S, Fault, Kind, Scenario, draw
+from benchmarks.faults_play import Played
+from benchmarks.faults_score import score
+from benchmarks.faults_seeds import known, seed_range, store
+from benchmarks.faults_systems import STEPS, Named
+
+RIGHT = {step: 4.0 - step / 100 for step in range(STEPS)}
+KILL = Fault(kind="kill", after_s=0.0, node=1, rank=2)
+
+
+def scenario(*faults, **how):
+    return Scenario(**{"seed": 1, "at_step": 30, "min_nodes": 2, "on_storage_error": "end", "faults": faults} | how)
+
+
+def played(*truth, named=(), losses=None, **what):
+    """Return a run that began at 1,000 s, did a step every 0.1 s, and was whole in the end."""
+    rows = [(1000.0 + step / 10, step + 1) for step in range(STEPS)]
+    ends_s = what.pop("ends_s", [1021.0])
+    found = RIGHT if losses is None else losses
+    return Played(
+        truth=list(truth), named=list(named), losses=dict(found), rows=rows, ends_s=ends_s, **{"codes": [(0, 0)]} | what
+    )
+
+
+def scored(run, *faults, **how):
+    return score("meshwright", scenario(*faults, **how), run, played())
+
+
+def test_a_seed_is_always_the_same_scenario_and_other_seeds_are_others():
+    assert [draw(seed) for seed in range(50)] == [draw(seed) for seed in range(50)]
+    assert len({str(draw(seed)) for seed in range(200)}) == 200
+
+
+def test_two_hundred_seeds_have_every_kind_and_two_or_three_that_overlap():
+    drawn = [draw(seed) for seed in range(1, 201)]
+
+    assert {fault.kind for one in drawn for fault in one.faults} == set(get_args(Kind))
+    assert {len(one.faults) for one in drawn} == {2, 3}
+    assert {one.min_nodes for one in drawn} == {1, 2}
+    assert all(one.faults[0].after_s == 0 and fault.after_s <= 3 for one in drawn for fault in one.faults)
+
+
+def test_what_ends_a_life_lasts_longer_than_the_timeout_and_what_may_not_be_noticed_is_shorter():
+    assert all(LASTS_S[kind][0] > TIMEOUT_S for kind in ENDING if kind in LASTS_S)
+    assert all(LASTS_S[kind][1] < TIMEOUT_S for kind in ("stop", "cut"))
+
+
+def test_kinds_that_a_machine_cannot_do_are_left_out_and_the_others_stay_as_they_are():
+    for seed in range(50):
+        able = [kind for kind in get_args(Kind) if kind not in {"oom", "full"}]
+
+        assert draw(seed, able).faults == tuple(fault for fault in draw(seed).faults if fault.kind in able)
+
+
+def test_a_rank_that_was_killed_and_named_is_right():
+    named = Named(1005.2, "failure", "rank 2 has died", node=1, rank=2, by=0)
+    row = scored(played(Done(fault=KILL, begun_s=1005.0, node=1), named=[named], ends_s=[1006.0, 1021.0]), KILL)
+
+    assert (row["due"], row["missed"], row["named wrongly"]) == (1, [], [])
+    assert (row["complete"], row["bit-identical"], row["losses wrong"]) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        Named(1005.2, "failure", "rank 1 has died", node=0, rank=1, by=0),
+        Named(990.0, "failure", "rank 2 has died", node=1, rank=2, by=0),  # before it was killed
+        Named(1005.2, "slow_link", "node1", node=1, rank=2, by=0),
+        Named(1005.2, "corruption", "rank 2", node=1, rank=2, by=0),
+    ],
+)
+def test_who_was_not_at_fault_is_named_wrongly_and_who_was_is_missed(named):
+    row = scored(played(Done(fault=KILL, begun_s=1005.0, node=1), named=[named], ends_s=[1006.0, 1021.0]), KILL)
+
+    assert len(row["named wrongly"]) == 1
+    assert row["missed"] == [str(KILL)]
+
+
+def test_of_two_that_end_a_life_the_first_to_bite_must_be_named_and_the_other_may_be():
+    freeze = Fault(kind="freeze", after_s=0.0, node=0, rank=1)
+    truth = [Done(fault=freeze, begun_s=1004.0, node=0), Done(fault=KILL, begun_s=1005.0, node=1)]
+    names = [Named(1005.2, "failure", "", node=1, rank=2, by=0), Named(1005.3, "failure", "", node=0, rank=1, by=1)]
+    row = scored(played(*truth, named=names, ends_s=[1006.0, 1021.0]), freeze, KILL)
+    alone = scored(played(*truth, named=names[1:], ends_s=[1006.0, 1021.0]), freeze, KILL)
+
+    assert (row["due"], row["missed"], row["named wrongly"]) == (1, [], [])
+    assert alone["missed"] == [str(KILL)]
+
+
+def test_a_clock_that_is_wrong_moves_the_times_of_what_its_node_says():
+    clock = Fault(kind="clock", after_s=0.0, node=1, ahead_s=3600)
+    truth = [Done(fault=clock, begun_s=1.0, node=1), Done(fault=KILL, begun_s=1005.0, node=1)]
+    names = [
+        Named(1005.2 + 3600, "failure", "", node=1, rank=2, by=1),
+        Named(0.0, "clock", "node1 is 3600 s ahead", node=1),
+    ]
+    row = scored(played(*truth, named=names, ends_s=[1006.0, 1021.0]), clock, KILL)
+
+    assert (row["due"], row["missed"], row["named wrongly"]) == (2, [], [])
+
+
+def test_losses_that_are_off_and_steps_that_were_lost_twice_are_seen():
+    off = {**RIGHT, 150: RIGHT[150] * 1.001}
+    rounded = {**RIGHT, 150: RIGHT[150] * (1 + 1e-8)}
+
+    assert scored(played(losses=off))["losses wrong"]
+    assert not scored(played(losses=rounded))["losses wrong"]
+    assert not scored(played(losses=rounded))["bit-identical"]
+    assert scored(played(resumed=[(21, 60)]))["lost more than it had to"]
+    assert not scored(played(resumed=[(61, 60)]))["lost more than it had to"]
+    assert not scored(played(losses={0: RIGHT[0]}, codes=[(1, 1)]))["complete"]
+
+
+def test_a_second_job_must_end_and_strangers_must_change_nothing():
+    second = Fault(kind="second", after_s=0.0, node=0)
+    done = Done(fault=second, begun_s=1005.0)
+
+    assert scored(played(done, second=[(2, "another job has it")]), second)["missed"] == []
+    assert scored(played(done, second=[(None, "")]), second)["missed"] == [str(second)]
+    assert scored(played(done, second=[(0, "")]), second)["missed"] == [str(second)]
+
+
+def test_the_summary_counts_over_all_seeds_of_a_system():
+    named = Named(1005.2, "failure", "", node=1, rank=2, by=0)
+    done = Done(fault=KILL, begun_s=1005.0, node=1)
+    good = scored(played(done, named=[named], ends_s=[1006.0, 1021.0]), KILL)
+    bad = scored(played(done, named=[named._replace(rank=0, node=0)], ends_s=[1006.0, 1021.0], hangs=1), KILL)
+    (row,) = summary([good, bad])
+
+    assert (row["scenarios"], row["hangs"], row["precision"], row["recall"]) == (2, 1, 0.5, 0.5)
+    assert row["wrong losses"] == 0
+
+
+def test_a_job_that_never_ends_has_no_time():
+    assert math.isinf(Played().took_s)
+
+
+def test_results_accumulate_by_seed_and_the_newest_counts(tmp_path):
+    path, keys = tmp_path / "results" / "seeds.jsonl", ("system", "seed")
+    for seed, what in ((2, "old"), (1, "a"), (2, "new")):
+        store(path, {"system": "meshwright", "seed": seed, "what": what}, keys)
+
+    assert [(row["seed"], row["what"]) for row in known(path, keys)] == [(1, "a"), (2, "new")]
+    assert (seed_range("3..5"), seed_range("7")) == (range(3, 6), range(7, 8))
