@@ -148,7 +148,7 @@ def mixers_of(c: Reader, traits: Traits, count: int) -> list[Mixer]:
     if any(number != 1 for number in c.numbers("attn_type_list") or []):
         raise ValueError("attn_type_list: expected 1, full attention, for every layer")
     if kinds is None:
-        kinds = _pattern(c, traits, count, window)
+        kinds = _chunked(c, count) if chunk else _pattern(c, traits, count, window)
     elif traits.every is not None:
         c.skip(traits.every[0])
     by_kind = dict.fromkeys(WHOLE, plain)
@@ -176,6 +176,15 @@ def _pattern(c: Reader, traits: Traits, count: int, window: int) -> list[str]:
         return ["sliding" if i >= first else "full" for i in range(count)]
     c.skip("max_window_layers")
     return ["sliding" if traits.windowed and window else "full"] * count
+
+
+def _chunked(c: Reader, count: int) -> list[str]:
+    """Return the layers of Llama 4: those with rotary positions attend in chunks; all but every fourth, or a list."""
+    period = c.whole("no_rope_layer_interval", 4)
+    rotary = c.numbers("no_rope_layers") or [int(not period or (i + 1) % period != 0) for i in range(count)]
+    if len(rotary) != count:
+        raise ValueError(f"no_rope_layers: expected a number for each of the {count} layers")
+    return ["chunked_attention" if each else "full" for each in rotary]
 
 
 def attention(c: Reader) -> Attention:

@@ -188,18 +188,22 @@ def vit(c: Reader) -> Architecture:
     )
 
 
-def t5(c: Reader, *, table_each: bool = False, apart: bool = True) -> Architecture:
+def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     """Return T5: an encoder and a decoder that reads it, with a table of relative positions.
 
-    `apart`: the output may have a matrix of its own.
+    What is published as untied has an output of its own, which transformers 5 ties to the embedding all the same: the
+    user has to say which of the two is trained.
     """
     hidden, heads, dim = c.whole("hidden_size"), c.whole("num_attention_heads"), c.whole("d_kv")
     count, width = c.layers(), c.whole("d_ff")
     later = c.whole("num_decoder_layers", count)
     if not c.given("num_decoder_layers"):
         later = count
-    if not apart and not c.flag("tied", default=True):
-        raise ValueError("tie_word_embeddings: expected true; an output apart from the embedding is not counted")
+    if not c.flag("tied", default=True):
+        raise ValueError(
+            "tie_word_embeddings: expected true; transformers 5 ties the output that this checkpoint has apart, and "
+            "an output apart is not counted"
+        )
     gated = str(c.value("feed_forward_proj", "relu")).startswith("gated")
     gated = c.flag("is_gated_act") if c.says("is_gated_act") else gated
     c.skip("relative_attention_max_distance", "dense_act_fn", "n_positions")
@@ -285,7 +289,7 @@ OTHERS: dict[str, Callable[[Reader], Architecture]] = {
     "modernbert": modernbert,
     "vit": vit,
     "t5": t5,
-    "mt5": partial(t5, apart=False),
+    "mt5": t5,
     "umt5": partial(t5, table_each=True),
     "bart": partial(bart, tables="learned+2", last_norms=False, first_norms=True),
     "mbart": partial(bart, tables="learned+2", last_norms=True, first_norms=True),

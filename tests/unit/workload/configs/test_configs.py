@@ -94,7 +94,10 @@ def test_the_layers_in_windows_are_those_of_the_library(kind):
     made = library.configuration(config)
     text = getattr(made, "text_config", None) or made
     words, window = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
-    stack = architecture_of(config).architecture.runs
+    try:
+        stack = architecture_of(config).architecture.runs
+    except InputError:  # a size that must be given, or that would not be counted rightly
+        pytest.skip("the library's defaults of this type are not enough")
     mixers = [run.layer.mixer for run in stack for _ in range(run.count)]
     if not words or len(words) != len(mixers):
         pytest.skip("the library does not list the layers of this type")
@@ -109,7 +112,7 @@ def test_there_are_more_than_a_hundred_and_thirty_model_types():
 
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 INDEXED = {"model_type": "glm_moe_dsa", "num_hidden_layers": 4}
-FLAN_T5 = {"model_type": "t5", "d_model": 512, "vocab_size": 1000, "feed_forward_proj": "gated-gelu"}
+FLAN_T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 
 def test_every_second_layer_of_gpt_neo_attends_in_a_window():
@@ -117,6 +120,16 @@ def test_every_second_layer_of_gpt_neo_attends_in_a_window():
 
     assert [run.layer.mixer.window for run in model.runs] == [0, 256, 0, 256]
     assert model.parameters == architecture_of(GPT_NEO | {"attention_types": [[["global"], 4]]}).architecture.parameters
+
+
+def test_llama_4_attends_in_chunks_in_all_but_every_fourth_layer_unless_a_list_says_which():
+    config = {"model_type": "llama4_text", "num_hidden_layers": 8}
+    chunks = [
+        [run.layer.mixer.chunk for run in architecture_of(config | said).architecture.runs for _ in range(run.count)]
+        for said in ({}, {"no_rope_layers": []}, {"no_rope_layers": [0, 1] * 4})
+    ]
+
+    assert chunks == [[8192, 8192, 8192, 0] * 2] * 2 + [[0, 8192] * 4]
 
 
 def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few():
@@ -129,12 +142,6 @@ def test_a_layer_that_takes_another_layers_keys_has_no_indexer_and_meets_as_few(
 
     assert of_last.attended(32768, causal=True) == of_first.attended(32768, causal=True)
     assert all_pick.parameters - shared.parameters == 3 * (index + 2 * of_first.index_dim)
-
-
-def test_an_output_apart_from_the_embedding_counts_in_a_pair_of_encoder_and_decoder():
-    apart, tied = (architecture_of(FLAN_T5 | {"tie_word_embeddings": word}).architecture for word in (False, True))
-
-    assert apart.parameters - tied.parameters == 1000 * 512
 
 
 def test_experts_are_where_a_list_of_zeros_and_ones_says():
@@ -171,6 +178,7 @@ def test_what_is_not_understood_is_refused_by_its_name(change, named):
         ({"model_type": "gpt_bigcode", "n_head": 0}, "num_attention_heads: 0 does not divide"),
         ({"model_type": "falcon", "num_attention_heads": 0}, "num_attention_heads: 0 does not divide"),
         ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types: expected .* got 'conv'"),
+        (FLAN_T5, "tie_word_embeddings: expected true; transformers 5 ties"),
         (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
         (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),
     ],
