@@ -38,6 +38,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        interruptible.ready()  # an import has nothing to clean up, and may make another error of a KeyboardInterrupt
         return completing(bounded(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -57,7 +58,6 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run one command and leave with 0 (fine), 1 (failed), 2 (bad input) or 130 (interrupted)."""
-    interruptible.ready()
     code = run(args)
     interruptible.until_ready()  # nothing more to say while Python ends
     sys.exit(code)
@@ -78,6 +78,10 @@ def run(args: list[str] | None = None, command: click.Command = group) -> int:
         return _fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
+    except RuntimeError as error:  # so Python 3.11 wraps what is raised while a class names its attributes
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return _fail("interrupted", 130)
+        raise
     except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

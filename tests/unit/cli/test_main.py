@@ -53,8 +53,11 @@ def test_what_prints_text_prints_an_object_on_demand(arguments, capsys):
     assert json.loads(capsys.readouterr().out)
 
 
-def test_an_interrupt_is_exit_code_130(monkeypatch, capsys):
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_interrupt_is_exit_code_130(wrapped, monkeypatch, capsys):
     def interrupted(*_, **__):
+        if wrapped:  # as Python 3.11 does while a class names its attributes
+            raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("meshwright.train.config.load", interrupted)

@@ -216,7 +216,8 @@ def _sent_s(machine: Machine, c: Coefficients, grid: Grid, held: Number, experts
     copies, group = np.maximum(ranks / cut, 1.0), np.maximum(np.minimum(ranks, shard) / cut, 1.0)
     routed = _shared_s(machine, c, grid, experts, copies, group, step * cut)
     names = ("gather_s", "scatter_s", "copies_s", "gradients_s", "weights_s", "reduced_s")
-    return replace(dense, **{name: getattr(dense, name) + getattr(routed, name) for name in names})
+    beside = {name: np.where(experts > 0, getattr(routed, name), 0.0) for name in names}  # none: not even a latency
+    return replace(dense, **{name: getattr(dense, name) + beside[name] for name in names})
 
 
 def _data_step(grid: Grid) -> Number:
