@@ -54,7 +54,8 @@ def run(arguments: list[str]) -> Result:
             _Campaign(name, options, Path(place)).run(options.seeds, ends_s)
     rows = known(SEEDS, KEYS)
     notes = [f"{STEPS} steps, a checkpoint every {EVERY}, 2 nodes x 2 ranks; a seed is the same scenario for all"]
-    lacking = [kind for kind in _kinds() if kind not in able()]
+    can = able()
+    lacking = [kind for kind in get_args(Kind) if kind not in can]
     notes += [f"this machine cannot do: {', '.join(lacking)}"] if lacking else []
     return Result("Campaign", summary(rows), notes)
 
@@ -81,10 +82,11 @@ class _Campaign:
         right = self._undisturbed()
         links = self._place / "0" / "disk" / "run" / "links"
         self._links = links if links.exists() else None
+        can = able()
         for seed in coming:
             if time.monotonic() > ends_s:
                 return
-            scenario = draw(seed, able())
+            scenario = draw(seed, can)
             played = self._play(scenario)
             if played.was_frozen:
                 sys.stdout.write(f"{self._name}: seed {seed}: this machine stood still meanwhile; not counted\n")
@@ -162,7 +164,3 @@ def _line(row: Row) -> str:
     told = {key: row[key] for key in ("named wrongly", "missed", "orphans", "leftovers", "second") if row[key]}
     figures = {key: row[key] for key in ("complete", "bit-identical", "hangs", "starts", "time ratio")}
     return f"{row['system']}: {row['scenario']}\n  {row['truth']}\n  {figures} {told}"
-
-
-def _kinds() -> list[str]:
-    return list(get_args(Kind))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -198,10 +199,11 @@ def _gone(stage: Stage, fault: Fault, done: Done) -> Callable[[], None] | None:
 
     def back() -> None:
         for path in moved:
-            if path.exists():  # made anew meanwhile: what is newer goes to what was there
-                for inner in path.iterdir() if path.is_dir() and path == kept else ():
-                    inner.rename(aside / path.name / inner.name)
-                path.rmdir() if path == kept else None
+            if path.exists() and path == kept:  # made anew meanwhile: what is newer goes to what was there
+                for inner in path.iterdir():
+                    with contextlib.suppress(OSError):  # both have it
+                        inner.rename(aside / path.name / inner.name)
+                shutil.rmtree(path, ignore_errors=True)
             if not path.exists():
                 (aside / path.name).rename(path)
         with contextlib.suppress(OSError):

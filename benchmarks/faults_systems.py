@@ -19,6 +19,7 @@ from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import Job
 from meshwright.train.checkpoint.folder import SET_ASIDE, checkpoints
 from meshwright.train.events import Event, read_events
+from tests.faults.jobs import steps_done
 from tests.faults.nodes import train_command, write_on_nodes
 
 STEPS, EVERY = 200, 20
@@ -101,16 +102,11 @@ class Ours:
 
     def losses(self) -> dict[int, float]:
         """Return the loss of each step, as metrics.jsonl has it."""
-        rows = self.folder.metrics.read_text().splitlines() if self.folder.metrics.exists() else []
-        found = {}
-        for line in rows:
-            row = json.loads(line)
-            found[int(row["step"])] = float(row["loss"])
-        return found
+        return {int(row["step"]): row["loss"] for row in self.folder.metric_rows()}
 
     def rows(self) -> int:
         """Return how many steps are written down."""
-        return len(self.folder.metrics.read_bytes().splitlines()) if self.folder.metrics.exists() else 0
+        return steps_done(self.folder)
 
     def pids(self) -> dict[int, int]:
         """Return the processes of the ranks."""
@@ -150,16 +146,14 @@ def _of_event(event: Event) -> list[Named]:
     host = re.fullmatch(r"node(\d+)", event.host)
     node = int(host[1]) if host else event.culprit // RANKS_PER_NODE if event.culprit is not None else None
     match event.kind:
-        case "failure" | "slow_rank" if event.culprit is not None:
+        case "failure" | "slow_rank" if event.culprit is None:
+            return []
+        case "failure" | "slow_rank" | "slow_link" | "corruption" | "not_finite":
             return [Named(event.time_s, event.kind, event.message[:200], node, event.culprit, by)]
-        case "slow_link":
-            return [Named(event.time_s, "slow_link", event.message[:200], node, event.culprit, by)]
         case "storage":
             return [Named(event.time_s, "disk", event.message[:200], by=by)]
         case "clock":
             return [Named(event.time_s, "clock", event.message[:200], node)]
-        case "corruption" | "not_finite":
-            return [Named(event.time_s, event.kind, event.message[:200], node, event.culprit, by)]
     return []
 
 
@@ -191,7 +185,8 @@ class Loop:
 
     def rows(self) -> int:
         """Return how many steps are done."""
-        return int(self._lines()[-1].split()[0]) + 1 if self._lines() else 0
+        lines = self._lines()
+        return int(lines[-1].split()[0]) + 1 if lines else 0
 
     def pids(self) -> dict[int, int]:
         """Return nothing: its ranks are found by their variables."""

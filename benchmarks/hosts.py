@@ -119,7 +119,10 @@ def _both_ways(connection: socket.socket, size_bytes: int) -> Callable[[], None]
     def receive() -> None:
         got = 0
         while got < size_bytes:
-            got += connection.recv_into(into[got : got + PIECE_BYTES])
+            count = connection.recv_into(into[got : got + PIECE_BYTES])
+            if not count:
+                raise ConnectionError("the partner has gone")
+            got += count
 
     def both() -> None:
         receiver = threading.Thread(target=receive)

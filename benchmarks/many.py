@@ -9,7 +9,6 @@ Options: --ranks 64 128, --launches N, --calls N, --mpi mpich openmpi intel.
 
 import argparse
 import multiprocessing
-import os
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ from benchmarks.mpis import PACKAGES, launch, prepare
 from benchmarks.result import Result
 
 BLOCKS = 5  # of calls; the median counts
+PATIENCE_S = 600.0  # with a rank
 TORCH = ("meshwright", "gloo")
 
 
@@ -62,15 +62,15 @@ def _spawned(backend: str, ranks: int, calls: int) -> dict[str, float]:
     import torch.distributed as dist
 
     context = multiprocessing.get_context("spawn")
-    all_here, told = context.Barrier(ranks), context.SimpleQueue()
+    all_here, told = context.Barrier(ranks), context.Queue()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     children = [
-        context.Process(target=_rank, args=(backend, rank, ranks, calls, store.port, all_here, told))
+        context.Process(target=_rank, args=(backend, rank, ranks, calls, store.port, all_here, told), daemon=True)
         for rank in range(ranks)
     ]
     for child in children:
         child.start()
-    figures = [told.get() for _ in children]
+    figures = [told.get(timeout=PATIENCE_S) for _ in children]
     for child in children:
         child.join()
     if any(child.exitcode for child in children):
@@ -139,5 +139,4 @@ def _mpi_main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     _mpi_main()

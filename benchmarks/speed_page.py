@@ -43,7 +43,7 @@ def make_of_machine() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if ":" in line
     )
-    name = facts.get("model name", describe_machine()["cpu"])
+    name = facts.get("model name", "unknown")
     return f"{name}, family {facts['cpu family']}, model {facts['model']}" if "cpu family" in facts else name
 
 

@@ -67,6 +67,16 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
+def docker_line(line: str) -> str:
+    """Return what a line of docker's json-file driver holds; other lines as they are."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    text = str(value.get("log", "")) if isinstance(value, dict) else line
+    return text.rstrip("\r\n").encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
+
+
 def as_utf8(data: bytes) -> bytes:
     """Return text that a byte-order mark says to be UTF-16 (PowerShell writes it) as UTF-8, all other bytes as is."""
     if data[:2] not in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE} or b"\x00" not in data[2:200]:

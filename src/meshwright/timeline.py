@@ -88,6 +88,8 @@ def length_s(intervals: Iterable[Interval]) -> float:
 
 def overlap_s(a: Sequence[Interval], b: Sequence[Interval]) -> float:
     """Return the seconds covered by both: |A| + |B| - |A u B|."""
+    if not a or not b:
+        return 0.0
     return max(0.0, length_s(a) + length_s(b) - length_s([*a, *b]))  # rounding may leave less than nothing
 
 
@@ -231,6 +233,11 @@ def by_rank(spans: Iterable[Span]) -> list[list[Span]]:
     for span in spans:
         found.setdefault(span.rank, []).append(span)
     return [found[rank] for rank in sorted(found)]
+
+
+STEP_PARTS = frozenset(
+    ("step_time_s", "forward_s", "backward_s", "optimizer_s", "exposed_comm_s", "hidden_comm_s", "bubble_s", "data_s")
+)
 
 
 def step_parts(spans: Sequence[Span]) -> dict[str, float]:

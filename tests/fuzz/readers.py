@@ -31,11 +31,11 @@ from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models import load_model
 from tests.faults.hostile.formats import FORMATS
 from tests.fuzz import kept
+from tests.fuzz.kept import Seed
 
 UNIT = Path(__file__).parents[1] / "unit"
 PUBLISHED = Path(__file__).parents[1] / "external" / "published"
 MOST_SEED_BYTES = 300_000  # larger files make slow cases that find no more
-Seed = tuple[str, bytes]  # the name that the file must have, and what is in it
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,8 @@ def build(
     if name.partition(":")[0] == "rings" and collective in RINGS:
         return rings.rings(RINGS[collective], ranks, rings_node_size(name, ranks, ranks_per_node))
     if name not in known:
-        raise InputError(f"{collective} algorithm {name!r}: unknown ({nearest(name, [*known, 'rings'])})")
+        known += ["rings"] * (collective in RINGS)
+        raise InputError(f"{collective} algorithm {name!r}: unknown ({nearest(name, known)})")
     if collective in DIRECTED:
         target = (root + 1) % ranks if target is None else target
         if not 0 <= target < ranks:

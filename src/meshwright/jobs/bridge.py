@@ -107,7 +107,7 @@ def _keys(sources: Sources) -> Keys:
 
 def _world_of_name(draft: Draft, sources: Sources) -> None:
     """Take the ranks that a performance recipe has in its name (llama3_70b_pretrain_64gpu_h100_bf16_config)."""
-    named = re.search(r"_(\d{1,6})gpu_", sources.python[1]) if sources.python is not None else None
+    named = re.search(r"_([1-9]\d{0,5})gpu_", sources.python[1]) if sources.python is not None else None
     if named and draft.world is None and draft.question.gpus is None:
         draft.world = (int(named.group(1)), f"the name {named.group(0).strip('_')}")
         draft.assume(f"{named.group(1)} GPUs: from the name of the recipe")
@@ -116,7 +116,7 @@ def _world_of_name(draft: Draft, sources: Sources) -> None:
 def _base(draft: Draft, keys: Keys) -> None:
     """Take what a recipe leaves to the base that it starts from; one that is not at hand may hold the degrees."""
     name = str(keys.values.get("()", ""))
-    if name.endswith("_config") and name not in BASES:
+    if name.endswith("_config"):
         if not any(key.endswith("_parallel_size") for key in keys.values):
             raise InputError(
                 f"{keys.where}: takes its degrees from {name}, which is not here: give the file that has it"

@@ -1,6 +1,7 @@
 """Modules that a Python configuration imports from its own source tree: found beside it, and read as it is."""
 
 import ast
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,17 +29,12 @@ def imports_of(tree: ast.Module) -> dict[str, Imported]:
 
 def module_file(origin: Path, imported: Imported) -> Path | None:
     """Return the file of the module that a name comes from, where it lies in the source tree of `origin`."""
-    parts = [part for part in imported.module.split(".") if part]
-    if imported.level:
-        above = [origin, *origin.parents]
-        roots = above[imported.level : imported.level + 1]
-    else:
-        roots = list(origin.parents[:HIGHEST])
-    if not parts and not imported.level:
-        return None
-    for root in roots:
+    parts = imported.module.split(".") if imported.module else []
+    level = imported.level
+    for root in origin.parents[level - 1 : level] if level else origin.parents[:HIGHEST]:
         inner = root.joinpath(*parts)
-        for found in (inner.with_suffix(".py") if parts else inner / "__init__.py", inner / "__init__.py"):
-            if found.is_file() and found != origin:
-                return found
+        for found in (*([inner.with_suffix(".py")] if parts else []), inner / "__init__.py"):
+            with contextlib.suppress(OSError):  # a name that is too long for a file
+                if found.is_file() and found != origin:
+                    return found.resolve()
     return None

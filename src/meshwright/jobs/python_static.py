@@ -121,10 +121,13 @@ class _Static:
             elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
                 self.constants[node.target.id] = node.value
         self.known: dict[str, Any] = {}
+        self.files: dict[str, Path | None] = {}  # of imported names
 
     def module(self, name: str) -> "_Static | None":
         """Return the module that an imported name comes from, None where it is not in the source tree."""
-        found = module_file(self.path, self.imports[name])
+        if name not in self.files:
+            self.files[name] = module_file(self.path, self.imports[name])
+        found = self.files[name]
         if found is None or len(self.walk.modules) >= MOST_MODULES:
             return None
         if found not in self.walk.modules:

@@ -11,7 +11,7 @@ from typing import IO
 from msgspec.structs import replace
 
 from ..errors import InputError
-from ..files import opened
+from ..files import as_utf8, opened
 from .lines import FileHint, hint_of
 
 MOST_BYTES = 64 * 2**20  # of one file; of a larger one the head and the end are read, where identities and faults are
@@ -73,10 +73,10 @@ def content(path: Path) -> list[tuple[int, bytes]]:
         with opened(path) as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=file) as packed:
-                    return [(1, packed.read(MOST_BYTES))]
+                    return [(1, as_utf8(packed.read(MOST_BYTES)))]
             size = os.fstat(file.fileno()).st_size
             if size <= MOST_BYTES:
-                return [(1, file.read())]
+                return [(1, as_utf8(file.read()))]
             head = file.read(HEAD_BYTES).rpartition(b"\n")[0] + b"\n"
             file.seek(len(head))
             skipped = sum(chunk.count(b"\n") for chunk in _until(file, size - MOST_BYTES + HEAD_BYTES))

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,16 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
             raise InputError(f"{dump.where.file}: a flight record of an unknown form ({error!r})") from None
     groups = []
     joined = _by_group(found)
+    bearers, everyone = Counter(name for name, _ in joined), set(range(newest + 1))
+    lacking = everyone - recorded
     for (name, ranks), parts in joined.items():
         own = {part.rank: part for part, _ in parts}
         purpose = next((told for _, told in parts if told), "")
-        shared = sum(other == name for other, _ in joined) > 1
-        unique = f"{name} {sorted(ranks or own)}" if shared else name
+        unique = f"{name} {sorted(ranks or own)}" if bearers[name] > 1 else name
         called = GroupName(unique, "" if purpose == "undefined" else purpose)
         known = ranks | own.keys()
-        lacking = set(range(newest + 1)) - recorded
         if called.is_default:
-            known |= set(range(newest + 1))
+            known |= everyone
         elif len(known) == 1 and len(lacking) == 1 and any(part.open() for part in own.values()):
             known |= lacking  # nobody waits in a group of one: the other is the rank that left no record
         groups.append(Group(name=called, ranks=own, members=tuple(sorted(known)), whole=bool(ranks)))
@@ -104,13 +104,12 @@ def groups_of(dumps: Iterable[Dump]) -> list[Group]:
 
 
 def _by_group(
-    found: Iterable[tuple[str, RankGroup, str, frozenset[int]]],
+    found: Sequence[tuple[str, RankGroup, str, frozenset[int]]],
 ) -> dict[tuple[str, frozenset[int]], list[tuple[RankGroup, str]]]:
     """Return the ranks' parts by group: by its name and its ranks, since groups of other ranks may bear one name.
 
     A record that does not say which ranks a group has means the one that has its own.
     """
-    found = list(found)
     known: dict[str, set[frozenset[int]]] = defaultdict(set)
     for name, _, _, ranks in found:
         if ranks:

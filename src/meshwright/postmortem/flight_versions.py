@@ -5,6 +5,7 @@ sends and receives alike, and does not say which is which; 2.0 has the names of 
 """
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,11 +84,12 @@ def _number_apart(entries: list[dict[str, Any]]) -> None:
     for entry in entries:
         if entry["is_p2p"]:
             transfers[plain_text(entry["process_group"][0])].add(int(entry["seq_id"]))
+    ordered = {name: sorted(numbers) for name, numbers in transfers.items()}
     for entry in entries:
-        seq, own = int(entry.get("seq_id") or 0), transfers[plain_text(entry["process_group"][0])]
-        if seq in own:
+        seq, name = int(entry.get("seq_id") or 0), plain_text(entry["process_group"][0])
+        if seq in transfers[name]:
             entry["is_p2p"] = True
-        before = sum(number < seq for number in own)
+        before = bisect_left(ordered.get(name, []), seq)
         entry["p2p_seq_id"] = before + 1 if entry["is_p2p"] else before
         entry["collective_seq_id"] = seq - before
     if not nothing_lost(entries):

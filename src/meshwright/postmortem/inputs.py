@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from ..files import as_utf8
 from . import endings, flight, kernels, launchers, nccl, stacks, system, watchdog
 from .calls import Group
 from .causes import cause_of
@@ -111,8 +110,6 @@ def _better(recorded: Position | None, spoken: Position | None) -> Position | No
 
 def _read_file(path: Path, name: str, order: int, hint: FileHint, read: Read) -> None:
     parts = content(path)
-    if len(parts) == 1:
-        parts = [(parts[0][0], as_utf8(parts[0][1]))]
     data = parts[0][1]
     if not data.strip():
         if hint.rank is not None:  # an empty log of a rank: it exists and said nothing

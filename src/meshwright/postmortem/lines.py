@@ -3,7 +3,6 @@
 A message keeps the number of the line that it began on, and what its prefix says of rank, host, process and time.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -11,6 +10,7 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
+from ..files import docker_line
 from .facts import Where
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -159,21 +159,10 @@ def _rows(text: str, first: int) -> Iterator[tuple[int, str]]:
         if "\x1b" in line:
             line = _ANSI.sub("", line)
         if line.startswith('{"log":'):  # docker's json-file driver
-            line = _unpacked(line)
+            line = docker_line(line)
         for part in line.rstrip("\r").split("\r"):
             if part.strip():
                 yield number, part[:MOST_CHARACTERS].rstrip()
-
-
-def _unpacked(line: str) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    if not isinstance(value, dict):
-        return line
-    text = str(value.get("log", "")).rstrip("\n")
-    return text.encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
 
 
 def _is_labelled(labels: list[re.Match[str] | None]) -> bool:

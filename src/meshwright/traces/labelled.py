@@ -71,9 +71,8 @@ def _of_device(process: Process, collected: Collector, facts: Facts, base_ns: in
         lines = list(called)  # rocprof's queues have no names
     kept = np.isin(threads, lines)
     for thread in lines:
-        kept[np.flatnonzero(threads == thread)[_holding(begins_us[threads == thread], ends_us[threads == thread])]] = (
-            False
-        )
+        places = np.flatnonzero(threads == thread)
+        kept[places[_holding(begins_us[places], ends_us[places])]] = False
     if not kept.any():
         return None
     zero = float(begins_us[kept].min())

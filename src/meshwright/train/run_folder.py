@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..files import convert, parse_json, read_struct, read_text, write_atomic, write_struct
 from ..layout import Plan
 from ..machine_load import Load
-from ..timeline import Performance, Timeline, chrome_trace, parse_chrome_trace
+from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_chrome_trace
 from ..units import format_bytes
 from .config import JobConfig, to_toml
 from .secret import secret_in
@@ -40,6 +40,10 @@ class RankParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rank: int
     parts: dict[str, float]
+
+    def __post_init__(self) -> None:
+        if self.parts.keys() != STEP_PARTS:
+            raise ValueError(f"parts: expected {', '.join(sorted(STEP_PARTS))}")
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -67,11 +67,9 @@ def _parsed(text: str, where: str) -> list[Table]:
         raise InputError(f"{where}:{line}: a number of {len(endless[0])} digits: expected at most {DIGITS}")
     if is_csv(text):
         return read_csv(text, where)
-    for lines in dict.fromkeys([text, without_prefixes(text)]):  # the second for tools that never print a tag
-        for reader in _READERS:
-            found = reader(lines, where)
-            if found and any(table.rows or table.rates or table.notes for table in found):
-                return found
+    found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag
+    if found:
+        return found
     inline = _inline(text, where)
     if inline is not None:
         return [inline]
@@ -79,6 +77,15 @@ def _parsed(text: str, where: str) -> list[Table]:
         f"{where}: no table found, expected the output of nccl-tests or another tool of docs/bench.md, or a CSV with "
         "size_bytes and ranks"
     )
+
+
+def _first(text: str, where: str) -> list[Table] | None:
+    """Return what the first reader that finds a table has found."""
+    for reader in _READERS:
+        found = reader(text, where)
+        if found and any(table.rows or table.rates or table.notes for table in found):
+            return found
+    return None
 
 
 def load_tables(path: str) -> dict[str, list[Row]]:

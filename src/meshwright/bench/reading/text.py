@@ -1,11 +1,12 @@
 """The text of a file of measurements: unpacked, from UTF-16, out of docker's JSON, without launchers' tags."""
 
-import json
+import gzip
+import io
 import re
 import zlib
 
 from ...errors import InputError
-from ...files import as_utf8, read_bytes
+from ...files import as_utf8, docker_line, read_bytes
 from .prefixes import without_prefix
 
 MAX_BYTES = 64 * 2**20
@@ -23,7 +24,7 @@ def file_text(path: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
     if text.startswith('{"log":'):
-        text = "\n".join(map(_logged, text.splitlines()))
+        text = "\n".join(map(docker_line, text.splitlines()))
     return text
 
 
@@ -33,23 +34,13 @@ def without_prefixes(text: str) -> str:
 
 
 def _unpacked(data: bytes, path: str) -> bytes:
-    unpacker = zlib.decompressobj(wbits=31)
     try:
-        found = unpacker.decompress(data, MAX_BYTES + 1)
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            found = packed.read(MAX_BYTES + 1)
+    except EOFError:
+        raise InputError(f"{path}: is cut off: copy the whole file") from None
+    except (OSError, zlib.error) as error:
         raise InputError(f"{path}: {error}") from None
     if len(found) > MAX_BYTES:
         raise InputError(f"{path}: unpacks to more than {MAX_BYTES} bytes")
-    if not unpacker.eof:
-        raise InputError(f"{path}: is cut off: copy the whole file")
     return found
-
-
-def _logged(line: str) -> str:
-    """Return what a line of docker's json-file driver holds."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    text = str(value.get("log", "")) if isinstance(value, dict) else line
-    return text.rstrip("\r\n").encode("utf-8", "replace").decode()  # JSON may hold half of a character of UTF-16
