@@ -177,7 +177,9 @@ def memory_bytes(index: int = 0) -> int:
 
 
 def cache_bytes(where: torch.device) -> int | None:
-    """Return the last cache before an accelerator's memory; None where torch does not tell it."""
+    """Return the last cache before an accelerator's memory; None where torch does not tell it, and for the CPU."""
+    if not is_accelerator(where):
+        return None
     found = _module(where.type).get_device_properties(where)
     known = (getattr(found, each, None) for each in ("L2_cache_size", "last_level_cache_size"))  # XPU has the second
     return next((int(each) for each in known if each), None)

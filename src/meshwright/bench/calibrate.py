@@ -6,7 +6,7 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -73,19 +73,19 @@ def calibrate(
     requests: Iterable[Request],
     *,
     again: bool = False,
-    is_sure: bool = False,
+    sure: Collection[int] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Measurements:
     """Return what is known of this machine after measuring what `requests` lack (everything, if `again`).
 
-    What is known is first held against the pace of the machine now, unless `is_sure`: that has just been done.
+    What is known is first held against the pace of the machine now, but for the numbers of ranks in `sure`, of which
+    that has just been done.
     """
     requests = list(requests)
     name = fingerprint(host) + _of_accelerators(requests)
     path = kept_folder("calibration") / f"{name}.json"
     known = Measurements(fingerprint=name) if again else _load(path, name, say)
-    if not is_sure:
-        known = _still_right(known, requests, say)
+    known = _still_right(known, [request for request in requests if request.ranks not in sure], say)
     for request in requests:
         missing = _missing(known, request)
         if missing is None:
@@ -316,7 +316,7 @@ def _merge(known: Measurements, new: Measurements) -> Measurements:
         collectives=joined(known.collectives, new.collectives),
         straggling=joined(known.straggling, new.straggling),
         memory_bandwidth_bytes_per_s=new.memory_bandwidth_bytes_per_s,
-        conditions=joined(known.conditions, new.conditions),
+        conditions=joined(new.conditions, known.conditions),
     )
 
 

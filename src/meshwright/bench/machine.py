@@ -68,7 +68,7 @@ def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:
 def copy_rates(device: torch.device) -> list[CopyRate]:
     """Return the rate of copying between two buffers of the device, from cache sizes to far beyond them."""
     rates = []
-    for size in copy_sizes(cache_bytes(device) if is_accelerator(device) else None):
+    for size in copy_sizes(cache_bytes(device)):
         source, target = torch.ones(size // 4, device=device), torch.empty(size // 4, device=device)
         time_s = _median_s(lambda s=source, t=target: t.copy_(s), device)  # type: ignore[misc]
         rates.append(CopyRate(bytes=size, time_s=time_s, copy_bytes_per_s=size / time_s))

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cluster.graph import OperatorTime
-from ..device import cache_bytes, is_accelerator
+from ..device import cache_bytes
 from ..workload import functional
 from ..workload.graph import Operator
 from .crowd import Crowd
@@ -121,7 +121,7 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
 
 def _cold_bytes(device: torch.device) -> int:
     """Return how much the copies of an operator take together, so that none is in a cache when its turn comes."""
-    cache = cache_bytes(device) if is_accelerator(device) else None
+    cache = cache_bytes(device)
     return COLD_CACHES * cache if cache else COLD_BYTES
 
 

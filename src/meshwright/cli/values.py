@@ -109,7 +109,7 @@ ARGUMENTS: dict[tuple[str, str], Source] = {  # of a command: its name and the a
     ("bench", "what"): _measurable,
 }
 OF_A_COMMAND: dict[tuple[str, str], Source] = {("plan", "--cluster"): _here_or_clusters}
-ONLY_FILES = {("emulate", "--cluster"), ("train", "--model")}
+ONLY_FILES = {("emulate", "--cluster")}
 
 
 class Completed(click.types.StringParamType):

@@ -1,6 +1,7 @@
 """Columns of a table of runs, with what each means; and the words that its cells may hold."""
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -151,9 +152,11 @@ def schedule_word(text: str) -> str | None:
 
 def overlap_off(notes: str) -> frozenset[str]:
     """Return the axes of which notes say that nothing hides their communication: "tp/grad/param overlap off"."""
-    said = OVERLAP_OFF.search(notes)
-    words = re.split(r"[\s/+,]+", said.group(1).lower()) if said else []
-    return frozenset(OVERLAP_WORDS[word] for word in words if word in OVERLAP_WORDS)
+    found: set[str] = set()
+    for said in OVERLAP_OFF.finditer(notes):
+        nearest_first = reversed(re.findall(r"[a-z0-9]+", said.group(1).lower()))
+        found |= {OVERLAP_WORDS[word] for word in itertools.takewhile(OVERLAP_WORDS.__contains__, nearest_first)}
+    return frozenset(found)
 
 
 def overlapped(text: str) -> frozenset[str] | None:

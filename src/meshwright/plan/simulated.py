@@ -114,13 +114,7 @@ def _stage(
     beside = facts.keys_ring > 0
     blocking = [() if beside else _in_each(way) for way in rings]
     twice = inside.forward if layout.recompute == "full" else ()
-    once: list[Comm] = []
-    for sent in of_layer:
-        once += (
-            [sent.reduce, sent.scatter_once, sent.copies]
-            if sent.scatter.calls
-            else [sent.scatter, sent.reduce, sent.scatter_once, sent.copies]
-        )
+    once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
     return Stage.of(
         forward=Pass(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,

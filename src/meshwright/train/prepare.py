@@ -5,7 +5,7 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -86,10 +86,10 @@ def prepare(
     datasheet = _datasheet_flops_per_s(autocast, backend, say)
 
     def measured_and_chosen(
-        layouts: Sequence[Layout], again: bool, is_sure: bool = False
+        layouts: Sequence[Layout], again: bool, sure: Collection[int] = ()
     ) -> tuple[Measurements, Plan, Timeline]:
         requests = _requests(layouts, problem, autocast)
-        measured = calibrate(host, requests, again=again, is_sure=is_sure, say=say)
+        measured = calibrate(host, requests, again=again, sure=sure, say=say)
         peaks = {
             n: datasheet or _product_flops_per_s(measured, n, autocast, problem.backend)
             for n in {layout.world_size for layout in layouts}
@@ -100,7 +100,8 @@ def prepare(
     measured, plan, timeline = measured_and_chosen(layouts or others, recalibrate)
     if layouts and others and is_worth_splitting(plan):
         say(f"gradients keep {plan.layout} waiting: {len(others)} other splits are measured too")
-        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False, is_sure=True)
+        sure = {request.ranks for request in _requests(layouts, problem, autocast)}
+        measured, plan, timeline = measured_and_chosen([*layouts, *others], again=False, sure=sure)
     check(config, plan.layout)
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:

@@ -68,8 +68,9 @@ def test_every_operator_and_size_is_measured_and_kept():
     assert (again, said) == (first, [])
 
 
-def test_only_what_is_missing_is_measured():
+def test_only_what_is_missing_is_measured_and_the_date_of_the_rest_stays(monkeypatch):
     known = calibrate.calibrate(discover_host(), [calibrate.Request(ranks=1, backend="gloo", operators=(SMALL,))])
+    monkeypatch.setattr(calibrate, "pace", lambda: msgspec.structs.replace(STEADY, product_s=1.04e-3))
     other = Operator(kind="linear", shape=(8, 8, 16))
     said = []
     more = calibrate.calibrate(
@@ -78,6 +79,7 @@ def test_only_what_is_missing_is_measured():
 
     assert said[0].startswith("measuring 1 operators")
     assert set(known.operators) < set(more.operators)
+    assert more.conditions == known.conditions
 
 
 def _measured(said=None, **how):
@@ -103,7 +105,7 @@ def test_where_the_pace_of_the_machine_has_changed_it_is_measured_anew_and_where
     assert said == []
     far = msgspec.structs.replace(STEADY, copy_s=4.5e-3)
     monkeypatch.setattr(calibrate, "pace", lambda: far)
-    _measured(said, is_sure=True)
+    _measured(said, sure={1})
     assert said == []
 
     again = _measured(said)

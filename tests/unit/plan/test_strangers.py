@@ -65,6 +65,8 @@ def test_xla_waits_for_its_gathers_on_gpus_whatever_the_stack(tmp_path):
         ("te 2.11; tp/grad/param overlap off; fused cross entropy", {"tp", "dp"}),
         ("gradient overlap off", {"dp"}),
         ("p2p overlapping is off", {"pp"}),
+        ("dp overlap on, tp overlap off", {"tp"}),
+        ("pp 4, grad overlap off; tp overlap off", {"dp", "tp"}),
         ("overlap-grad-reduce on", set()),
         ("", set()),
     ],

@@ -5,7 +5,10 @@ from .reader import Reader
 
 
 def layer_types(c: Reader, count: int, default: list[str], *also: str) -> list[str]:
-    """Return the kind of each layer as the config lists them, else the default; `also`: words beside the usual two."""
+    """Return the kind of each layer as the config lists them, else the default.
+
+    `also`: words beside full_attention and those of the default, in place of linear_attention.
+    """
     c.skip("full_attention_interval")
     found = c.words("layer_types", count)
     known = {"full_attention", *default, *(also or ("linear_attention",))}

@@ -111,7 +111,10 @@ def afmoe(c: Reader) -> Architecture:
     count, hidden = c.layers(), c.whole("hidden_size")
     period = c.whole("global_attn_every_n_layers", 4)
     kinds = layer_types(
-        c, count, ["full_attention" if (i + 1) % period == 0 else "sliding" for i in range(count)], "sliding_attention"
+        c,
+        count,
+        ["full_attention" if period and (i + 1) % period == 0 else "sliding" for i in range(count)],
+        "sliding_attention",
     )
     plain, window = attention(c), c.whole("sliding_window")
     dense, routed = Dense(width=inner(c, Traits(), hidden)), experts_of(c, Traits(), gated=True)
@@ -155,15 +158,13 @@ def gpt_neo(c: Reader, traits: Traits) -> Architecture:
     count, window = c.layers(), c.whole("window_size")
     repeated = c.value("attention_types", [[["global", "local"], count // 2 + count % 2]])
     try:
-        kinds = [kind for words, times in repeated for _ in range(times) for kind in words]
+        kinds = [kind for words, times in repeated for _ in range(min(times, count + 1)) for kind in words]
     except (TypeError, ValueError):
         raise ValueError("attention_types: expected pairs of words and how often they come") from None
-    if c.given("attention_types") or not c.given("attention_layers"):
-        kinds = kinds if c.given("attention_types") else kinds[:count]
-    else:
-        kinds = c.words("attention_layers", count) or kinds
+    if not c.given("attention_types"):
+        kinds = (c.words("attention_layers", count) if c.given("attention_layers") else None) or kinds[:count]
     c.skip("attention_layers")
-    if len(kinds) != count or not {*kinds} <= {"global", "local"}:
+    if len(kinds) != count or any(kind not in ("global", "local") for kind in kinds):
         raise ValueError(f"attention_types: expected global or local for each of the {count} layers")
     whole = decoder(c, traits)
     layers = [

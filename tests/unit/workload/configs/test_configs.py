@@ -178,6 +178,8 @@ def test_what_is_not_understood_is_refused_by_its_name(change, named):
         ({"model_type": "gpt_bigcode", "n_head": 0}, "num_attention_heads: 0 does not divide"),
         ({"model_type": "falcon", "num_attention_heads": 0}, "num_attention_heads: 0 does not divide"),
         ({"model_type": "qwen3_next", "layer_types": ["conv"] * 48}, "layer_types: expected .* got 'conv'"),
+        (GPT_NEO | {"attention_types": [[["global"], 10**12]]}, "attention_types: expected global or local"),
+        (GPT_NEO | {"attention_types": [[[["a"]], 4]]}, "attention_types: expected global or local"),
         (FLAN_T5, "tie_word_embeddings: expected true; transformers 5 ties"),
         (GPT_NEO | {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local"),
         (INDEXED | {"indexer_types": ["shared"] * 4}, "indexer_types: expected full for the first layer"),
