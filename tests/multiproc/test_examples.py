@@ -108,7 +108,8 @@ def test_405b_is_planned_and_its_published_layout_is_priced_beside():
     assert int(re.match(r"([\d,]+) legal", out)[1].replace(",", "")) > 10_000
     assert "fastest" in out
     assert out.count("(fits)") == out.count("(does not fit)") == 1
-    assert mfu["fastest"] > mfu["published"] - 1  # which needs more memory than there is, by the stack taken here
+    behind = round(mfu["published"] - mfu["fastest"], 1)  # the digits that are printed
+    assert behind <= 1  # of one that needs more memory than there is, by the stack taken here
     assert mfu["published"] == pytest.approx(41, abs=2)  # as was reported
 
 
