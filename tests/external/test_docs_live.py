@@ -199,6 +199,7 @@ SMALLEST = {
 TOO_LONG = {  # and what runs the same code instead
     "async": "jobs of hundreds of steps, part by part; tests/multiproc/asynchronous trains in every mode",
     "faults": "kills and resumes of whole jobs; tests/faults does each once",
+    "campaign": "minutes a seed in a cluster of its own; tests/unit/bench/test_campaign.py draws, judges and scores",
     "corruption": "trains a job for every flipped bit; tests/multiproc/train/test_corruption.py does each kind once",
     "gpu": "a flight of minutes; tests/multiproc/test_fake_device.py runs jobs on the device that it falls back on",
     "fit_planner": "fits every constant; tests/unit/plan/cost holds the constants to the published runs",
@@ -221,7 +222,7 @@ def test_every_benchmark_of_the_documentation_is_run_or_it_is_said_why_not():
 def test_a_benchmark_of_the_documentation_runs(name, tmp_path):
     plot = ["--plot"] if f"benchmarks {name} --plot" in "".join(path.read_text() for path in SOURCES) else []
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "MESHWRIGHT_TRIAL": str(tmp_path)}
-    before = {path: path.read_bytes() for path in (ROOT / "benchmarks" / "results").iterdir()}
+    before = {path: path.read_bytes() for path in (ROOT / "benchmarks" / "results").rglob("*.json")}
 
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, *plot, *shlex.split(SMALLEST[name])],
