@@ -24,11 +24,12 @@ from typing import get_args
 
 from benchmarks.faults_acts import able
 from benchmarks.faults_manifest import Kind, Scenario, draw
-from benchmarks.faults_play import Begin, Played, play
+from benchmarks.faults_play import Played, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
-from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, gloo_command
+from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
 from benchmarks.result import RESULTS, Result, describe_machine
+from meshwright.cluster.emulation import Emulation
 from tests.multiproc.train.jobs import write_corpus
 
 SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
@@ -113,11 +114,13 @@ class _Campaign:
         place = self._place / str(scenario.seed)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        if self._command is None:
-            begin: Begin = lambda cluster, disk: Ours(cluster, disk, self._corpus, scenario, self._links)  # noqa: E731
-        else:
-            command = self._command
-            begin = lambda cluster, disk: Loop(self._name, disk, command)  # noqa: E731
+        command = self._command
+
+        def begin(cluster: Emulation, disk: Path) -> System:
+            if command is None:
+                return Ours(cluster, disk, self._corpus, scenario, self._links)
+            return Loop(self._name, disk, command)
+
         return play(begin, scenario, place)
 
 

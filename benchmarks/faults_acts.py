@@ -64,8 +64,8 @@ def _memory_cgroups() -> Path | None:
 class Stage:
     """A job in its cluster, as faults see it."""
 
-    def __init__(self, cluster: Emulation, system: System, place: Path, seed: int) -> None:
-        self.cluster, self.system, self.place = cluster, system, place
+    def __init__(self, cluster: Emulation, system: System, seed: int) -> None:
+        self.cluster, self.system = cluster, system
         self.rng = random.Random(f"acts {seed}")
         self.launchers: dict[int, int] = {}  # by node: the process that was started there, as this machine sees it
         self.spaces: dict[int, int] = {}  # by node: the inode of its process namespace
@@ -165,11 +165,7 @@ def _link(stage: Stage, fault: Fault, done: Done) -> Callable[[], None]:
     node = f"node{fault.node}"
     stage.cluster.fault(f"slow {node} {SLOWED}" if fault.kind == "slow" else f"cut {node}")
     done.begun_s = time.time()
-    return lambda: _mended(stage, node)
-
-
-def _mended(stage: Stage, node: str) -> None:
-    stage.cluster.fault(f"restore {node}")
+    return lambda: stage.cluster.fault(f"restore {node}")
 
 
 def _full(stage: Stage, fault: Fault, done: Done) -> Callable[[], None]:

@@ -70,7 +70,7 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
     with _disk(place / "disk", any(fault.kind == "full" for fault in scenario.faults)) as disk:
         with Emulation(spec) as cluster:
             system = begin(cluster, disk)
-            stage = Stage(cluster, system, place, scenario.seed)
+            stage = Stage(cluster, system, scenario.seed)
             stage.environment = {
                 **{"OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
                 **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},

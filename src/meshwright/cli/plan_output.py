@@ -61,17 +61,15 @@ def _one_node(cluster: "Cluster") -> "Cluster":
 def print_answer(setting: "Setting", best: "Row", others: "Sequence[Row]") -> None:
     """Print the best row and the others as JSON."""
     from ..plan.request import candidates
-    from ..plan.told import facts_of
 
     answer = {
-        "model": msgspec.to_builtins(facts_of(setting)),
-        "layout": msgspec.to_builtins(best.layout),
+        "layout": best.layout,
         "predicted": best.predicted,
         "fits": best.fits,
         "memory": best.memory,
         "alternatives": candidates(best, others),
     }
-    click.echo(to_json(answer))
+    print_about(setting, answer)
 
 
 def print_about(setting: "Setting", answer: Any) -> None:
