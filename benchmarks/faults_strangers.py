@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 from benchmarks.faults_rig import ENVIRONMENT, PATIENCE_S, Row
-from meshwright.doorway import CHALLENGE_BYTES, prove
+from meshwright.handshake import CHALLENGE_BYTES, prove
 from meshwright.layout import Layout
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER
 from meshwright.train.asynchronous.meeting import find

@@ -47,7 +47,7 @@ def _seconds(words: list[str]) -> float:
 
 def _page(folder: Path) -> list[dict[str, Any]]:
     """Return the seconds to write the page and to open it, all its figures drawn."""
-    from meshwright.report.run import report
+    from meshwright.report.pages.run import report
     from tests.browser.chromium import Browser, missing
     from tests.runs import fake_run
 

@@ -22,16 +22,16 @@ from meshwright.bench.collectives import (
     time_messages,
 )
 from meshwright.bench.operators import time_operators
-from meshwright.bench.together import copy_on_rank
+from meshwright.bench.sweep_on_rank import copy_on_rank
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, Timed, blocking
 from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
+from meshwright.parallel.device_mesh import Mesh
 from meshwright.parallel.engine import Batch, Engine, Settings
-from meshwright.parallel.mesh import Mesh
+from meshwright.plan.measured.data_parallel import sizes_to_measure
 from meshwright.plan.measured.needs import ALL_REDUCE, needs
-from meshwright.plan.measured.split_step import operators_of
-from meshwright.plan.measured.step import sizes_to_measure
+from meshwright.plan.measured.spmd import operators_of
 from meshwright.plan.search import Problem, choose
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder

@@ -13,9 +13,9 @@ from meshwright.cluster.expand import expanded
 from meshwright.cluster.graph import Cluster, Device, Link
 from meshwright.cluster.svg import svg
 from meshwright.hardware import load
-from meshwright.report.measured import bench_page
 from meshwright.report.page import write_page
-from meshwright.report.run import report
+from meshwright.report.pages.bench import bench_page
+from meshwright.report.pages.run import report
 from tests.runs import fake_run
 
 PLAN = ("plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "256", "--global-batch", "2048")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from meshwright.errors import InputError
-from meshwright.report.run import report
+from meshwright.report.pages.run import report
 from meshwright.train.run_folder import RunFolder
 from tests.browser.chromium import Browser, missing
 from tests.browser.pictures import VIEWS_OF_ALL, drawings, pages

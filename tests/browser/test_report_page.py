@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from meshwright.report.run import report
+from meshwright.report.pages.run import report
 from tests.runs import fake_run
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from meshwright.backend.wire.executor import Executor
 from meshwright.backend.wire.executor_reduce import reduction
 from meshwright.backend.wire.transport import ThreadsHub, TransportError
 from meshwright.collectives.algorithms import build, hierarchical_of, names
-from meshwright.collectives.likeness import ends_alike
+from meshwright.collectives.bitwise import leaves_equal_bits
 from meshwright.collectives.schedule import Schedule
 from meshwright.collectives.verify import ScheduleError, verify
 from meshwright.errors import InputError
@@ -68,8 +68,8 @@ def test_ranks_end_with_the_same_bits_where_the_replay_says_so_and_only_there(na
 
     first, *others = on_threads(ranks, sum_up)
 
-    keeps_rounded = wire is not None and not ends_alike(schedule, rounded=True)
-    alike = ends_alike(schedule, rounded=wire is not None, keeps_rounded=keeps_rounded)
+    keeps_rounded = wire is not None and not leaves_equal_bits(schedule, rounded=True)
+    alike = leaves_equal_bits(schedule, rounded=wire is not None, keeps_rounded=keeps_rounded)
     assert all(torch.equal(first, other) for other in others) == alike
 
 

@@ -38,12 +38,12 @@ from .collectives import (
     time_beside,
     time_blocking,
 )
-from .crowd import Crowd
+from .cpu_clock import CpuClock
 from .operators import time_operators
 from .pace import drifted, pace
 from .pool import RankPool
 from .process import prepare_process
-from .together import copy_on_rank
+from .sweep_on_rank import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
@@ -266,26 +266,26 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
 
 def time_paces(device: torch.device) -> list[Pace]:
     """Return the pace at a fixed amount of work that starts on all ranks at once, again and again."""
-    crowd, factor = Crowd(device), torch.ones(512, 512, device=device)
+    clock, factor = CpuClock(device), torch.ones(512, 512, device=device)
 
     def work() -> Pace:
-        start, busy_start = time.perf_counter(), crowd.clock()
+        start, busy_start = time.perf_counter(), clock.now_s()
         for _ in range(PACE_PRODUCTS):
             factor @ factor
-        busy_s = crowd.clock() - busy_start
+        busy_s = clock.now_s() - busy_start
         return Pace(time.perf_counter() - start, busy_s)
 
     work()
     dist.barrier()
     end = time.monotonic() + CROWD_S
-    with crowd.counted():
+    with clock.counted():
         while time.monotonic() < end:
             work()
     found = []
     for _ in range(PACE_ROUNDS):
         dist.barrier()
         found.append(work())
-    return [pace._replace(priced_s=pace.priced_s * crowd.stretch) for pace in found]
+    return [pace._replace(priced_s=pace.priced_s * clock.slowdown) for pace in found]
 
 
 def straggling(paces: Sequence[Sequence[Pace]]) -> float:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .crowd import Crowd
+from .cpu_clock import CpuClock
 
 LAYERS = 8
 WIDTH = 64  # elements of what goes through the chain
@@ -26,19 +26,19 @@ class Pass(NamedTuple):
     backward_s: float
 
 
-def time_chains(wrapped: nn.Sequential, plain: nn.Sequential, budget_s: float, crowd: Crowd) -> tuple[Pass, Pass]:
+def time_chains(wrapped: nn.Sequential, plain: nn.Sequential, budget_s: float, clock: CpuClock) -> tuple[Pass, Pass]:
     """Return what the wrapper adds to a layer in the median, and what the layer takes without it.
 
     Each chain has `LAYERS` layers. All ranks of the default group call it, on CPU tensors.
     """
     for chain in (wrapped, plain):
-        _pass(chain, crowd)  # allocates, loads code
+        _pass(chain, clock)  # allocates, loads code
     dist.barrier()
     found: list[tuple[Pass, Pass]] = []
     end = time.monotonic() + budget_s
     while len(found) < MIN_ROUNDS or (len(found) < MAX_ROUNDS and time.monotonic() < end):
-        with crowd.counted():
-            found.append((_pass(wrapped, crowd), _pass(plain, crowd)))
+        with clock.counted():
+            found.append((_pass(wrapped, clock), _pass(plain, clock)))
     added = Pass(*(statistics.median(with_it[i] - without[i] for with_it, without in found) for i in range(2)))
     alone = Pass(*(statistics.median(without[i] for _, without in found) for i in range(2)))
     return added, alone
@@ -62,12 +62,12 @@ class _Displace(torch.autograd.Function):
         return gradients[0], None
 
 
-def _pass(chain: nn.Sequential, crowd: Crowd) -> Pass:
+def _pass(chain: nn.Sequential, clock: CpuClock) -> Pass:
     x = torch.ones(WIDTH, requires_grad=True)
-    start = crowd.clock()
+    start = clock.now_s()
     out = chain(x)
-    middle = crowd.clock()
+    middle = clock.now_s()
     out.sum().backward()
-    end = crowd.clock()
+    end = clock.now_s()
     chain.zero_grad(set_to_none=True)
     return Pass((middle - start) / LAYERS, (end - middle) / LAYERS)

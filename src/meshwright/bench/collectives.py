@@ -15,7 +15,7 @@ from ..backend.group.torch_compat import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
 from ..device import is_accelerator, synchronize, synchronize_stream
 from ..workload.program import FLOAT
-from .elsewhere import run_elsewhere
+from .cache_pollution import pollute_caches
 from .sweep import DTYPES, exchange, make_call
 
 ROUNDS = 9
@@ -138,7 +138,7 @@ def time_messages(
     def fill() -> None:
         outgoing.fill_(1.0)
 
-    return time_added(end, fill, device, rounds, begin=begin, elsewhere=run_elsewhere, compute_s=ACTION_S)
+    return time_added(end, fill, device, rounds, begin=begin, elsewhere=pollute_caches, compute_s=ACTION_S)
 
 
 def _time_exchange(size_bytes: int, before: int | None, after: int | None, device: torch.device, rounds: int) -> Cost:

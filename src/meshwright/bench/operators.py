@@ -26,11 +26,11 @@ from ..cluster.graph import OperatorTime
 from ..device import cache_bytes
 from ..workload import functional
 from ..workload.graph import Operator
-from .crowd import Crowd
-from .elsewhere import run_others
-from .recomputing import time_recomputing
-from .resuming import time_resuming
-from .sharding import time_sharding
+from .cache_pollution import run_others
+from .cpu_clock import CpuClock
+from .host_overhead.checkpointing import time_recomputing
+from .host_overhead.fsdp import time_sharding
+from .host_overhead.wake_up import time_resuming
 
 COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do; on an
 COLD_CACHES = 2  # accelerator whose cache is known, so many times its size
@@ -72,34 +72,34 @@ def time_operators(
     Called on all ranks with the same arguments; blocks for about `budget_s`, longer where three rounds take longer.
     """
     pairs = []
-    end, crowd = time.monotonic() + budget_s, Crowd(device)
+    end, clock = time.monotonic() + budget_s, CpuClock(device)
     for position, operator in enumerate(operators):
         share_s = max(0.0, end - time.monotonic()) / (len(operators) - position)
-        pairs.append(_time(operator, share_s, device, crowd))
+        pairs.append(_time(operator, share_s, device, clock))
     return [
         OperatorTime(
             operator=operator.key,
             ranks=ranks,
             threads=threads,
-            forward_s=forward_s * crowd.stretch,
-            backward_s=backward_s * crowd.stretch,
-            stretch=crowd.stretch,
+            forward_s=forward_s * clock.slowdown,
+            backward_s=backward_s * clock.slowdown,
+            stretch=clock.slowdown,
         )
         for operator, (forward_s, backward_s) in zip(operators, pairs, strict=True)
     ]
 
 
-def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crowd) -> tuple[float, float]:
+def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuClock) -> tuple[float, float]:
     if operator.kind in HOSTS and device.type != "cpu":
         return 0.0, 0.0  # the host of a GPU runs ahead of it
     if operator.kind == "sharding":
         tensors, zero = operator.shape
-        return time_sharding(tensors, zero, budget_s, crowd)
+        return time_sharding(tensors, zero, budget_s, clock)
     if operator.kind == "recomputing":
         count, selective = operator.shape
-        return time_recomputing(count, selective=bool(selective), budget_s=budget_s, crowd=crowd)
+        return time_recomputing(count, selective=bool(selective), budget_s=budget_s, clock=clock)
     if operator.kind == "resuming":
-        return time_resuming(run_others, crowd), 0.0
+        return time_resuming(run_others, clock), 0.0
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -108,12 +108,12 @@ def _time(operator: Operator, budget_s: float, device: torch.device, crowd: Crow
         count = max(2, min(MAX_COPIES, math.ceil(_cold_bytes(device) / max(1, size_bytes))))
         copies += [_make(operator) for _ in range(count - 1)]
     dist.barrier()
-    _round(operator, copies, crowd, device)  # allocates, loads code, settles thread pools
+    _round(operator, copies, clock, device)  # allocates, loads code, settles thread pools
     samples: list[tuple[float, float]] = []
     end = time.monotonic() + budget_s
     while len(samples) < MIN_ROUNDS or (len(samples) < MAX_ROUNDS and time.monotonic() < end):
-        with crowd.counted():
-            samples.append(_round(operator, copies, crowd, device))
+        with clock.counted():
+            samples.append(_round(operator, copies, clock, device))
     forward_s = statistics.median(sample[0] for sample in samples)
     backward_s = statistics.median(sample[1] for sample in samples)
     return forward_s / count, backward_s / count
@@ -125,7 +125,7 @@ def _cold_bytes(device: torch.device) -> int:
     return COLD_CACHES * cache if cache else COLD_BYTES
 
 
-def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.device) -> tuple[float, float]:
+def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torch.device) -> tuple[float, float]:
     """Return the seconds of all forwards and of all backwards."""
     forwards, backwards, outputs = [], [], []
     for copy in copies:
@@ -135,21 +135,21 @@ def _round(operator: Operator, copies: list[Copy], crowd: Crowd, device: torch.d
                 activation.mul_(1.0)
         module = _Module(copy.forward)
         with _precision(operator, device):
-            start = crowd.mark()
+            start = clock.mark()
             outputs.append(module())
-            forwards.append((start, crowd.mark()))
+            forwards.append((start, clock.mark()))
     while outputs:
         inputs = copies[len(outputs) - 1].inputs
         output = outputs.pop()
         gradient = tuple(torch.ones_like(t) for t in output)
-        start = crowd.mark()
+        start = clock.mark()
         if operator.kind == "add":  # backward of a residual is the sum of two gradients of its shape
             gradient[0].add_(inputs[0])
         elif inputs:
             torch.autograd.grad(output, inputs, gradient)
-        backwards.append((start, crowd.mark()))
+        backwards.append((start, clock.mark()))
         del output, gradient
-    return crowd.between_s(forwards), crowd.between_s(backwards)
+    return clock.between_s(forwards), clock.between_s(backwards)
 
 
 def _precision(operator: Operator, device: torch.device) -> AbstractContextManager[Any]:

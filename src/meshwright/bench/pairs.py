@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ..device import synchronize
 from .setup import device_of
 from .sweep import exchange
-from .together import Where, where
+from .sweep_on_rank import RankHost, rank_host
 
 LATENCY_BYTES = 8
 
@@ -38,7 +38,7 @@ class PairsOfRank(msgspec.Struct, frozen=True, kw_only=True):
     """The pairs that one rank reports, and where it is."""
 
     pairs: list[Pair]
-    where: Where
+    where: RankHost
 
 
 class FusionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def pairs_on_rank(request: PairsRequest) -> PairsOfRank:
     """Measure all ordered pairs, one at a time while the others wait; every rank calls it. Rank a reports."""
     rank, world = dist.get_rank(), dist.get_world_size()
     device = device_of(request.backend)
-    here = where()
+    here = rank_host()
     found = []
     for a in range(world):
         for b in range(world):

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MeshwrightError
-from .told import TOLD
+from .job_signals import JOB_SIGNALS
 
-PRELOAD = ("meshwright.bench.unheard", "torch", "torch.distributed", "meshwright.bench.pool")
+PRELOAD = ("meshwright.bench.forkserver_preload", "torch", "torch.distributed", "meshwright.bench.pool")
 
 
 def start_fork_server(*modules: str) -> None:
@@ -36,7 +36,9 @@ def start_fork_server(*modules: str) -> None:
     they say otherwise: their owner ends them, without a traceback from each.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # inherited; what comes meanwhile is heard afterwards
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, JOB_SIGNALS
+    )  # inherited; what comes meanwhile is heard afterwards
     try:
         ensure_running()
     finally:
@@ -50,7 +52,7 @@ def _heard_afterwards() -> Iterator[None]:
         yield
         return
     heard: list[int] = []  # not by a mask: another thread of the process would take the signal
-    before = {number: signal.signal(number, lambda got, _: heard.append(got)) for number in TOLD}
+    before = {number: signal.signal(number, lambda got, _: heard.append(got)) for number in JOB_SIGNALS}
     try:
         yield
     finally:

@@ -20,8 +20,8 @@ from .process import prepare_process
 from .setup import check_backend, on_ranks
 from .spec import gpu_spec, memory_spec, network_spec
 from .sweep import SweepRequest, rows_from
+from .sweep_on_rank import RankHost, RankSweep, timed_sweep_on_rank
 from .table import Row
-from .together import Busy, Where, timed_sweep_on_rank
 from .verdict import Spec, compute_verdict, verdict
 
 
@@ -63,7 +63,7 @@ def measure_sweeps(
     found = on_ranks(timed_sweep_on_rank, requests, backend=backend, ranks=ranks, places=places)
     if found is None:
         return None
-    busy: list[Busy] = found.results
+    busy: list[RankSweep] = found.results
     tables = {
         request.collective: rows_from(request, [rank.samples[i] for rank in busy]) for i, request in enumerate(requests)
     }
@@ -79,7 +79,7 @@ def _places(cluster: Cluster, backend: str, ranks: int) -> list[Binding | None]:
     return [beside(bus, cluster) if bus else binding(cluster, rank, ranks) for rank, bus in enumerate(buses)]
 
 
-def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[Where]) -> Spec | None:
+def _spec(catalogue: Catalogue, cluster: Cluster, backend: str, places: Sequence[RankHost]) -> Spec | None:
     """Return what ranks at these places are held against, None where the rate of what joins them is not known."""
     if len({place.host for place in places}) > 1:
         return network_spec(cluster)

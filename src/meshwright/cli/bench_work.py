@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from ..bench.fit import clean_sweep, describe_outliers, fit_sweep
-from ..bench.keep import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.pairs import Pair
 from ..bench.plot import plot_svg
 from ..bench.run import Measured, measure_compute, measure_fusion, measure_memory, measure_pairs, measure_sweeps
+from ..bench.save_fits import fit_of_pairs, save_fits, with_gpu_rates
 from ..bench.spec import link_spec, node_spec
 from ..bench.sweep import COLLECTIVES, sizes_between
 from ..bench.table import Row, csv_text, print_rows, wire_form
@@ -164,8 +164,8 @@ def _write(tables: Tables, notes: Sequence[str], plot: str | None, html: str | N
         except OSError as error:
             raise InputError(f"{plot}: {error.strerror}") from None
     if html is not None:
-        from ..report.measured import bench_page
         from ..report.page import write_page
+        from ..report.pages.bench import bench_page
 
         write_page(Path(html), bench_page(drawn, notes))
 

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from ..collectives.algorithms import build, describe, names
+from ..collectives.bitwise import leaves_equal_bits
 from ..collectives.draw import draw_svg, draw_text
 from ..collectives.figures import figures
-from ..collectives.likeness import ends_alike
 from ..collectives.msccl_export import to_msccl_xml
 from ..collectives.msccl_file import MAX_FILE_BYTES, read_algo
 from ..collectives.msccl_flight import HELD, flight
@@ -118,7 +118,7 @@ def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> i
         return _verify_all(max_ranks, as_json)
     schedule = _schedule(**source)
     proof = verify(schedule)
-    same_bits = ends_alike(schedule) if schedule.collective == "all_reduce" else None
+    same_bits = leaves_equal_bits(schedule) if schedule.collective == "all_reduce" else None
     if as_json:
         click.echo(to_json({"proved": True, "same_bits": same_bits} | msgspec.to_builtins(proof)))
         return 0

@@ -33,7 +33,7 @@ def write_files(given: dict[str, Any], setting: "Setting", best: "Row", others: 
             write_struct(path, plan)
     if page is not None:
         from ..report.page import write_page
-        from ..report.planned import plan_page
+        from ..report.pages.plan import plan_page
 
         where = f"{given['model_name']} on {setting.gpus:,} GPUs of {setting.cluster.name}"
         timeline, node = _simulated(setting, best.layout), _one_node(setting.cluster)

@@ -45,14 +45,14 @@ def command(what: tuple[Path, ...], output: Path | None, chakra: Path | None, sh
         raise InputError(f"{' '.join(map(str, what))}: expected one run, two runs, or traces alone")
     shown = console(stderr=as_json)
     if runs:
-        from ..report.run import run_page
-        from ..report.two import two_runs_page
+        from ..report.pages.run import run_page
+        from ..report.pages.two_runs import two_runs_page
 
         comparison, page = run_page(runs[0]) if len(runs) == 1 else two_runs_page(runs[0], runs[1])
         default = runs[0].report if len(runs) == 1 else runs[0].path / f"against-{runs[1].path.resolve().name}.html"
         show_comparison(shown, comparison, page.title if len(runs) == 2 else "")
     else:
-        from ..report.traced import trace_page
+        from ..report.pages.trace import trace_page
         from ..traces.reading import read_traces
         from ..traces.summary import summarized
 

@@ -129,7 +129,7 @@ def _say(text: str) -> None:
 def _run(path: Path, *, as_json: bool) -> int:
     """Train as the run folder says, then verify."""
     from ..files import to_json
-    from ..report.run import report
+    from ..report.pages.run import report
     from ..report.terminal import console, show_comparison
     from ..train.launch import launch
     from ..train.run_folder import RunFolder

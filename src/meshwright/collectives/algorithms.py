@@ -5,7 +5,7 @@ from functools import partial
 from math import isqrt
 
 from ..errors import InputError, nearest
-from . import decentralised, direct, dissemination, halving, hierarchical, points, ring, rings, trees
+from . import decentralised, direct, dissemination, halving, hierarchical, primitives, ring, rings, trees
 from .schedule import COLLECTIVES, ROOTED, Schedule
 
 Flat = dict[str, Callable[[int], Schedule]]  # from ranks
@@ -45,7 +45,7 @@ ALL_TO_ALL: Flat = {
     "bruck": dissemination.bruck_all_to_all,
 }
 BARRIER: Flat = {
-    "central": points.central_barrier,
+    "central": primitives.central_barrier,
     "dissemination": dissemination.dissemination_barrier,
 }
 BROADCAST: Rooted = {
@@ -60,9 +60,9 @@ REDUCE: Rooted = {
 }
 SCATTER: Rooted = {"linear": direct.linear_scatter, "binomial": trees.binomial_scatter}
 GATHER: Rooted = {"linear": direct.linear_gather, "binomial": trees.binomial_gather}
-COPY: Rooted = {"local": points.copy}
-SEND: Directed = {"direct": points.send}
-SIGNAL: Directed = {"direct": points.signal}
+COPY: Rooted = {"local": primitives.copy}
+SEND: Directed = {"direct": primitives.send}
+SIGNAL: Directed = {"direct": primitives.signal}
 
 FLAT: dict[str, Flat] = {
     "all_reduce": ALL_REDUCE,

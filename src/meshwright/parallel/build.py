@@ -6,11 +6,11 @@ from ..errors import InputError
 from ..layout import Plan
 from ..plan.legality import check_runnable
 from .data_parallel import DataParallel
+from .device_mesh import Mesh
 from .engine import Engine, Settings
-from .mesh import Mesh
 from .overlapped import check_overlappable
 from .pipeline.engine import PipelineEngine
-from .sharded import Sharded
+from .spmd_engine import SpmdEngine
 
 
 def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
@@ -34,4 +34,4 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
         check_overlappable(layout, settings.device, mesh.hosts)
     if layout.pp > 1:
         return PipelineEngine(module, mesh, plan, settings)
-    return Sharded(module, mesh, plan, settings)
+    return SpmdEngine(module, mesh, plan, settings)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..backend.group.torch_compat import all_gather_single, reduce_scatter_single
 from ..mesh import Axis
+from .device_mesh import Mesh
 from .engine import Notes
-from .mesh import Mesh
 
 
 def bytes_of(tensor: Tensor) -> int:

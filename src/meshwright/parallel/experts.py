@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..workload.functional import swiglu
 from .channel import Channel, exchanged
-from .placement import Placement, cut, runs
+from .shard_placement import Placement, cut, runs
 from .tensor import Parameters, Rule, Seam, replace_parameter
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..workload.functional import vocabulary_cross_entropy
 from .channel import Channel, copied, gathered, scattered, summed
-from .placement import Placement, cut, runs
+from .shard_placement import Placement, cut, runs
 
 SEQUENCE_DIM = 1  # of activations [sequences, positions, features]
 

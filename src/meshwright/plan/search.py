@@ -17,10 +17,10 @@ from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from .legality import Splittable, divisors, experts_of, illegal
+from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
 from .measured.memory import peak_memory_bytes
-from .measured.pipeline_step import pipeline_peak_bytes, plan_cut, predict_pipeline_step
-from .measured.split_step import predict_split_step
-from .measured.step import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
+from .measured.pipeline import pipeline_peak_bytes, plan_cut, predict_pipeline_step
+from .measured.spmd import predict_spmd_step
 from .space import Degrees, factorisations
 
 MIN_BUCKET_BYTES = 2**20
@@ -183,7 +183,7 @@ def choose(
             cuts[str(layout)] = plan_cut(layout, inputs).bounds
         memory = planned_peak_bytes(layout, problem)
         options: list[tuple[Performance, int, Timeline]] = []
-        predict = predict_step if layout.is_plain else predict_split_step
+        predict = predict_step if layout.is_plain else predict_spmd_step
         sizes = bucket_sizes(inputs.workload.parameters * 4, layout.dp)
         if layout.pp > 1:
             predict, sizes = predict_pipeline_step, sizes[:1]  # its price does not depend on them

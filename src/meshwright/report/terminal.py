@@ -11,7 +11,7 @@ from ..units import format_bytes, format_time
 from .compare import Comparison
 from .grid import pipeline_lines
 from .narrow import show_table
-from .traced import LABELS
+from .pages.trace import LABELS
 
 MAX_ALTERNATIVES = 8
 FILE_WIDTH = 200  # columns where the output is no terminal: a table in a file or a pipe is not cut

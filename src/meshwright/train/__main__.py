@@ -76,7 +76,7 @@ def command(
 
 
 def _verify(folder: RunFolder) -> None:
-    from ..report.run import report
+    from ..report.pages.run import report
     from ..report.terminal import console, show_comparison
 
     show_comparison(console(stderr=True), report(folder))

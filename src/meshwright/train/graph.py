@@ -6,7 +6,7 @@ from ..errors import InputError
 from ..layout import Plan
 from ..parallel.graph_view import graph_svg
 from ..parallel.pipeline.capture import capture
-from ..parallel.split import rules_of
+from ..parallel.spmd_part import rules_of
 from ..parallel.step_boxes import Lane, lanes_of
 from ..pipelines import SLACK, Target, best_cut, schedule
 from ..workload.architecture import Architecture

@@ -34,13 +34,13 @@ from .finite import NotFinite, all_finite, not_finite
 from .flips import flips
 from .guard import Again, Guard
 from .log import RunLog
-from .lookout import Lookout
 from .memory import PeakMemory
 from .optimizer import learning_rate, make_optimizer
 from .recorder import Recorder, clock
 from .replay import Replay
 from .resume import GoesOn, facts_of
 from .run_folder import RunFolder, how_to_go_on
+from .straggler_monitor import StragglerMonitor
 
 COUNTING_STEP = 2  # the step in which live tensors are counted, once DDP has settled its buckets; it is not measured
 
@@ -58,19 +58,19 @@ class Trainer:
             rank, keep_steps=config.train.timeline_steps, enabled=config.train.record, device=device
         )
         self.events = EventLog(folder.events, rank)
-        self.lookout = Lookout(self.recorder, self.events, folder, plan.layout, rank=rank)
+        self.monitor = StragglerMonitor(self.recorder, self.events, folder, plan.layout, rank=rank)
         self._flips = flips(rank)
         self.here = Here(rank, self.ranks, device)
         inside = plan.layout.zero >= 2
         self._replay = Replay(
-            config.train, self.events, self._flips, self.lookout.host_of, self.here, summed_inside=inside
+            config.train, self.events, self._flips, self.monitor.host_of, self.here, summed_inside=inside
         )
         self.engine = self._built()
         self._log: RunLog | None = None
         self._rows_lost = False
         self._past = read_events(folder.events) if rank == 0 else []  # of earlier starts
         self.current_step = self.first_step = self._resume()
-        again = Again(self._rerun, self.lookout.host_of)
+        again = Again(self._rerun, self.monitor.host_of)
         self.guard = Guard(config.train, self.engine.shards(), self.events, again, self.here)
         self.saver = Saver(
             folder.checkpoints,
@@ -134,7 +134,7 @@ class Trainer:
         norm = self.engine.update()
         problem = self.saver.take_problem()
         flags = torch.tensor([self._stop_requested, bool(problem), not math.isfinite(norm)], dtype=torch.float64)
-        total = torch.cat((loss.reshape(1), flags, self.lookout.share(), self.guard.share(step)))
+        total = torch.cat((loss.reshape(1), flags, self.monitor.contribute(), self.guard.share(step)))
         if self.ranks > 1:
             with self.recorder.span("comm", "all_reduce"):
                 total = self.here.sum(total)
@@ -142,9 +142,9 @@ class Trainer:
         if total[2].item():
             self._not_saved(problem)
         shared = total[4:].tolist()
-        for text in self.lookout.look(step, shared):
+        for text in self.monitor.judge(step, shared):
             self._say(f"warning: {text}")
-        self.guard.look(step, shared[self.lookout.places :])
+        self.guard.look(step, shared[self.monitor.places :])
         if total[3].item():  # the gradient of some rank is not finite, and it has made no update of it
             self.guard.confirm(step)
             norm = math.nan if math.isfinite(norm) else norm  # all ranks have to see it: they end together

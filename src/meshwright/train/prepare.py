@@ -24,8 +24,8 @@ from ..layout import Layout, Machines, Plan
 from ..native import kept_folder
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
+from ..plan.measured.data_parallel import sizes_to_measure
 from ..plan.measured.needs import ALL_REDUCE, needs
-from ..plan.measured.step import sizes_to_measure
 from ..plan.search import Problem, candidates, choose, is_worth_splitting, shortlist, splits, too_large
 from ..timeline import Timeline
 from ..workload.graph import Operator
@@ -35,8 +35,8 @@ from .asynchronous.terms import check
 from .config import JobConfig
 from .corpus import Corpus, Sampler, load_corpus, vocabulary_size
 from .environment import choose_backend, in_half_precision, ranks_on_this_host
-from .nearness import placements
 from .run_folder import RunFolder, check_writable
+from .topology_file import placements
 
 RANKS_PER_CORE = 4  # more than one a core is slow but runs; more than this is a mistake
 CHECKPOINT_BYTES_PER_PARAMETER = 12  # a weight and two moments

@@ -15,7 +15,7 @@ import msgspec
 import torch.distributed as dist
 from torch.distributed import DistNetworkError, DistStoreError
 
-from ..doorway import exactly, prove
+from ..handshake import exactly, prove
 from .store_server import HEAD, Reply, Request, StoreServer, framed
 
 TRY_AGAIN_S = 0.05  # after a server that is not there yet

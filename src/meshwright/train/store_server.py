@@ -1,6 +1,6 @@
 """The server of a job's store: keys and values for peers that know the job's secret, and for nobody else.
 
-Wire form: the greeting of `doorway.prove`, then requests and replies, each 4 bytes of length (big endian) and
+Wire form: the greeting of `handshake.prove`, then requests and replies, each 4 bytes of length (big endian) and
 MessagePack.
 """
 
@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from ..doorway import Guest as Greeted
-from ..doorway import answer, guarded
+from ..handshake import Guest as Greeted
+from ..handshake import answer, guarded
 
 MOST_BYTES = 2**28  # of one request
 HEAD = struct.Struct(">I")

@@ -36,7 +36,7 @@ from ..files import convert
 from ..layout import Plan
 from ..machine_load import Load, Snapshot
 from ..native import kept_folder
-from ..parallel.mesh import KEEPS_ORDER
+from ..parallel.device_mesh import KEEPS_ORDER
 from ..timeline import Span, typical_step
 from .agent import STOPPED_EXIT_CODE
 from .config import JobConfig
@@ -47,10 +47,10 @@ from .log import RunLog
 from .loop import Trainer, measured_steps
 from .measured import write_measured
 from .meeting import join_torchruns, serve
-from .nearness import tell_switches
 from .replan import ensure_planned
 from .run_folder import RunFolder, how_to_go_on
 from .store import SealedStore
+from .topology_file import export_switches
 from .watch import Watch
 
 WARM_UP_STEPS = 5  # of a run are not measured
@@ -101,7 +101,7 @@ def main(run_dir: str, launcher_pid: int, config_json: str) -> None:
 def joined(config: JobConfig, folder: RunFolder) -> Iterator[Member]:
     """Join the other ranks for the body of a `with`, as the environment says; InputError where that cannot be."""
     here = place(os.environ)
-    tell_switches(config.launch.topology, os.environ)
+    export_switches(config.launch.topology, os.environ)
     threads = threads_per_rank(here.local_world_size)  # a share of the host's cores, so before this rank is bound
     backend = choose_backend(config.launch.backend, here.local_world_size)
     device = of_rank(here.local_rank, backend)

@@ -6,12 +6,12 @@ import threading
 import torch
 from torch import nn
 
-from meshwright.parallel.asynchronous.bank import Bank, LocalServer, Vault
 from meshwright.parallel.asynchronous.client import Client
 from meshwright.parallel.asynchronous.connection import ConnectionLost, connect
 from meshwright.parallel.asynchronous.coordinator import Coordinator, Terms
 from meshwright.parallel.asynchronous.pieces import Piece, cut
 from meshwright.parallel.asynchronous.server import Listener
+from meshwright.parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from meshwright.parallel.asynchronous.worker import GradientWorker, Island, LocalWorker
 from meshwright.parallel.asynchronous.worker import Terms as WorkerTerms
 
@@ -103,11 +103,11 @@ class Run:
                 for p, r in enumerate(pieces)
                 if p % servers == server
             }
-            self.listeners.append(Listener("127.0.0.1", WORD, Vault(mine)))
+            self.listeners.append(Listener("127.0.0.1", WORD, ServerShard(mine)))
         for listener in self.listeners[1:]:
             listener.start()
         self.others = [connect(listener.address, WORD) for listener in self.listeners[1:]]
-        bank = Bank([LocalServer(self.listeners[0].vault), *self.others], fragments, torch.float64)
+        bank = ServerGroup([LocalServer(self.listeners[0].vault), *self.others], fragments, torch.float64)
         defaults = {
             "workers": WORKERS, "steps": STEPS, "tokens_per_share": SHARE, "shares_per_lease": 1, "together": True,
             "validate_every": 10, "checkpoint_every": 10, "silence_s": 5.0, "patience_s": 5.0,

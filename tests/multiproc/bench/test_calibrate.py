@@ -10,7 +10,7 @@ from meshwright.bench.collectives import fit_names
 from meshwright.cluster.graph import Measurements, Pace, Timed
 from meshwright.cluster.local import discover_host
 from meshwright.layout import Layout
-from meshwright.plan.measured.split_step import RESUMING
+from meshwright.plan.measured.spmd import RESUMING
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
 

@@ -14,10 +14,10 @@ from torch import nn
 
 from meshwright.layout import Layout
 from meshwright.parallel.channel import Channel, Stopwatch
-from meshwright.parallel.mesh import Mesh
+from meshwright.parallel.device_mesh import Mesh
 from meshwright.parallel.overlapped import OverlappedSeam
-from meshwright.parallel.placement import Placement
-from meshwright.parallel.split import split_module
+from meshwright.parallel.shard_placement import Placement
+from meshwright.parallel.spmd_part import split_module
 from meshwright.parallel.tensor import Column, Row, Seam, split_tensors
 from meshwright.train.decoder import Decoder
 from meshwright.train.recorder import Recorder

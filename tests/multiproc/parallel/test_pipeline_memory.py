@@ -8,7 +8,7 @@ from meshwright.layout import Layout, Plan
 from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Settings
-from meshwright.plan.measured.pipeline_step import pipeline_peak_bytes
+from meshwright.plan.measured.pipeline import pipeline_peak_bytes
 from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory

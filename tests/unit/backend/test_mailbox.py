@@ -99,11 +99,11 @@ def from_two_ranks_that_may_leave():
     """Return a mailbox that gives up where a rank that is waited for has left, and its lines."""
     lines = {1: Leaving(), 2: Leaving()}
 
-    def doubt(late, waited_s, call, arrived):
+    def diagnose_wait(late, waited_s, call, arrived):
         left = [peer for peer in late if lines[peer].left and not arrived(peer)]
         return CollectiveError(f"rank {left[0]} has left") if left else None
 
-    return Mailbox(MEMBERS[0], MEMBERS, lines, doubt), lines
+    return Mailbox(MEMBERS[0], MEMBERS, lines, diagnose_wait), lines
 
 
 @pytest.mark.parametrize("peers", [(None, None), (1, 2)], ids=["any", "each"])
@@ -134,11 +134,11 @@ def test_messages_of_ranks_that_have_left_since_are_all_received(monkeypatch, pe
 def test_a_message_from_any_rank_may_still_come_when_another_leaves_while_it_is_looked_for(monkeypatch):
     monkeypatch.setattr(Mailbox, "_run", lambda _: None)
     mailbox, lines = from_two_ranks_that_may_leave()
-    doubt = mailbox._diagnose_wait
+    diagnose_wait = mailbox._diagnose_wait
 
     def leaves_before(*arguments):
         lines[1].left = True
-        return doubt(*arguments)
+        return diagnose_wait(*arguments)
 
     mailbox._diagnose_wait = leaves_before
     buffer = ctypes.create_string_buffer(4)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.doorway import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES, answer, exactly, guarded
-from meshwright.parallel.asynchronous.bank import Vault
+from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES, answer, exactly, guarded
 from meshwright.parallel.asynchronous.connection import CHECK, HEADER, ConnectionLost, RefusedError, connect
 from meshwright.parallel.asynchronous.leases import Leases, Run
 from meshwright.parallel.asynchronous.ledger import Ledger, Share
 from meshwright.parallel.asynchronous.messages import Next
 from meshwright.parallel.asynchronous.pieces import cut
 from meshwright.parallel.asynchronous.server import Listener
+from meshwright.parallel.asynchronous.server_group import ServerShard
 
 
 @given(
@@ -104,7 +104,7 @@ WORD = "right"
 
 @pytest.fixture
 def listener():
-    listening = Listener("127.0.0.1", WORD, Vault({}))
+    listening = Listener("127.0.0.1", WORD, ServerShard({}))
     listening.start()
     yield listening
     listening.close()

@@ -7,7 +7,7 @@ from meshwright.cluster.graph import OperatorTime, blocking
 from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.plan.legality import illegal
-from meshwright.plan.measured.split_step import update_operators
+from meshwright.plan.measured.spmd import update_operators
 from meshwright.plan.search import (
     Problem,
     bucket_sizes,
@@ -21,7 +21,7 @@ from meshwright.plan.search import (
     too_large,
 )
 from meshwright.workload.transformer import ModelConfig, describe
-from tests.unit.plan.measured.test_step import measured
+from tests.unit.plan.measured.test_data_parallel import measured
 
 MODEL = ModelConfig()
 

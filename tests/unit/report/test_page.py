@@ -12,9 +12,9 @@ from meshwright.mesh import Position, position
 from meshwright.report.figures import curve_figure
 from meshwright.report.grid import pipeline_figure
 from meshwright.report.lanes import MAX_BARS, lanes_figure, on_every_rank
-from meshwright.report.run import report
+from meshwright.report.pages.run import report
+from meshwright.report.pages.two_runs import two_runs_page
 from meshwright.report.sampling import thinned
-from meshwright.report.two import two_runs_page
 from meshwright.timeline import Span, Timeline, step_parts, summarize
 from meshwright.train.events import Event, EventLog
 from meshwright.train.run_folder import RankParts

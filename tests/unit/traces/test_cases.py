@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.report.traced import trace_page
+from meshwright.report.pages.trace import trace_page
 from meshwright.traces.reading import read_traces
 from meshwright.traces.summary import summarized
 

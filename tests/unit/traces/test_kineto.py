@@ -6,7 +6,7 @@ import json
 import pytest
 
 from meshwright.errors import InputError
-from meshwright.report.traced import trace_page
+from meshwright.report.pages.trace import trace_page
 from meshwright.timeline import Span, Timeline, chrome_trace
 from meshwright.traces.drawn import typical
 from meshwright.traces.reading import read_traces

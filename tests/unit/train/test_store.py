@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from meshwright.doorway import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
+from meshwright.handshake import CHALLENGE_BYTES, MOST_STRANGERS, SEAL_BYTES
 from meshwright.train.meeting import serve
 from meshwright.train.store import SealedStore
 from meshwright.train.store_server import HEAD

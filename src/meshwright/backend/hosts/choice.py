@@ -58,7 +58,7 @@ def still_serves(known: Links, links: Links, ranks: int, *, narrow: bool = False
 
 @functools.cache
 def same_bits(*, narrow: bool) -> tuple[str, ...]:
-    """Return the all-reduces that leave the same bits on any number of ranks; `likeness.ends_alike` proves which do."""
+    """Return the all-reduces that leave the same bits on any number of ranks: see `bitwise.leaves_equal_bits`."""
     differ = {"naive", "staggered"}  # every rank sums all by itself, in an order of its own
     if narrow:
         differ.add("recursive_doubling")  # alike for powers of two only

@@ -255,7 +255,9 @@ class LocalGroup:
         if late and waited_s > HINT_AFTER_S and OURS.has_several_boards:
             self._hint(late[0])
         limit_s = self.flight.time_limit_s(self.timeout_s)
-        error = self.doubt(late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target)
+        error = self.diagnose_wait(
+            late, waited_s, limit_s, self.flight.current(), lambda peer: counters[peer * LINE] >= target
+        )
         if error is not None:
             raise error
 
@@ -272,7 +274,7 @@ class LocalGroup:
             culprit = word.culprit
         OURS.say(culprit, final=False, until_s=now + HINT_S)
 
-    def doubt(
+    def diagnose_wait(
         self,
         late: Sequence[int],
         waited_s: float,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ...collectives.likeness import ends_alike
+from ...collectives.bitwise import leaves_equal_bits
 from ...collectives.schedule import Schedule
 from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads, verify
 from ...errors import InputError
@@ -41,7 +41,7 @@ class Executor:
     ) -> None:
         """Reduce `tensor` over all ranks, in place. `wire`: a narrower type for messages, rounded to at each hop.
 
-        All ranks end with the same bits where the schedule allows it (`likeness.ends_alike`).
+        All ranks end with the same bits where the schedule allows it (`likeness.leaves_equal_bits`).
         """
         self._expect(schedule, "all_reduce")
         kind = reduction(op, tensor.dtype)
@@ -191,7 +191,7 @@ class Executor:
         known = self._proved.get(id(schedule))
         if known is None:
             verify(schedule)
-            alike = schedule.collective != "all_reduce" or ends_alike(schedule, rounded=True)
+            alike = schedule.collective != "all_reduce" or leaves_equal_bits(schedule, rounded=True)
             known = _Proved(schedule, payloads(schedule), carries_only_whole_chunks(schedule), alike)
             _keep(self._proved, id(schedule), known)
         return known

@@ -29,7 +29,9 @@ from .lines import Arriving, Line, LineLost, LineMessage, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
 # bytes) and a last look: why it is in vain
-Doubt = Callable[[Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None]
+DiagnoseWait = Callable[
+    [Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None
+]
 
 
 class P2PWork(PendingWork):
@@ -96,12 +98,14 @@ def _nothing() -> None:
 class Mailbox:
     """The messages of one rank; `lines` lead to each other rank."""
 
-    def __init__(self, me: Member, members: Sequence[Member], lines: Mapping[int, Line], doubt: Doubt) -> None:
+    def __init__(
+        self, me: Member, members: Sequence[Member], lines: Mapping[int, Line], diagnose_wait: DiagnoseWait
+    ) -> None:
         self.broken: CollectiveError | None = None
         self._me = me
         self._members = members
         self._lines = lines
-        self._diagnose_wait = doubt
+        self._diagnose_wait = diagnose_wait
         self._lock = threading.Lock()
         self._sending: dict[int, deque[P2PWork]] = {peer: deque() for peer in lines}
         self._waiting: list[P2PWork] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...doorway import Doorway
+from ...handshake import HandshakeListener
 from ..hosts.addresses import advice, from_here, listening_at
 from .stream import STAGE_BYTES, Stream, load_stream
 from .transport import DEFAULT_TIMEOUT_S, Incoming, Outgoing, TransportError
@@ -86,9 +86,9 @@ class TcpTransport:
 
         `told` returns why another rank has given up, if one has.
         """
-        with Doorway(server, GREETING.size, patience_s=deadline.left_s) as doorway:
+        with HandshakeListener(server, GREETING.size, patience_s=deadline.left_s) as handshake:
             while len(self.connections) < self.ranks - 1:
-                guest = doorway.next(time.monotonic() + min(deadline.left_s, LOOK_S))
+                guest = handshake.next(time.monotonic() + min(deadline.left_s, LOOK_S))
                 if guest is None and deadline.left_s:
                     failed = told()
                     if failed:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ...doorway import Doorway
 from ...errors import InputError
+from ...handshake import HandshakeListener
 from .checks import Finding, examine
 from .facts import Facts
 
@@ -65,7 +65,9 @@ def _collect(listener: socket.socket, nodes: int, wait_s: float) -> dict[int, tu
     """Accept guests until all nodes are here or the time is over; who sends anything but facts is turned away."""
     end_s = time.monotonic() + wait_s
     found: dict[int, tuple[Facts, socket.socket]] = {}
-    with Doorway(listener, _MAX_BYTES, patience_s=wait_s, is_whole=lambda heard: heard.endswith(b"\n")) as door:
+    with HandshakeListener(
+        listener, _MAX_BYTES, patience_s=wait_s, is_whole=lambda heard: heard.endswith(b"\n")
+    ) as door:
         while len(found) < nodes - 1 and (guest := door.next(end_s)) is not None:
             facts = _facts(guest.greeting)
             if facts is None or not 0 < facts.node < nodes:

@@ -1,7 +1,7 @@
 """A connection that carries messages with tensors, and counts the bytes that it moves.
 
 A frame is a header (a check word, the size of the message, the size of the payload), the message as JSON, and the
-payload. Nothing is pickled. Before the first, both sides show that they know the random word of the run (`doorway`).
+payload. Nothing is pickled. Before the first, both sides show that they know the random word of the run (`handshake`).
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...doorway import prove
 from ...errors import MeshwrightError
+from ...handshake import prove
 from .messages import Message, Refused
 
 HEADER = Struct("<QIQ")

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from ...errors import MeshwrightError
-from .bank import Bank
 from .leases import Leases
 from .ledger import Ledger, Share
 from .members import Change, Member, Members
@@ -37,6 +36,7 @@ from .messages import (
     Scored,
     Validate,
 )
+from .server_group import ServerGroup
 
 Rate = Callable[[int], float]  # the servers' learning rate, by the steps that are done
 
@@ -70,7 +70,7 @@ class Coordinator:
     def __init__(
         self,
         terms: Terms,
-        bank: Bank,
+        bank: ServerGroup,
         *,
         first_step: int,
         rate: Rate,

@@ -7,11 +7,11 @@ import contextlib
 import socket
 import threading
 
-from ...doorway import Guest, answer, guarded
-from .bank import Vault
+from ...handshake import Guest, answer, guarded
 from .connection import Connection, ConnectionLost
 from .coordinator import Coordinator
 from .messages import Beat, Joined, Message, Refused
+from .server_group import ServerShard
 
 BACKLOG = 1024  # connections that wait to be accepted: those of the workers, and strangers
 
@@ -19,7 +19,7 @@ BACKLOG = 1024  # connections that wait to be accepted: those of the workers, an
 class Listener:
     """Answers visitors of one address until it is closed; `coordinator` is None on all servers but the first."""
 
-    def __init__(self, host: str, word: str, vault: Vault) -> None:
+    def __init__(self, host: str, word: str, vault: ServerShard) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family, backlog=BACKLOG)
         self._word = word.encode()

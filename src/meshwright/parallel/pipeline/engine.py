@@ -12,9 +12,9 @@ from ...pipelines import SLACK, Action, Grid, Target, best_cut, schedule
 from .. import dropout
 from ..channel import Channel
 from ..context import held_part
+from ..device_mesh import Mesh
 from ..engine import Batch, Settings, Shard
-from ..mesh import Mesh
-from ..split import SplitPart
+from ..spmd_part import SpmdPart
 from .runtime import Runtime
 from .stages import Cuttable, cuttable
 from .wire import routes
@@ -43,7 +43,7 @@ class PipelineEngine:
         spans = {stage: range(self.bounds[stage], self.bounds[stage + 1]) for stage in stages}
         held = model.part([unit for span in spans.values() for unit in span])
         aliases = frozenset(name for name, first in self._names.items() if first in not_owned)
-        self.part = SplitPart(held, mesh, plan, settings, shared=aliases, spans=tuple(spans.values()))
+        self.part = SpmdPart(held, mesh, plan, settings, shared=aliases, spans=tuple(spans.values()))
         self.pieces = dict(zip(stages, self.part.pieces, strict=True))
         self.optimizer = self.part.optimizer
         self._pipeline = mesh.group("pp")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...pipelines import Action, Grid
 from ..dropout import Moments, at
 from ..engine import Batch, Settings
-from ..split import SplitPart
+from ..spmd_part import SpmdPart
 from .split_backward import backward_input, backward_weight
 from .stages import as_tuple
 from .wire import Routes, Wire
@@ -43,7 +43,7 @@ class Runtime:
         routes: Routes,
         ranks: Sequence[int],
         settings: Settings,
-        part: SplitPart,
+        part: SpmdPart,
         last: Callable[[int], None],
     ) -> None:
         self.grid, self.pieces, self._settings, self._part, self._last = grid, pieces, settings, part, last

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
-from ..split import SplitPart
+from ..spmd_part import SpmdPart
 from .stages import trainable
 
 
 def backward_input(
-    part: SplitPart,
+    part: SpmdPart,
     module: nn.Module,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
@@ -34,7 +34,7 @@ def backward_input(
     return groups
 
 
-def backward_weight(part: SplitPart, module: nn.Module, rest: Any) -> None:
+def backward_weight(part: SpmdPart, module: nn.Module, rest: Any) -> None:
     """Add the gradients of the weights to their `grad`."""
     if isinstance(rest, tuple):
         torch.autograd.backward(*rest)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ...device import is_accelerator
 from ...pipelines import Action, Grid
+from ..device_mesh import Mesh
 from ..engine import Notes
-from ..mesh import Mesh
 
 HEADER_BYTES = 4096
 Routes = Mapping[tuple[int, int], dist.ProcessGroup]

@@ -8,7 +8,7 @@ from ...mesh import size
 from ...workload.graph import Operator, Workload
 from ...workload.program import Comm, StepProgram
 from ...workload.stages import step_program
-from .split_step import LOSS, operators_of
+from .spmd import LOSS, operators_of
 
 ALL_REDUCE = Timed("all_reduce")
 

@@ -7,7 +7,7 @@ import msgspec
 from ...cluster.graph import Measurements
 from ...layout import Plan
 from ...plan.asynchronous import AsynchronousMode, Surroundings, price
-from ...plan.measured.step import find_fit
+from ...plan.measured.data_parallel import find_fit
 from ...workload.conventions import SINGLE_BYTES
 from ...workload.transformer import parameter_shapes
 from ..config import JobConfig

@@ -13,12 +13,12 @@ from ...bench.process import prepare_process
 from ...errors import InputError
 from ...layout import Plan
 from ...native import kept_folder
-from ...parallel.asynchronous.bank import Bank, LocalServer, Vault
 from ...parallel.asynchronous.connection import connect
 from ...parallel.asynchronous.coordinator import Coordinator
 from ...parallel.asynchronous.members import Change
 from ...parallel.asynchronous.pieces import Piece, cut
 from ...parallel.asynchronous.server import Listener
+from ...parallel.asynchronous.server_group import LocalServer, ServerGroup, ServerShard
 from ...parallel.engine import Shard
 from ..checkpoint.pieces import Piece as StoredPiece
 from ..checkpoint.saver import Saver
@@ -56,7 +56,7 @@ def serve(
         data.paths, data.pattern, data.tokenizer, data.validation_share, data.seq_len, kept_folder("tokens")
     )
     pieces, first_step = _pieces(config, plan, folder, server, corpus)
-    listener = Listener(host, word, Vault(pieces))
+    listener = Listener(host, word, ServerShard(pieces))
     try:
         if server:
             listener.start()
@@ -67,7 +67,7 @@ def serve(
         announce(folder.servers, 0, Address(listener.address, word))
         others = find(folder.servers, config.data_parallel.servers, config.launch.timeout_s)[1:]
         connections = [connect(other.address, word) for other in others]
-        bank = Bank([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
+        bank = ServerGroup([LocalServer(listener.vault), *connections], config.data_parallel.fragments, torch.float32)
         return _coordinate(config, plan, corpus, folder, listener, bank, first_step, notify, stop)
     finally:
         listener.close()
@@ -114,7 +114,7 @@ def _coordinate(
     corpus: Corpus,
     folder: RunFolder,
     listener: Listener,
-    bank: Bank,
+    bank: ServerGroup,
     first_step: int,
     notify: Callable[[Change], None],
     stop: threading.Event,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.bench.fit import fit_sweep
-from meshwright.bench.keep import with_fits
+from meshwright.bench.save_fits import with_fits
 from meshwright.bench.table import Row
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.hardware import load

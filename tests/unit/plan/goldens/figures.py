@@ -18,10 +18,10 @@ from meshwright.layout import Layout
 from meshwright.plan.cost import Grid, Setting, price
 from meshwright.plan.cost.coefficients import book
 from meshwright.plan.machines import machines
+from meshwright.plan.measured.data_parallel import StepInputs, predict_step
 from meshwright.plan.measured.memory import peak_memory_bytes
-from meshwright.plan.measured.pipeline_step import pipeline_peak_bytes, predict_pipeline_step
-from meshwright.plan.measured.split_step import operators_of, predict_split_step
-from meshwright.plan.measured.step import StepInputs, predict_step
+from meshwright.plan.measured.pipeline import pipeline_peak_bytes, predict_pipeline_step
+from meshwright.plan.measured.spmd import operators_of, predict_spmd_step
 from meshwright.plan.runs import read_rows
 from meshwright.plan.simulated import simulate_plan
 from meshwright.plan.space import in_every_order, legal_layouts
@@ -91,7 +91,7 @@ def predicted(case: Case) -> tuple[Timeline, int]:
     if layout.pp > 1:
         memory = pipeline_peak_bytes(workload, layout, GLOBAL_BATCH)
         return predict_pipeline_step(layout, inputs, 2**30), memory  # as `choose` does: all gradients at once
-    predict_one = predict_step if layout.is_plain else predict_split_step
+    predict_one = predict_step if layout.is_plain else predict_spmd_step
     return predict_one(layout, inputs, BUCKET_BYTES), peak_memory_bytes(workload, layout, micro_batches=count)
 
 

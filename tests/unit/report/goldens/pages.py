@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from meshwright.files import write_struct
-from meshwright.report.run import run_page
+from meshwright.report.pages.run import run_page
 from meshwright.train.run_folder import Start
 from tests.runs import fake_run
 

@@ -1,5 +1,0 @@
-"""Signals that a terminal or a scheduler sends to all processes of a job."""
-
-import signal
-
-TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

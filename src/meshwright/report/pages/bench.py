@@ -1,0 +1,127 @@
+"""The page of `bench`: time and bus bandwidth over size, the fits, and the verdicts."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ...bench.fit import clean_sweep
+from ...bench.table import Row
+from ...cluster.graph import CollectiveFit
+from ...units import format_bytes, format_rate, format_time, time_unit
+from ..colours import SERIES
+from ..document import Cell, Figure, Lines, Page, Table, plain, section, table
+
+MAX_TICKS = 9
+Measured = tuple[str, Sequence[Row], CollectiveFit | None]
+
+
+def bench_page(tables: Sequence[Measured], notes: Sequence[str]) -> Page:
+    """Return the page of measured tables, each with its rows and its fit, and what was said of them."""
+    verdicts = [note for note in notes if "verdict" in note]
+    sections = (
+        section("Measured", _times(tables), _rates(tables)),
+        section("Fits and verdicts", Lines(tuple(notes)) if notes else None),
+        *(section(name, _table(rows)) for name, rows, _ in tables),
+    )
+    best = "; ".join(
+        f"{name} reaches {format_rate(max(row.busbw_bytes_per_s for row in rows))} of bus bandwidth on "
+        f"{rows[0].ranks} ranks of {rows[0].backend}"
+        for name, rows, _ in tables
+    )
+    kept = tuple(part for part in sections if part is not None)
+    return Page(title="Measured collectives", verdict=verdicts[0] if verdicts else best, sections=kept, kind="bench")
+
+
+def _times(tables: Sequence[Measured]) -> Figure:
+    rows_of_all = [row for _, rows, _ in tables for row in rows]
+    unit, scale = time_unit(statistics.median(row.time_s for row in rows_of_all))
+    traces: list[dict[str, Any]] = []
+    for (name, rows, fit), colour in zip(tables, itertools.cycle(SERIES), strict=False):
+        outliers = clean_sweep([row for row in rows if row.bytes]).outliers if fit is not None else ()
+        kept = [row for row in rows if row not in outliers]
+        traces.append(_points(plain(name), kept, scale, {"color": colour}))
+        if outliers:
+            hollow = {"color": colour, "symbol": "x-thin-open", "size": 9}
+            traces.append(_points(f"{plain(name)}, left out of the fit", outliers, scale, hollow))
+        if fit is not None:
+            fitted = [(row.bytes, fit.time_s(row.bytes)) for row in rows]
+            line = {"color": colour, "dash": "dash", "width": 1.5}
+            traces.append(
+                {"type": "scatter", "mode": "lines", "name": f"{plain(name)}, fit", "line": line,
+                 "x": [size for size, _ in fitted], "y": [time_s / scale for _, time_s in fitted]}
+            )  # fmt: skip
+    spread = "bars: 10th to 90th percentile; " if any(row.low_s or row.high_s for row in rows_of_all) else ""
+    layout = _axes(unit, rows_of_all)
+    return Figure(title="Time over size", traces=traces, layout=layout, note=f"{spread}both axes logarithmic")
+
+
+def _points(name: str, rows: Sequence[Row], scale: float, marker: dict[str, Any]) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [row.bytes for row in rows],
+        "y": [row.time_s / scale for row in rows],
+        "hovertext": [f"{format_bytes(row.bytes)}: {format_time(row.time_s)}" for row in rows],
+        "hoverinfo": "text+name",
+        "marker": marker,
+    }
+    if any(row.low_s or row.high_s for row in rows):
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [((row.high_s or row.time_s) - row.time_s) / scale for row in rows],
+            "arrayminus": [(row.time_s - (row.low_s or row.time_s)) / scale for row in rows],
+        }
+    return trace
+
+
+def _rates(tables: Sequence[Measured]) -> Figure:
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": plain(name),
+            "showlegend": True,
+            "x": [row.bytes for row in rows],
+            "y": [row.busbw_bytes_per_s / 1e9 for row in rows],
+            "line": {"color": colour},
+        }
+        for (name, rows, _), colour in zip(tables, itertools.cycle(SERIES), strict=False)
+    ]
+    layout = _axes("GB/s", [row for _, rows, _ in tables for row in rows])
+    return Figure(title="Bus bandwidth over size, per direction", traces=traces, layout=layout)
+
+
+def _axes(unit: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return logarithmic axes: of sizes with the powers of two that the tables print, of `unit` with powers of ten."""
+    sizes = [row.bytes for row in rows if row.bytes]
+    low, high = math.floor(math.log2(min(sizes, default=1))), math.ceil(math.log2(max(sizes, default=2)))
+    ticks = [2**power for power in range(low, high + 1, max(1, math.ceil((high - low) / MAX_TICKS)))]
+    return {
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "size"},
+            "tickmode": "array",
+            "tickvals": ticks,
+            "ticktext": [format_bytes(size) for size in ticks],
+        },
+        "yaxis": {"type": "log", "title": {"text": unit}, "dtick": 1, "exponentformat": "none"},
+    }
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    columns = ("size", "time", "algbw", "busbw", "wrong")
+    cells = [
+        [
+            Cell(format_bytes(row.bytes), row.bytes),
+            Cell(format_time(row.time_s), row.time_s),
+            Cell(format_rate(row.algbw_bytes_per_s), row.algbw_bytes_per_s),
+            Cell(format_rate(row.busbw_bytes_per_s), row.busbw_bytes_per_s),
+            Cell("not checked" if row.wrong is None else str(row.wrong)),
+        ]
+        for row in rows
+    ]
+    return table(columns, cells, title=f"{rows[0].backend}, {rows[0].ranks} ranks", sortable=True)

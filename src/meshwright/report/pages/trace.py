@@ -1,0 +1,201 @@
+"""The page of traces: runs that Meshwright did not start, and simulated or predicted timelines."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ...timeline import Span
+from ...traces.drawn import typical
+from ...traces.intervals import clipped, length_s, union, without
+from ...traces.model import PHASES, RankTrace
+from ...traces.summary import RankShares, Summary
+from ...traces.usage import Shares, common_steps, steps_of
+from ...units import format_bytes, format_rate, format_time
+from ..document import Cell, Lines, Page, Section, Table, section, table
+from ..lanes import lanes_figure
+from ..links import bus_rate_bytes_per_s
+
+SMALL_LOSS = 0.02  # of a step: what is less is no loss to speak of
+LABELS = {
+    "step_s": "step time",
+    "compute_s": "  computing",
+    "exposed_comm_s": "  exposed communication",
+    "data_s": "  data loading",
+    "idle_s": "  idle",
+    "other_s": "  copies to the host",
+    "hidden_comm_s": "hidden communication",
+}
+
+
+def trace_page(ranks: Sequence[Sequence[RankTrace]], summary: Summary, title: str) -> Page:
+    """Return the page that shows where the steps of traces went."""
+    sections: tuple[Section | None, ...] = (
+        section("Where a step goes", _shares_table(summary.median), _notes(summary)),
+        section("Timeline", lanes_figure({ranks[0][0].origin: typical(ranks)})),
+        section("Communication", _collectives(ranks) or _unmarked(ranks)),
+        section("Ranks", _lateness(summary), _ranks_table(ranks, summary)),
+    )
+    kept = tuple(part for part in sections if part is not None)
+    return Page(
+        title=title,
+        verdict=verdict_of(ranks, summary),
+        sections=kept,
+        kind="trace",
+        median=summary.median,
+        ranks=summary.ranks,
+        culprit=summary.culprit,
+    )
+
+
+def verdict_of(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
+    """Return the verdict in one sentence."""
+    median, count = summary.median, len(summary.ranks)
+    on = f"on {count} rank{'s' if count > 1 else ''}"
+    if summary.marked:
+        steps = f"{summary.steps} step{'s' if summary.steps != 1 else ''} traced"
+        text = f"step {format_time(median.step_s)} {on} ({steps})"
+    else:
+        text = f"no ProfilerStep in the trace: the whole trace, {format_time(median.step_s)}, {on}"
+    text += f": {median.compute_s / median.step_s:.0%} computing; {_largest_loss(ranks, summary)}"
+    culprit = summary.culprit
+    if culprit is not None:
+        last, meetings = summary.finding.lateness[culprit.rank][0], len(summary.meetings.found)
+        text += (
+            f"; rank {culprit.rank} is last in {last} of {meetings} collectives and costs "
+            f"{format_time(culprit.costs_s_per_step)} a step, because {culprit.because}"
+        )
+    if summary.finding.said:
+        text += f"; {summary.finding.said}"
+    return text
+
+
+def _largest_loss(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> str:
+    median = summary.median
+    causes = {
+        "exposed communication": median.exposed_comm_s,
+        "idle time": median.idle_s,
+        "waiting for data": median.data_s,
+        "copies to the host": median.other_s,
+    }
+    worst = max(causes, key=causes.__getitem__)
+    share = causes[worst] / median.step_s
+    if share < SMALL_LOSS:
+        return f"no loss to speak of (the largest is {worst}, {share:.1%})"
+    detail = ""
+    if worst == "exposed communication":
+        exposed = exposed_s(ranks)
+        detail = f", most of it {max(exposed, key=exposed.__getitem__)}" if exposed else ""
+    elif worst == "idle time" and summary.idle:
+        detail = f", {summary.idle}"
+    return f"the largest loss is {worst} ({share:.0%}{detail})"
+
+
+def _shares_table(found: Shares) -> Table:
+    rows = []
+    for field, label in LABELS.items():
+        value = getattr(found, field)
+        part = value / found.step_s
+        rows.append([Cell(label), Cell(format_time(value), value), Cell(f"{part:.1%}", part)])
+    note = "medians over steps and ranks, which need not add up; a step lasts from its start to the start of the next"
+    return table(("", "median", "of the step"), rows, note=note)
+
+
+def _notes(summary: Summary) -> Lines | None:
+    return Lines(tuple(dict.fromkeys(summary.notes)), title="To know") if summary.notes else None
+
+
+def _unmarked(ranks: Sequence[Sequence[RankTrace]]) -> Lines | None:
+    """Return what a reader must know of traces of several ranks without communication."""
+    if len(ranks) < 2:
+        return None
+    text = "nothing in these traces is marked as communication: what there was counts as the phase in which it was"
+    return Lines((f"{text} called, or as idle",))
+
+
+def _lateness(summary: Summary) -> Lines | None:
+    """Return who came last how often, the worst first."""
+    found = sorted(summary.finding.lateness.items(), key=lambda item: -item[1][1])
+    lines = [
+        f"rank {rank} is last in {last} of {len(summary.meetings.found)} collectives; the others lose "
+        f"{format_time(cost_s)} a step by it"
+        for rank, (last, cost_s) in found
+        if last
+    ]
+    return Lines(tuple(lines[:8]), title="Who comes last") if lines else None
+
+
+def _ranks_table(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> Table:
+    phases = [_phases_s(cycles, common_steps(ranks)) for cycles in ranks]
+    names = sorted({name for found in phases for name in found}, key=_phase_order)
+    columns = ("rank", "step", "computing", *names, "exposed communication", "hidden", "data", "idle", "last in")
+    rows = [_rank_row(own, found, names, summary) for own, found in zip(summary.ranks, phases, strict=True)]
+    note = "medians over the steps; who waits for a slower rank has more exposed communication, and is not the slow one"
+    return table(columns, rows, title="Each rank", sortable=True, note=note)
+
+
+def _rank_row(own: RankShares, phases: dict[str, float], names: Sequence[str], summary: Summary) -> list[Cell]:
+    times = (own.step_s, own.compute_s, *(phases.get(name, 0.0) for name in names), own.exposed_comm_s)
+    times += (own.hidden_comm_s, own.data_s, own.idle_s)
+    last = summary.finding.lateness.get(own.rank, (0, 0.0))[0]
+    label = f"{own.rank} ({own.device})" if own.device else str(own.rank)
+    return [Cell(label, own.rank), *(Cell(format_time(time_s), time_s) for time_s in times), Cell(str(last), last)]
+
+
+def _phase_order(name: str) -> tuple[int, str]:
+    return (PHASES.index(name) if name in PHASES else len(PHASES)), name
+
+
+def _phases_s(cycles: Sequence[RankTrace], wanted: set[int]) -> dict[str, float]:
+    """Return the seconds of each phase in the typical step of a rank."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for trace, window in steps_of(cycles, wanted):
+        for name, times in trace.phases.items():
+            found[name].append(length_s(clipped(times, window.start_s, window.end_s)))
+    return {name: statistics.median(times) for name, times in found.items() if any(times)}
+
+
+def exposed_s(ranks: Sequence[Sequence[RankTrace]]) -> dict[str, float]:
+    """Return the exposed seconds of each kind of communication in the typical step."""
+    found: dict[str, list[float]] = defaultdict(list)
+    wanted = common_steps(ranks)
+    names = {call.name for cycles in ranks for trace in cycles for call in trace.calls}
+    for cycles in ranks:
+        for trace in cycles:
+            for name in names:
+                calls = [call for call in trace.calls if call.name == name]
+                exposed = without(union([c.start_s for c in calls], [c.end_s for c in calls]), trace.compute)
+                for _, window in steps_of([trace], wanted):
+                    found[name].append(length_s(clipped(exposed, window.start_s, window.end_s)))
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _collectives(ranks: Sequence[Sequence[RankTrace]]) -> Table | None:
+    """Return each kind of communication: how often, how long, how fast."""
+    found: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    cells = 0
+    for cycles in ranks:
+        for trace in cycles:
+            cells += len(trace.windows)
+            for call in trace.calls:
+                span = Span(0, "comm", call.name, call.start_s, call.end_s, bytes=call.bytes)
+                found[call.name, call.group_size or len(ranks)].append(span)
+    exposed = exposed_s(ranks) if found else {}
+    rows = []
+    for (name, group), spans in sorted(found.items()):
+        busy = sum(span.end_s - span.start_s for span in spans) / cells
+        size = sum(span.bytes for span in spans) / cells
+        rate = bus_rate_bytes_per_s(spans, group)
+        rows.append(
+            [
+                Cell(name),
+                Cell(str(group), group) if group > 1 else Cell("not in the trace"),
+                Cell(f"{len(spans) / cells:.3g}", len(spans) / cells),
+                Cell(format_bytes(size), size) if size else Cell("not in the trace"),
+                Cell(format_time(busy), busy),
+                Cell(format_time(exposed.get(name, 0.0)), exposed.get(name, 0.0)),
+                Cell(format_rate(rate), rate) if rate else Cell(""),
+            ]
+        )
+    columns = ("collective", "ranks", "calls a step", "payload a step", "busy", "exposed (all groups)", "bus bandwidth")
+    note = "a collective that waits for a slower rank counts as busy, so its bus bandwidth is a lower bound"
+    return table(columns, rows, sortable=True, note=note) if rows else None
