@@ -39,7 +39,8 @@ from .collectives import (
     time_blocking,
 )
 from .cpu_clock import CpuClock
-from .operators import time_operators
+from .machine import settle
+from .operators import AUTOCAST, time_operators
 from .pace import drifted, pace
 from .pool import RankPool
 from .process import prepare_process
@@ -244,6 +245,7 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         store=store,
         device_id=device if is_accelerator(device) else None,
     )
+    settle(device, AUTOCAST[request.autocast] or torch.float32)
     operators = time_operators(
         request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
     )

@@ -1,7 +1,9 @@
 """Rates of one machine: matrix products over shapes, and copies over sizes."""
 
 import statistics
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -13,6 +15,7 @@ SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
 LEAST_COPY_BYTES, MOST_COPY_BYTES = 2**14, 2**28
 FAR_CACHES = 8  # on an accelerator whose cache is known the largest copy has at least so many times its size
 BUDGET_S = 0.4
+WINDOW_S, STEADY, SETTLE_S = 0.2, 0.01, 5.0  # of products, until those of two windows differ by less; at most
 LONG_S = 1.0  # of one product
 
 
@@ -46,6 +49,33 @@ def copy_sizes(cache: int | None) -> list[int]:
     while sizes[-1] < largest:
         sizes.append(4 * sizes[-1])
     return sizes
+
+
+class Clocks(NamedTuple):
+    """Seconds of one product on an accelerator that had nothing to do, and after it has worked for a while."""
+
+    cold_s: float
+    warm_s: float
+
+
+def settle(device: torch.device, dtype: torch.dtype = torch.float32) -> Clocks | None:
+    """Let an accelerator multiply until its clock holds still, so that what is timed next runs as in a long job.
+
+    A clock rises under work and falls with heat: it is steady when a product takes as long as in the window before,
+    or after `SETTLE_S`. None on a CPU, where nothing is done.
+    """
+    if not is_accelerator(device):
+        return None
+    side = product_side(device)
+    a, b = torch.randn(side, side, device=device).to(dtype), torch.randn(side, side, device=device).to(dtype)
+    torch.mm(a, b)  # loads code
+    cold_s = last_s = timed_s(lambda: torch.mm(a, b), 1, device)
+    end = time.monotonic() + SETTLE_S
+    while time.monotonic() < end:
+        before_s, last_s = last_s, timed_s(lambda: torch.mm(a, b), max(1, round(WINDOW_S / max(last_s, 1e-6))), device)
+        if abs(last_s - before_s) < STEADY * before_s:
+            break
+    return Clocks(cold_s, last_s)
 
 
 def matrix_rates(device: torch.device, dtype: torch.dtype) -> list[MatrixRate]:

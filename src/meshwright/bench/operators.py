@@ -133,7 +133,7 @@ def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torc
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
-        module = _Module(copy.forward)
+        module = _callable(operator, copy)
         with _precision(operator, device):
             start = clock.mark()
             outputs.append(module())
@@ -156,6 +156,13 @@ def _precision(operator: Operator, device: torch.device) -> AbstractContextManag
     """Return the context of an operator's forward: weights are cast anew in each, as in each micro-batch."""
     dtype = AUTOCAST[operator.autocast]
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+
+
+def _callable(operator: Operator, copy: Copy) -> Callable[[], tuple[Tensor, ...]]:
+    """Return what is called for a copy: a module, or its code compiled, which copies of one shape share."""
+    if not operator.compiled:
+        return _Module(copy.forward)
+    return torch.compile(copy.forward, dynamic=False)
 
 
 class _Module(nn.Module):

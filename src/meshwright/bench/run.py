@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..hardware import Catalogue
 from ..machine_load import Snapshot, words_since
 from ..units import format_bytes, format_rate, format_time
-from .machine import copy_rates, matrix_rates
+from .machine import copy_rates, matrix_rates, settle
 from .pairs import FusionRequest, PairsRequest, fusion_on_rank, pairs_on_rank, print_matrix
 from .process import prepare_process
 from .setup import check_backend, on_ranks
@@ -140,7 +140,7 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
     where = device()
     gpu, dtype = is_accelerator(where), torch.bfloat16 if is_accelerator(where) else torch.float32
     prepare_process(threads_per_rank(1))
-    begun = Snapshot()
+    begun, clocks = Snapshot(), settle(where, dtype)
     rates = matrix_rates(where, dtype)
     beside = words_since(begun)
     best = max(rates, key=lambda rate: rate.flops_per_s)
@@ -151,6 +151,11 @@ def measure_compute(catalogue: Catalogue, cluster: Cluster) -> Measured:
         for r in rates
     ]
     lines.append(f"# attainable peak: {best.flops_per_s / 1e12:.3f} TFLOP/s at {best.m} x {best.k} x {best.n}")
+    if clocks is not None:
+        lines.append(
+            f"# warm: a large product takes {format_time(clocks.warm_s)}, {clocks.warm_s / clocks.cold_s:.2f} times as "
+            "long as the first one"
+        )
     model = next((d.model for d in cluster.of_kind("gpu")), "") if gpu else ""
     accelerator = catalogue.accelerators.get(model)
     if accelerator is None:

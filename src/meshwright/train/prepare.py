@@ -106,7 +106,7 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
+        plan = _also_not_modelled(plan, "torch.compile: each operator is compiled and timed alone, none with its next")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -290,7 +290,12 @@ def _autocast(config: JobConfig, backend: str) -> str:
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
         describe=lambda layout: describe(
-            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
+            config.model,
+            seq_len=config.data.seq_len,
+            micro_batch=layout.mbs,
+            layout=layout,
+            autocast=autocast,
+            compiled=config.train.compile,
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,
