@@ -33,6 +33,9 @@ def rank_main(function, rank, world_size, path, pipe, environment, arguments):
         pipe.send((type(error).__name__, str(error), time.monotonic() - start))
 
 
+PATIENCE_S = 40.0  # with a rank on a busy machine
+
+
 @functools.cache
 def build():
     """Build what is built once a machine, so that no rank with a short time limit waits for a compiler."""
@@ -59,7 +62,7 @@ def launch(function, world_size, tmp_path, *arguments, silent=(), per_host=None,
     answers = []
     for rank, pipe in enumerate(pipes):
         try:
-            answers.append(pipe.recv() if rank not in silent and pipe.poll(40) else None)
+            answers.append(pipe.recv() if rank not in silent and pipe.poll(PATIENCE_S) else None)
         except EOFError:
             answers.append(None)
     for process in processes:

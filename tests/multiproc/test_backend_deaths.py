@@ -10,11 +10,18 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.multiproc.fresh_ranks import launch
@@ -58,29 +65,89 @@ def ddp_built_in(kind):
     return stepping(module)
 
 
-def ddp_power_sgd():
+def ddp_power_sgd(hook=powerSGD_hook.powerSGD_hook):
     state = powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1
     )
-    return ddp_with(powerSGD_hook.powerSGD_hook, state)
+    return ddp_with(hook, state)
 
 
-def fsdp1():
-    return stepping(FullyShardedDataParallel(network(), device_id=torch.device("cpu")))
+def ddp_accumulating():
+    """Two backward passes a step, of which only the second sums."""
+    module = DistributedDataParallel(network(), bucket_cap_mb=0.005)
+    step = stepping(module)
+
+    def steps():
+        with module.no_sync():
+            step()
+        step()
+
+    return steps
 
 
-def fsdp2():
+def ddp_joined():
+    """A step in a context of its own, in which ranks may have unequally many inputs."""
+    module = DistributedDataParallel(network(), bucket_cap_mb=0.005)
+    step = stepping(module)
+
+    def joined():
+        with Join([module]):
+            step()
+
+    return joined
+
+
+def ddp_zero():
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of torch.jit at its import
+
+    module = DistributedDataParallel(network(), bucket_cap_mb=0.005)
+    optimizer = ZeroRedundancyOptimizer(module.parameters(), torch.optim.SGD, lr=0.1)
+    step = stepping(module)
+
+    def trained():
+        step()
+        optimizer.step()
+
+    return trained
+
+
+def fsdp1(strategy=ShardingStrategy.FULL_SHARD):
+    return stepping(FullyShardedDataParallel(network(), sharding_strategy=strategy, device_id=torch.device("cpu")))
+
+
+def fsdp2(**options):
     module = network()
     for layer in module:
-        fully_shard(layer)
-    return stepping(fully_shard(module))
+        fully_shard(layer, **options)
+    return stepping(fully_shard(module, **options))
 
 
-def pipeline():
+def tensor_parallel():
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    module = nn.Sequential(nn.Linear(WIDTH, 24), nn.ReLU(), nn.Linear(24, WIDTH))
+    return stepping(parallelize_module(module, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}))
+
+
+def mean_square(y, target):
+    return (y - target).square().mean()
+
+
+def pipeline(schedule_class=Schedule1F1B):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     stage = PipelineStage(copy.deepcopy(network()[rank]), rank, ranks, torch.device("cpu"))
-    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda y, target: (y - target).square().mean())
-    x = torch.randn(8, WIDTH)
+    schedule = schedule_class(stage, n_microbatches=4, loss_fn=mean_square)
+    return pipeline_step(schedule)
+
+
+def interleaved_pipeline():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    stages = [PipelineStage(network()[0], i, 2 * ranks, torch.device("cpu")) for i in (rank, rank + ranks)]
+    return pipeline_step(ScheduleInterleaved1F1B(stages, n_microbatches=2 * ranks, loss_fn=mean_square))
+
+
+def pipeline_step(schedule):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x = torch.randn(12, WIDTH)
 
     def step():
         if rank == 0:
@@ -110,6 +177,27 @@ def functional_sum():
     return step
 
 
+def functional_others():
+    group, ranks = dist.group.WORLD, dist.get_world_size()
+
+    def step():
+        x = torch.ones(4 * ranks)
+        functional.all_gather_tensor(x, 0, group).sum().item()
+        functional.reduce_scatter_tensor(x, "sum", 0, group).sum().item()
+        functional.all_to_all_single(x, None, None, group).sum().item()
+        functional.broadcast(x, 0, group).sum().item()
+
+    return step
+
+
+def objects():
+    def step():
+        found = [None] * dist.get_world_size()
+        dist.all_gather_object(found, {"step": "x" * 1000})
+
+    return step
+
+
 PROGRAMS = {
     "ddp": ddp,
     "ddp of a static graph": lambda: ddp(static_graph=True),
@@ -120,15 +208,37 @@ PROGRAMS = {
     "built-in all-reduce hook": lambda: ddp_built_in(dist.BuiltinCommHookType.ALLREDUCE),
     "built-in fp16 hook": lambda: ddp_built_in(dist.BuiltinCommHookType.FP16_COMPRESS),
     "PowerSGD hook": ddp_power_sgd,
+    "ddp that accumulates": ddp_accumulating,
+    "ddp with Join": ddp_joined,
+    "ddp with a sharded optimizer": ddp_zero,
+    "bf16 hook": lambda: ddp_with(default_hooks.bf16_compress_hook),
+    "fp16 wrapper": lambda: ddp_with(default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
+    "batched PowerSGD hook": lambda: ddp_power_sgd(powerSGD_hook.batched_powerSGD_hook),
+    "quantization hook": lambda: ddp_with(quantization_hooks.quantization_pertensor_hook),
+    "post-local SGD hook": lambda: ddp_with(
+        post_localSGD_hook.post_localSGD_hook, post_localSGD_hook.PostLocalSGDState(None, dist.group.WORLD, 0)
+    ),
     "fsdp1": fsdp1,
+    "fsdp1 of gradients": lambda: fsdp1(ShardingStrategy.SHARD_GRAD_OP),
+    "fsdp1 unsharded": lambda: fsdp1(ShardingStrategy.NO_SHARD),
     "fsdp2": fsdp2,
+    "fsdp2 in bf16": lambda: fsdp2(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)),
+    "fsdp2 hybrid": lambda: fsdp2(mesh=init_device_mesh("cpu", (dist.get_world_size(), 1))),
     "pipeline": pipeline,
+    "pipeline by GPipe": lambda: pipeline(ScheduleGPipe),
+    "interleaved pipeline": interleaved_pipeline,
     "dtensor": dtensor,
+    "tensor parallel": tensor_parallel,
     "functional": functional_sum,
+    "other functional collectives": functional_others,
+    "objects": objects,
 }
 IN_THE_FAST_SET = ("ddp", "built-in fp16 hook")
 IN_THE_SLOW_SET = ("ddp of a static graph", "PowerSGD hook", "fsdp1", "fsdp2", "pipeline")
-HOOKS_IN_PYTHON = ("fp16 hook", "all-reduce hook", "PowerSGD hook")  # torch quotes the errors of their futures
+HOOKS_IN_PYTHON = (  # torch quotes the errors of their futures
+    *("fp16 hook", "all-reduce hook", "PowerSGD hook", "bf16 hook", "fp16 wrapper", "batched PowerSGD hook"),
+    *("quantization hook", "post-local SGD hook"),
+)
 
 
 def train(rank, world_size, program, fault):

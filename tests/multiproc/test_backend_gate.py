@@ -1,6 +1,8 @@
 """What a collective is given is checked before anything moves, and the group goes on after what was refused."""
 
+import contextlib
 import os
+import re
 from datetime import timedelta
 
 import pytest
@@ -142,20 +144,83 @@ def test_inputs_and_outputs_that_share_memory_come_out_as_if_they_did_not(rank_p
     assert rank_pool(3).run(overlap, asynchronous) == [[], [], []]
 
 
-def one_rank_refuses(rank, world_size, store):
-    """Rank 0 gives a wrong list, hears of it, and makes the same call rightly: it is paired with the other's first."""
-    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store)
-    mine = torch.full((4,), float(rank))
-    into = [torch.zeros(4), torch.zeros(4)]
-    heard = False
-    if rank == 0:
+ONLY_SENDS = "a gather by a rank that refused what was scattered"
+
+
+def refusals(rank):
+    """Return calls by name: one that rank 0 refuses, and the next of both ranks, which must not be paired with it."""
+    ones, pair = torch.ones(4), [torch.zeros(4), torch.zeros(4)]
+    expanded = torch.ones(1).expand(4)
+    return {
+        "the same again": (
+            lambda: dist.all_reduce(expanded if rank == 0 else ones),
+            lambda: dist.all_reduce(torch.full((4,), 5.0)),
+        ),
+        "the same again, not waited for": (
+            lambda: dist.all_gather(pair[: 1 + rank], ones),
+            lambda: dist.all_gather(pair, ones, async_op=True).wait(),
+        ),
+        "a broadcast to a rank that refused it": (
+            lambda: dist.broadcast(ones if rank else expanded, 1),
+            lambda: [dist.broadcast(ones, 1), dist.barrier()],
+        ),
+        "a broadcast from a rank that another refused": (
+            lambda: dist.gather(ones, [ones[:1], ones[:1]] if rank == 0 else None, 0),
+            lambda: dist.broadcast(ones, 1),
+        ),
+        ONLY_SENDS: (
+            lambda: dist.scatter(ones if rank else expanded, [ones, ones] if rank else None, 1),
+            lambda: dist.gather(ones, pair if rank else None, 1),
+        ),
+    }
+
+
+def one_rank_refuses(rank, world_size, store, name, hosts):
+    """Return what a rank heard of its two calls: the names of errors, "" where there was none."""
+    if hosts > 1:
+        os.environ["MESHWRIGHT_HOST"] = f"host{rank}"
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store, timeout=timedelta(seconds=9))
+    os.environ.pop("MESHWRIGHT_HOST", None)
+    heard = []
+    for call in (*refusals(rank)[name], lambda: dist.all_reduce(torch.ones(3))):
         try:
-            dist.all_gather(into[:1], mine)
-        except ArgumentError:
-            heard = True
-    dist.all_gather(into, mine)
-    return heard, [t[0].item() for t in into]
+            call()
+            heard.append("")
+        except Exception as error:
+            heard.append(type(error).__name__)
+    return heard
 
 
-def test_a_call_that_one_rank_refuses_can_be_made_again(rank_pool):
-    assert rank_pool(2).run(one_rank_refuses) == [(True, [0.0, 1.0]), (False, [0.0, 1.0])]
+@pytest.mark.parametrize("name", refusals(0))
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_what_follows_a_call_that_one_rank_refused_is_an_error_on_both_and_never_paired_with_it(rank_pool, name, hosts):
+    first, second = rank_pool(2).run(one_rank_refuses, name, hosts)
+    assert first[0] == "ArgumentError"
+    assert "CollectiveMismatch" in {*first, *second}
+    assert all(first[2:] + second[2:])
+    if hosts == 1 or name != ONLY_SENDS:  # over TCP a rank that only sends has gone on
+        assert first[1]
+    if hosts == 1:
+        assert any(second[:2])
+
+
+def all_refuse_and_one_twice(rank, world_size, store):
+    dist.init_process_group("meshwright", rank=rank, world_size=world_size, store=store, timeout=timedelta(seconds=9))
+    for _ in range(1 + rank):
+        with contextlib.suppress(ArgumentError):
+            dist.all_reduce(torch.ones(1).expand(4))
+    try:
+        dist.all_reduce(torch.ones(4))
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def test_the_message_says_how_many_calls_a_rank_has_refused(rank_pool):
+    first, second = rank_pool(2).run(all_refuse_and_one_twice)
+    assert first == second
+    assert re.fullmatch(
+        r"the ranks disagree: rank 0 \(.*\) in all_reduce of 16 B \(float32, sum\) after a call that it refused; "
+        r"rank 1 \(.*\) in all_reduce of 16 B \(float32, sum\) after 2 calls that it refused",
+        first,
+    )

@@ -26,6 +26,11 @@ def test_a_signature_reads_as_what_is_called():
     assert str(signature("broadcast", torch.int64, 2048, root=3)) == "broadcast of 2 KiB (int64) with root 3"
     assert str(signature("all_gather", torch.bool, [4, 8])) == "all_gather of 12 B in uneven parts (bool)"
     assert str(signature("all_gather", torch.int8, [4, 4])) == "all_gather of 4 B each (int8)"
+    sent = signature("broadcast", torch.int8, 4, root=3)
+    assert str(sent.after(1)) == "broadcast of 4 B (int8) with root 3 after a call that it refused"
+    assert str(sent.after(2)) == "broadcast of 4 B (int8) with root 3 after 2 calls that it refused"
+    assert sent.after(0) == sent
+    assert sent.after(1000) == sent.after(255) != sent.after(254)
     assert str(BARRIER) == "barrier"
 
 

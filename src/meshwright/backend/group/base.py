@@ -1,9 +1,10 @@
 """The base of every call of the process group "meshwright": run now or later, its name, its end."""
 
+import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch._C._distributed_c10d import DebugLevel, Store, get_debug_level
@@ -24,11 +25,33 @@ from .tensors import operator_of
 from .torch_group import NAME, TorchGroup
 from .work import DONE, PendingWork, Tensors, Worker
 
+Method = TypeVar("Method", bound=Callable[..., Work])
 PATIENCE_S = 0.05  # how long the caller of an asynchronous collective waits for it where no processor is free
 
 
+def refusable(method: Method) -> Method:
+    """Return a method of a group which, where it raises before its collective was started, lets the next one tell."""
+
+    @functools.wraps(method)
+    def asked(self: "GroupBase", *given: Any, **named: Any) -> Work:
+        started = self._started
+        try:
+            return method(self, *given, **named)
+        except Exception:
+            if self._started == started:
+                self._refused()
+            raise
+
+    return cast(Method, asked)
+
+
 class GroupBase(TorchGroup):
-    """A group of ranks without its collectives."""
+    """A group of ranks without its collectives.
+
+    A call that is refused has no place in the order of collectives, so that nobody waits for it. But another rank may
+    have made it: then a next one of the same kind would be paired with that. So the signature of the next says how
+    many were refused before it, and the ranks disagree unless all have refused as many.
+    """
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float, engine: Engine) -> None:
         super().__init__(store, rank, size)
@@ -39,7 +62,9 @@ class GroupBase(TorchGroup):
         self._kinds: dict[tuple[int, torch.dtype], Reduction] = {}
         self._monitored = MonitoredBarrier(store, engine.members, rank)
         self._compares = get_debug_level() == DebugLevel.DETAIL
+        self._started = self._refusals = 0  # calls that came to be started; that were refused since the last of them
         self._usual: PythonFastPath | NoFastPath = self._way_of_usual_calls()
+        self._usual_else = self._usual  # where nothing was refused
 
     def _way_of_usual_calls(self) -> Any:
         if self._compares:
@@ -52,6 +77,17 @@ class GroupBase(TorchGroup):
         return PythonFastPath(self._engine, self._worker, self._kinds, self._now, self._rank)
 
     # ---- running
+
+    def _refused(self) -> None:
+        """Note that a call was refused; the next goes the long way, which tells the others."""
+        self._refusals += 1
+        self._usual = NoFastPath()
+
+    def _after_refusals(self, asked: Signature) -> Signature:
+        """Return the signature of a call before which some were refused."""
+        asked = asked.after(self._refusals)
+        self._refusals, self._usual = 0, self._usual_else
+        return asked
 
     def _start(
         self,
@@ -69,6 +105,9 @@ class GroupBase(TorchGroup):
         `asked` is what all ranks must call alike. In debug mode they compare `compared` too, the tensors whose types
         and shapes must be the same on all, if they are not the result.
         """
+        self._started += 1
+        if self._refusals:
+            asked = self._after_refusals(asked)
         if self._compares:
             call = self._comparing(name, asked, call, result if compared is None else compared, options)
         if not options.asyncOp and self._worker.idle:

@@ -8,7 +8,7 @@ Each method tries the short way of usual calls first. What that leaves is bound 
 (overloads.py), checked (arguments.py), and started with the signature that the ranks compare (signature.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +26,7 @@ from .arguments import (
     splits_of,
     tensor_list,
 )
+from .base import refusable
 from .send_receive import MessagesGroup
 from .signature import BARRIER, signature
 from .sparse import all_reduce_sparse, check_sparse
@@ -41,12 +42,17 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce a tensor over all ranks, in place."""
         if not named and (work := self._usual.all_reduce(tensors, opts)) is not None:
             return work
-        (tensors,), options = overloads.ALL_REDUCE.bind((tensors, opts, *more), named)
+        return self._asked_all_reduce((tensors, opts, *more), named)
+
+    @refusable
+    def _asked_all_reduce(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        (tensors,), options = overloads.ALL_REDUCE.bind(given, named)
         tensor = only(tensors, "all_reduce")
         if tensor.is_sparse:
             return self._all_reduce_sparse(tensor, options)
         return self._all_reduce("all_reduce", [tensor], options)
 
+    @refusable
     def allreduce_coalesced(self, tensors: Any = None, opts: Any = None, *more: Any, **named: Any) -> Work:
         """Reduce several tensors over all ranks, in place."""
         (tensors,), options = overloads.ALL_REDUCE_COALESCED.bind((tensors, opts, *more), named)
@@ -84,6 +90,7 @@ class MeshwrightGroup(MessagesGroup):
         asked = signature(name, tensors[0].dtype, sizes if len(sizes) > 1 else sizes[0], operator=operator_of(code))
         return self._start(name, asked, sum(sizes), call, tensors, options, land=outputs.land)
 
+    @refusable
     def reduce(self, tensors: Any = None, opts: Any = None, *more: Any, **named: Any) -> Work:
         """Reduce a tensor over all ranks into the root's; the others keep theirs."""
         (tensors,), options = overloads.REDUCE.bind((tensors, opts, *more), named)
@@ -106,6 +113,7 @@ class MeshwrightGroup(MessagesGroup):
         land = outputs.land if self._rank == root else None
         return self._start("reduce", asked, size_bytes(tensor), call, [tensor], options, land=land)
 
+    @refusable
     def reduce_scatter(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Reduce the i-th of the input tensors of all ranks into the output of rank i; sizes may differ."""
         name = "reduce_scatter"
@@ -118,10 +126,15 @@ class MeshwrightGroup(MessagesGroup):
         """Reduce the i-th block of the inputs of all ranks into the output of rank i."""
         if not named and (work := self._usual.reduce_scatter_single(output, input, opts)) is not None:
             return work
-        tensors, options = overloads.REDUCE_SCATTER_SINGLE.bind((output, input, opts, *more), named)
+        return self._asked_reduce_scatter_single((output, input, opts, *more), named)
+
+    @refusable
+    def _asked_reduce_scatter_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        tensors, options = overloads.REDUCE_SCATTER_SINGLE.bind(given, named)
         check_tensors(tensors, "reduce_scatter_single")
         return self._reduce_scatter("reduce_scatter_single", tensors[:1], tensors[1:], options)
 
+    @refusable
     def reduce_scatter_single_coalesced(
         self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any
     ) -> Work:
@@ -188,7 +201,11 @@ class MeshwrightGroup(MessagesGroup):
         """Copy the root's tensor to all ranks."""
         if not named and (work := self._usual.broadcast(tensors, opts)) is not None:
             return work
-        (tensors,), options = overloads.BROADCAST.bind((tensors, opts, *more), named)
+        return self._asked_broadcast((tensors, opts, *more), named)
+
+    @refusable
+    def _asked_broadcast(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        (tensors,), options = overloads.BROADCAST.bind(given, named)
         tensor, root, engine = only(tensors, "broadcast"), root_of(options, self._size, "broadcast"), self._engine
         check_tensors([tensor], "broadcast")
         check_targets([tensor], "broadcast")
@@ -205,7 +222,11 @@ class MeshwrightGroup(MessagesGroup):
         """Copy every rank's tensor to all ranks; sizes may differ between ranks."""
         if not named and (work := self._usual.all_gather(outputs, inputs, opts)) is not None:
             return work
-        (outputs, inputs), options = overloads.ALL_GATHER.bind((outputs, inputs, opts, *more), named)
+        return self._asked_all_gather((outputs, inputs, opts, *more), named)
+
+    @refusable
+    def _asked_all_gather(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        (outputs, inputs), options = overloads.ALL_GATHER.bind(given, named)
         given = inner_list(outputs, "all_gather")
         return self._all_gather("all_gather", [given], [only(inputs, "all_gather")], options)
 
@@ -215,16 +236,22 @@ class MeshwrightGroup(MessagesGroup):
         """Copy every rank's tensor into its block of one tensor on all ranks."""
         if not named and (work := self._usual.all_gather_single(output, input, opts)) is not None:
             return work
-        tensors, options = overloads.ALL_GATHER_SINGLE.bind((output, input, opts, *more), named)
+        return self._asked_all_gather_single((output, input, opts, *more), named)
+
+    @refusable
+    def _asked_all_gather_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        tensors, options = overloads.ALL_GATHER_SINGLE.bind(given, named)
         check_tensors(tensors, "all_gather_single")
         return self._all_gather("all_gather_single", tensors[:1], tensors[1:], options)
 
+    @refusable
     def all_gather_single_coalesced(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Do several all_gather_single in one call."""
         name = "all_gather_coalesced"
         (outputs, inputs), options = overloads.ALL_GATHER_SINGLE_COALESCED.bind((outputs, inputs, *more), named)
         return self._all_gather(name, tensor_list(outputs, name), tensor_list(inputs, name), options)
 
+    @refusable
     def allgather_coalesced(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Do several allgather in one call: `outputs[rank][i]` gets input i of that rank."""
         name = "all_gather_coalesced"
@@ -269,6 +296,7 @@ class MeshwrightGroup(MessagesGroup):
         asked = signature(_plain(name), inputs[0].dtype, all_sizes)
         return self._start(name, asked, sum(all_sizes), call, outputs, options, land=land)
 
+    @refusable
     def gather(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Copy every rank's tensor to the root."""
         (outputs, inputs), options = overloads.GATHER.bind((outputs, inputs, *more), named)
@@ -289,6 +317,7 @@ class MeshwrightGroup(MessagesGroup):
         asked = signature("gather", source.dtype, size_bytes(source), root=root)
         return self._start("gather", asked, size_bytes(source), call, targets, options, [source], land=landing.land)
 
+    @refusable
     def scatter(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Copy the root's i-th tensor to rank i."""
         (outputs, inputs), options = overloads.SCATTER.bind((outputs, inputs, *more), named)
@@ -325,7 +354,10 @@ class MeshwrightGroup(MessagesGroup):
             work = self._usual.all_to_all_single(output, input, more[0] if more else None)
             if work is not None:
                 return work
-        given = (output, input, output_splits or None, input_splits or None, *more)
+        return self._asked_all_to_all_single((output, input, output_splits or None, input_splits or None, *more), named)
+
+    @refusable
+    def _asked_all_to_all_single(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
         defaults = {"output_split_sizes": (), "input_split_sizes": ()}
         tensors, options = overloads.ALL_TO_ALL_SINGLE.bind(given, named, defaults)
         output, input, output_splits, input_splits = tensors
@@ -338,6 +370,7 @@ class MeshwrightGroup(MessagesGroup):
         sources, targets = addresses_of(source, sent), addresses_of(landing.memory[0], received)
         return self._all_to_all(name, [source], sources, sent, targets, received, [output], options, landing)
 
+    @refusable
     def alltoall(self, outputs: Any = None, inputs: Any = None, *more: Any, **named: Any) -> Work:
         """Send the i-th tensor to rank i; tensors may differ in size."""
         (outputs, inputs), options = overloads.ALL_TO_ALL.bind((outputs, inputs, *more), named)
@@ -382,7 +415,11 @@ class MeshwrightGroup(MessagesGroup):
         """Wait for all ranks."""
         if not named and (work := self._usual.barrier(opts)) is not None:
             return work
-        _, options = overloads.BARRIER.bind((opts, *more), named)
+        return self._asked_barrier((opts, *more), named)
+
+    @refusable
+    def _asked_barrier(self, given: Sequence[Any], named: Mapping[str, Any]) -> Work:
+        _, options = overloads.BARRIER.bind(given, named)
         return self._start("barrier", BARRIER, 0, self._engine.barrier, [], options)
 
     # ---- the names of torch 2.11 and 2.12

@@ -1,7 +1,8 @@
 """The signature of a collective: three numbers that are equal on all ranks of a correct program.
 
-The first holds the collective, the element type, the operator and the root; the second its bytes; the third is 0 where
-all parts are alike, else a number made of all their sizes. `calls.c` makes the same numbers.
+The first holds the collective, the element type, the operator, the root, and how many calls were refused before it; the
+second its bytes; the third is 0 where all parts are alike, else a number made of all their sizes. `calls.c` makes the
+same numbers.
 """
 
 import functools
@@ -43,6 +44,7 @@ _CODES = {
 }
 _TYPES = {code << 8 | bits: str(dtype).removeprefix("torch.") for dtype, (code, bits) in _CODES.items()}
 _OTHER_TYPE = 255 << 8
+_ROOT_MOST, _REFUSED_AT, _REFUSED_MOST = 2**24 - 1, 56, 255
 _MASK, _MIX = 2**64 - 1, 0x9E3779B97F4A7C15  # odd, so that no two numbers become one; 2^64 by the golden ratio
 
 
@@ -55,7 +57,8 @@ class Signature(NamedTuple):
 
     def __str__(self) -> str:
         collective, dtype = self.what & 0xFF, self.what >> 8 & 0xFFFF
-        operator, root = self.what >> 24 & 0xFF, self.what >> 32 & 0xFFFFFFFF
+        operator, root = self.what >> 24 & 0xFF, self.what >> 32 & _ROOT_MOST
+        refused = self.what >> _REFUSED_AT
         parts = [_TYPES.get(dtype, "of another type"), OPERATORS[operator] if operator < len(OPERATORS) else "?"]
         inside = ", ".join(part for part in (parts[0] if dtype else "", parts[1]) if part)
         text = COLLECTIVES[collective] if collective < len(COLLECTIVES) else "a collective of another version"
@@ -64,7 +67,12 @@ class Signature(NamedTuple):
             text += " each" if collective in _PER_RANK and not self.sizes else ""
         text += " in uneven parts" if self.sizes else ""
         text += f" ({inside})" if inside else ""
-        return text + (f" with root {root - 1}" if root else "")
+        text += f" with root {root - 1}" if root else ""
+        return text + (f" after {'a call' if refused == 1 else f'{refused} calls'} that it refused" if refused else "")
+
+    def after(self, refused: int) -> "Signature":
+        """Return the signature of the same call after so many that were refused."""
+        return self._replace(what=self.what | min(refused, _REFUSED_MOST) << _REFUSED_AT)
 
 
 _PER_RANK = {COLLECTIVES.index(name) for name in ("reduce_scatter", "all_gather")}

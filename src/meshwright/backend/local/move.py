@@ -87,6 +87,8 @@ def gather(group: LocalGroup, source: int, targets: Sequence[int], size_bytes: i
             memmove(group.slot_address[group.rank][turn], source + start, length)
             group.post()
         group.pass_slots(turn)
+    if size_bytes and group.rank != root:
+        group.wait_to_come([root])
 
 
 def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: int, root: int) -> None:
@@ -106,6 +108,8 @@ def scatter(group: LocalGroup, sources: Sequence[int], target: int, size_bytes: 
             group.wait(root, group.post())
             copy(target + start, group.address_between(root, group.rank, turn), length)
         group.pass_slots(turn)
+    if size_bytes and group.rank == root:
+        group.wait_to_come(group.peers)
 
 
 def all_to_all(

@@ -207,6 +207,15 @@ class LocalGroup:
         if number == self.steps[FIRST] and not self.calls.agrees(rank):
             raise self._mismatch()
 
+    def wait_to_come(self, ranks: Sequence[int]) -> None:
+        """Return when these ranks have come to the collective that this one is in, of which it wants nothing else.
+
+        What it has left for them would do for a while. But a rank that refuses the call and goes on with another is
+        then heard of here, and not at some later call.
+        """
+        for rank in ranks:
+            self.wait(rank, self.steps[FIRST])
+
     def needed_by(self, peer: int, turn: int, expected_bytes: int) -> int:
         """Return how many steps of an all-to-all a rank needs that has come; `expected_bytes` is what it is to send."""
         needed, sent_bytes = self.calls.sent_by(peer, turn, self.counters[peer * LINE + STEPS + turn])

@@ -17,6 +17,7 @@ import torch
 from ..faults.failures import ArgumentError
 
 OPERATORS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+Block = Any  # numpy.ndarray or torch.Tensor, whichever the element type asks for
 _NUMPY_TYPES: dict[torch.dtype, Any] = {
     torch.float32: np.float32,
     torch.float64: np.float64,
@@ -33,12 +34,22 @@ _NUMPY_TYPES: dict[torch.dtype, Any] = {
     torch.complex128: np.complex128,
 }
 _NATIVE = {torch.float32: 0, torch.float64: 1, torch.int32: 2, torch.int64: 3, torch.bfloat16: 4}  # of helper.c
+
+
+def _minimum(a: Block, b: Block, out: Block) -> None:
+    np.minimum(a, b, out=out)  # NumPy warns of a third argument by place
+
+
+def _maximum(a: Block, b: Block, out: Block) -> None:
+    np.maximum(a, b, out=out)
+
+
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "sum": np.add,
     "avg": np.add,
     "product": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
+    "min": _minimum,
+    "max": _maximum,
     "band": np.bitwise_and,
     "bor": np.bitwise_or,
     "bxor": np.bitwise_xor,
@@ -50,7 +61,6 @@ _TORCH: dict[str, Callable[..., Any]] = {
     "min": torch.minimum,
     "max": torch.maximum,
 }
-Block = Any  # numpy.ndarray or torch.Tensor, whichever the element type asks for
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # compared and hashed as an object: it is a key on the fast path
