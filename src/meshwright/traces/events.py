@@ -221,11 +221,11 @@ def _parsed(part: bytes) -> list[Event] | None:
         whole = b"[" + _mended(part) + b"]"
     try:
         return _EVENTS.decode(whole)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         pass
     try:
         values = _ANY.decode(whole)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     return [event for value in values if (event := _tolerant(value)) is not None]
 
