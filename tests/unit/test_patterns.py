@@ -26,9 +26,9 @@ def _patterns() -> Iterator[tuple[str, str]]:
     """Yield where and what each expression is that stands in the package as a constant."""
     for path in sorted(Path(meshwright.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).removeprefix("re.") in CALLS:
-                if text := _text(node.args[0]):
-                    yield f"{path.name}:{node.lineno}", text
+            is_call = isinstance(node, ast.Call) and node.args and ast.unparse(node.func).removeprefix("re.") in CALLS
+            if is_call and (text := _text(node.args[0])):
+                yield f"{path.name}:{node.lineno}", text
 
 
 def _text(node: ast.expr) -> str:
