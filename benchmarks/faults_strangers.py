@@ -3,7 +3,8 @@
 Five kinds in turn: idle, junk, slow (a byte now and then), oversize (a head that announces far more than it may), and
 replayed (a greeting of somebody who knew the secret, heard before). The same job runs undisturbed beside it. In
 local_sgd and diloco workers take shares by their pace, so that two runs of several need not be equal: there the ranks
-are an island, one worker, which also exchanges its weights with the server but has nobody to race with.
+are an island, one worker, which also exchanges its weights with the server but has nobody to race with, and waits for
+each exchange, since how far it trains on meanwhile is a matter of pace as well.
 """
 
 import contextlib
@@ -36,8 +37,8 @@ LOOK_EVERY = 500  # connections, before memory and descriptors are looked at aga
 MODES: dict[str, dict[str, Any]] = {
     "sync": {},
     "parameter_server": {"mode": "parameter_server", "staleness": 0},
-    "local_sgd": {"mode": "local_sgd", "sync_every": 5, "island": RANKS},
-    "diloco": {"mode": "diloco", "sync_every": 5, "island": RANKS},
+    "local_sgd": {"mode": "local_sgd", "sync_every": 5, "stream": False, "island": RANKS},
+    "diloco": {"mode": "diloco", "sync_every": 5, "stream": False, "island": RANKS},
 }
 
 
