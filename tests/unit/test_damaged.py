@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from meshwright.cluster.dumps import load_dump
-from meshwright.errors import InputError
+from meshwright.errors import MOST_CHARACTERS, InputError, one_line
 from meshwright.hardware import load as load_catalogue
 from meshwright.jobs.draft import Question
 from meshwright.jobs.read import read_job
 from meshwright.postmortem.inputs import examine
+from meshwright.traces.events import EventStream
+from meshwright.traces.reading import read_traces
 from meshwright.train.events import read_events
 from meshwright.workload.models import load_model
 
@@ -73,3 +75,22 @@ def test_a_number_that_no_job_has_is_no_rank_to_blame(digits, tmp_path):
 
     assert all(rank < 2**17 for rank in verdict.blamed)
     assert time.process_time() - begun < 2
+
+
+def test_a_message_about_a_file_full_of_words_is_cut(tmp_path):
+    said = one_line(f"plan.json: unknown key {'GPU0 ' * 100_000}; known: layout")
+
+    assert len(said) <= MOST_CHARACTERS
+    assert said.startswith("plan.json: unknown key GPU0")
+    assert said.endswith("known: layout")
+
+
+def test_a_trace_with_one_endless_event_is_looked_through_a_few_times_only(tmp_path, monkeypatch):
+    (tmp_path / "trace.json").write_bytes(b'{"traceEvents": [' + b'{"ph": "X", "args": {"a": ' + b"1" * 2**24)
+    looked: list[int] = []
+    monkeypatch.setattr(EventStream, "_last_boundary", lambda stream: looked.append(len(stream._buffer)))
+
+    with pytest.raises(InputError):
+        read_traces([tmp_path / "trace.json"])
+
+    assert len(looked) < 8
