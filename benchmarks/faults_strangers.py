@@ -1,8 +1,10 @@
 """A job of each mode under a flood of strangers at every port that it listens on, with 1,024 descriptors a process.
 
 Five kinds in turn: idle, junk, slow (a byte now and then), oversize (a head that announces far more than it may), and
-replayed (a greeting of somebody who knew the secret, heard before). The same job runs undisturbed beside it;
-in local_sgd and diloco workers take shares by their pace, so that the losses of two runs need not be equal.
+replayed (a greeting of somebody who knew the secret, heard before). The same job runs undisturbed beside it. In
+local_sgd and diloco workers take shares by their pace, so that two runs of several need not be equal: there the ranks
+are an island, one worker, which also exchanges its weights with the server but has nobody to race with, and waits for
+each exchange, since how far it trains on meanwhile is a matter of pace as well.
 """
 
 import contextlib
@@ -35,8 +37,8 @@ LOOK_EVERY = 500  # connections, before memory and descriptors are looked at aga
 MODES: dict[str, dict[str, Any]] = {
     "sync": {},
     "parameter_server": {"mode": "parameter_server", "staleness": 0},
-    "local_sgd": {"mode": "local_sgd", "sync_every": 5},
-    "diloco": {"mode": "diloco", "sync_every": 5},
+    "local_sgd": {"mode": "local_sgd", "sync_every": 5, "stream": False, "island": RANKS},
+    "diloco": {"mode": "diloco", "sync_every": 5, "stream": False, "island": RANKS},
 }
 
 

@@ -17,12 +17,15 @@ class InputError(MeshwrightError):
     exit_code = 2
 
 
+MOST_CHARACTERS = 1500  # of a message
 _ENDLESS = re.compile(r"[^\s/]{300,}")  # longer than a file's name can be
 
 
 def one_line(message: str) -> str:
-    """Return a message as one line that every terminal prints: endless words are cut, what is no text is escaped."""
+    """Return a message as one line that every terminal prints: what is endless is cut, what is no text is escaped."""
     shorter = _ENDLESS.sub(lambda word: f"{word[0][:100]}...{word[0][-20:]}", " ".join(message.split()))
+    if len(shorter) > MOST_CHARACTERS:
+        shorter = f"{shorter[: MOST_CHARACTERS - 200]}...{shorter[-150:]}"
     return shorter.encode("utf-8", "backslashreplace").decode()
 
 

@@ -25,6 +25,8 @@ T = TypeVar("T")
 MAX_BYTES = 512 * 2**20  # a file larger than this is not one of ours
 DEEPEST = 100  # levels of lists and objects inside each other
 LEAST, MOST = -(2**63), 2**64 - 1  # integers that others can read back
+MOST_DIGITS = 100  # of a number in the text of other tools
+_ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 _HALF = re.compile("[\ud800-\udfff]")  # of a pair of UTF-16: no text on its own
 
 
@@ -65,6 +67,17 @@ def read_text(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> st
         return read_bytes(path, max_bytes=max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def refuse_endless_numbers(text: str, *, where: str) -> None:
+    """Raise InputError, naming the line, for a number of more digits than any size, time or rate has.
+
+    Python converts no more than 4300 digits to an integer, and no float is above 1e308.
+    """
+    endless = _ENDLESS.search(text)
+    if endless is not None:
+        line = text.count("\n", 0, endless.start()) + 1
+        raise InputError(f"{where}:{line}: a number of {len(endless[0])} digits: expected at most {MOST_DIGITS}")
 
 
 def docker_line(line: str) -> str:

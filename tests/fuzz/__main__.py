@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import contextlib
 import itertools
 import os
 import resource
@@ -39,16 +40,17 @@ def _tried(chosen: list[Reader], folder: Path, given: argparse.Namespace) -> int
     ends_s = time.monotonic() + 60 * given.minutes
     counts: collections.Counter[str] = collections.Counter()
     kinds: dict[tuple[str, str], Fault] = {}
-    for first in itertools.count(given.seed, ROUND):
-        for reader in chosen:
-            if time.monotonic() > ends_s and not given.cases:
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is said
+        for first in itertools.count(given.seed, ROUND):
+            for reader in chosen:
+                if time.monotonic() > ends_s and not given.cases:
+                    break
+                for fault in cases(reader, folder, first, min(ROUND, given.cases or ROUND)):
+                    counts[reader.name] += 1
+                    if fault is not None:
+                        _say(fault, kinds, given.keep)
+            if first + ROUND >= given.seed + given.cases if given.cases else time.monotonic() > ends_s:
                 break
-            for fault in cases(reader, folder, first, min(ROUND, given.cases or ROUND)):
-                counts[reader.name] += 1
-                if fault is not None:
-                    _say(fault, kinds, given.keep)
-        if first + ROUND >= given.seed + given.cases if given.cases else time.monotonic() > ends_s:
-            break
     sys.stdout.write(f"{sum(counts.values())} cases of {len(counts)} readers, {len(kinds)} kinds of fault\n")
     return 1 if kinds else 0
 

@@ -225,7 +225,9 @@ def _batch(draft: Draft, keys: Keys) -> None:
     try:
         share = float(raw)
     except ValueError:
-        raise keys.wrong("per_device_batch_size", "a number") from None
+        share = math.nan
+    if not 0 < share < math.inf:
+        raise keys.wrong("per_device_batch_size", "a finite number, more than 0")
     steps = keys.whole("gradient_accumulation_steps", least=1) or 1
     draft.batch["steps"] = (steps, f"gradient_accumulation_steps {steps}")
     world = draft.question.gpus or (draft.world[0] if draft.world else None)

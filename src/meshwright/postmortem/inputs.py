@@ -33,9 +33,10 @@ from .rules import Case, decide
 from .spoken import position as spoken_position
 from .verdict import Verdict
 from .waits import in_records, judged
+from .world import of_real_ranks
 
 _TROUBLE = (Timeout, Failure, StoreWait, SizesDiffer, Absentees, DesyncReport)
-MOST_DIGITS = 1000  # of a number in a log: a damaged line of thousands would be searched for ever
+MOST_DIGITS = 300  # of a number in a log: thousands would be searched for ever, and a float holds 308
 _ENDLESS = re.compile(rf"\d{{{MOST_DIGITS + 1},}}")
 
 
@@ -142,7 +143,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
     facts += launchers.read(found)
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
-    return [*facts, *_spoken(found)]
+    return [held for fact in [*facts, *_spoken(found)] if (held := of_real_ranks(fact)) is not None]
 
 
 def _spoken(found: Sequence[Message]) -> list[Fact]:

@@ -42,7 +42,7 @@ _UNFINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\
 _NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
 _SNAPSHOT = re.compile(r"^\s*#(\d+) (started|finished) ranks:")
 _SNAPSHOT_RANKS = re.compile(r"^\s*\[([\d, ]+)\] (?:started|finished) (\w+)")
-_BARRIER = re.compile(r"Ranks? ((?:\d+(?:, )?)+) failed to pass monitoredBarrier")
+_BARRIER = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
 _OUR_BARRIER = re.compile(r"timed out in monitoredBarrier after [\d.]+ s: (rank \d+ .* did not come)")
 _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")

@@ -2,10 +2,25 @@
 
 from collections.abc import Iterable
 
-from .facts import Fact, Identity, WorldSize, of
+from msgspec.structs import replace
+
+from .facts import Absentees, Fact, Fingerprint, Identity, Spoke, WorldSize, of
 
 MOST_RANKS = 2**17  # a larger number in a line is no rank
 A_HOST = 8  # ranks that usually share a host: as many silent ones in a row are a log that was not collected
+
+
+def of_real_ranks(fact: Fact) -> Fact | None:
+    """Return a fact without ranks that no job has, numbers of damaged lines; None where it tells of nobody else."""
+    rank, ranks = getattr(fact, "rank", None), getattr(fact, "ranks", None)
+    if isinstance(rank, int) and not 0 <= rank < MOST_RANKS:
+        if isinstance(fact, Spoke | Identity | Fingerprint):
+            return None
+        fact = replace(fact, rank=None)
+    if isinstance(ranks, tuple) and any(not 0 <= one < MOST_RANKS for one in ranks):
+        kept = tuple(one for one in ranks if 0 <= one < MOST_RANKS)
+        return replace(fact, ranks=kept) if kept or not isinstance(fact, Absentees) else None
+    return fact
 
 
 def ranks_seen(facts: Iterable[Fact]) -> set[int]:

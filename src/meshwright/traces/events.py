@@ -110,7 +110,7 @@ class EventStream:
             self._buffer = self._buffer.lstrip(b" \t\r\n,")
             cut = self._last_boundary()
             if cut is None:
-                if not self._more():
+                if not self._doubled():
                     break
                 continue
             decoded = _parsed(self._buffer[:cut])
@@ -119,7 +119,7 @@ class EventStream:
                 if closed:
                     break
                 if not cut:
-                    if not self._more():
+                    if not self._doubled():
                         break
                     continue
                 decoded = self._decoded(self._buffer[:cut])
@@ -145,6 +145,14 @@ class EventStream:
         self._read_bytes += len(piece)
         self._buffer += piece
         return bool(piece)
+
+    def _doubled(self) -> bool:
+        """Read as much again as there is, so that what is looked through from its begin is not for every piece."""
+        wanted = 2 * len(self._buffer)
+        found = self._more()
+        while len(self._buffer) < wanted and self._more():
+            pass
+        return found
 
     def _begin(self) -> bool:
         """Read up to the first event; return whether the file is an array."""
@@ -221,11 +229,11 @@ def _parsed(part: bytes) -> list[Event] | None:
         whole = b"[" + _mended(part) + b"]"
     try:
         return _EVENTS.decode(whole)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         pass
     try:
         values = _ANY.decode(whole)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     return [event for value in values if (event := _tolerant(value)) is not None]
 

@@ -26,6 +26,7 @@ CHUNK_BYTES = 4 * 2**20
 MOST_FILES = 100_000
 SUFFIXES = (".json", ".gz", ".zip", ".sqlite", ".et")
 HANDLER = re.compile(r"\.pt\.trace\.json(?:\.gz)?$")  # what torch.profiler.tensorboard_trace_handler writes
+_WORD = 4  # bytes
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _MARK = b"\xef\xbb\xbf"  # of UTF-8
@@ -132,21 +133,40 @@ def _unpacked(source: Source) -> Iterator[bytes]:
     with _named(where), contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(opened(source.path))
         packed, size = False, os.fstat(file.fileno()).st_size
+        told = _last_word(file) if size > _WORD else 0
         if source.member:
             archive = stack.enter_context(zipfile.ZipFile(file))
-            size, packed = archive.getinfo(source.member).compress_size, True
+            entry = archive.getinfo(source.member)
+            size, told, packed = entry.compress_size, entry.file_size, True
             file = stack.enter_context(archive.open(source.member))
         head = file.read(len(_GZIP))
         file.seek(0)
         if head == _GZIP:
             packed, file = True, cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file)))
         most = min(MOST_BYTES, max(MOST_GROWTH * size, 1)) if packed else MOST_BYTES
-        total = 0
-        while piece := file.read(CHUNK_BYTES):
-            total += len(piece)
-            if total > most:
-                raise InputError(
-                    f"{where}: unpacks to more than {MOST_GROWTH} times its size, or to more than "
-                    f"{MOST_BYTES // 2**30} GiB: refused"
-                )
-            yield piece
+        if packed and told > most:  # or it is cut off: looked at before anything of it is parsed
+            for _ in _held(file, most, where):
+                pass
+            file.seek(0)
+        yield from _held(file, most, where)
+
+
+def _last_word(file: IO[bytes]) -> int:
+    """Return the last four bytes of a file: how much a gzip file says that its last member unpacks to, modulo 2^32."""
+    file.seek(-_WORD, os.SEEK_END)
+    word = int.from_bytes(file.read(_WORD), "little")
+    file.seek(0)
+    return word
+
+
+def _held(file: IO[bytes], most: int, where: str) -> Iterator[bytes]:
+    """Yield what a file holds; InputError where that is more than `most` bytes."""
+    total = 0
+    while piece := file.read(CHUNK_BYTES):
+        total += len(piece)
+        if total > most:
+            raise InputError(
+                f"{where}: unpacks to more than {MOST_GROWTH} times its size, or to more than "
+                f"{MOST_BYTES // 2**30} GiB: refused"
+            )
+        yield piece

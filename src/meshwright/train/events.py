@@ -88,7 +88,7 @@ def read_events(folder: Path) -> list[Event]:
         for line in path.read_bytes().splitlines():
             try:
                 events.append(msgspec.json.decode(line, type=Event))
-            except (msgspec.MsgspecError, RecursionError):
+            except (ValueError, RecursionError):  # msgspec's errors, and UnicodeDecodeError
                 continue
     return sorted(events, key=lambda event: event.time_s)
 

@@ -10,6 +10,7 @@ reached it.)
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from .corruption import Here, corruption, named
 from .events import Event, EventLog
 from .replicas import Difference, Replicas, Unit, units_of
 
+HALF = 0.5  # of the difference of two copies: how far from it a leaning may be
 FURTHER = 4.0  # times as far from what the steps give again as the nearest copy: then a copy was wrong
 MOST_UNITS = 16  # of a set that are compared value by value
 FARTHEST = 1e300  # stands for values that are not finite
@@ -127,14 +129,19 @@ class Guard:
         again = {unit.key: unit for unit in units_of(self._again.rerun(step))}
         culprits: set[int] = set()
         for (members, keys), held in zip(wanted.items(), copies, strict=True):
-            shared = torch.zeros(self._ranks, dtype=torch.float64)
+            shared = torch.zeros(2 * self._ranks, dtype=torch.float64)
             if self._rank in members:
                 place = members.index(self._rank)
                 far = sum(_distance(values, again[key], place) for key, values in zip(keys, held, strict=True))
-                shared[self._rank] = min(far, FARTHEST)
-            distances = self._here.sum(shared)[list(members)].tolist()
+                leaning = statistics.median(leaning_of(v, again[key].tensor) for key, v in zip(keys, held, strict=True))
+                shared[self._rank], shared[self._ranks + self._rank] = min(far, FARTHEST), leaning
+            said = self._here.sum(shared)
+            distances, leaning = said[list(members)].tolist(), said[self._ranks + members[0]].item()
             nearest = min(distances)
-            culprits |= {m for m, d in zip(members, distances, strict=True) if d > FURTHER * nearest}
+            further = {m for m, d in zip(members, distances, strict=True) if d > FURTHER * nearest}
+            if not further and abs(abs(leaning) - 1) < HALF:
+                further = {members[0] if leaning > 0 else members[1]}
+            culprits |= further
         return culprits
 
     def _copies(self, members: tuple[int, ...], keys: list[str]) -> list[list[Tensor]]:
@@ -160,6 +167,25 @@ def _distance(copies: list[Tensor], again: Unit, place: int) -> float:
     differ = (bits != bits[0]).any(0)
     far = (copies[place].reshape(-1) - again.tensor.detach().double().cpu().reshape(-1))[differ].abs().sum().item()
     return far if math.isfinite(far) else math.inf
+
+
+def leaning_of(copies: list[Tensor], again: Tensor) -> float:
+    """Return about 1 where the first of two copies is wrong, about -1 where the second is; 0 for more copies.
+
+    A wrong copy x = y + e brings an error c into the gradients of all, so that y is not what the steps give again
+    either: y = z + c, x = z + c + e. Then (|x - z|^2 - |y - z|^2) / |x - y|^2 = 1 + 2<c, e> / |e|^2, and of many
+    values c and e point nowhere together. By that a copy is named whose error is no larger than what it brought about.
+    """
+    if len(copies) != 2:
+        return 0.0
+    first, second = (copy.reshape(-1) for copy in copies)
+    right = again.detach().double().cpu().reshape(-1)
+    scale = (first - second).abs().max()
+    apart, nearer, further = (
+        (value / scale).square().sum() for value in (first - second, second - right, first - right)
+    )
+    leaning = ((further - nearer) / apart).item()
+    return leaning if math.isfinite(leaning) else 0.0
 
 
 def _shape_of(key: str) -> tuple[int, ...]:

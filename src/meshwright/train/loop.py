@@ -147,6 +147,7 @@ class Trainer:
         self.guard.look(step, shared[self.monitor.places :])
         if total[3].item():  # the gradient of some rank is not finite, and it has made no update of it
             self.guard.confirm(step)
+            self._replay.explain(self.engine, draw, tokens, number=step, paused=self.recorder.paused)
             norm = math.nan if math.isfinite(norm) else norm  # all ranks have to see it: they end together
         return total[0].item() / tokens, norm, total[1].item() > 0
 

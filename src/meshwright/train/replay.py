@@ -4,9 +4,13 @@ In a checked step all micro-batches run again from the same state of the random 
 random generators, each gradient as this rank computed it, and each as its sum came back must have the same bits. What
 a rank computed tells computation from communication; ZeRO 2 and 3 sum inside of PyTorch, where only sums are seen.
 A unit that is wrong in the same way both times is not found by this.
+
+A step whose gradient is not finite is run once more as well, checked or not: where it is finite then, a bit has flipped
+on the rank whose own gradient was not finite before, and else the run has diverged.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -14,6 +18,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
@@ -54,6 +59,8 @@ class Replay:
         self._listening = False
         self._sent: dict[str, int] = {}
         self._received: dict[str, int] = {}
+        self._before: list[tuple[str, Tensor]] = []  # the random generators as the step began
+        self._norms: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})  # of what was sent, and of the sums
 
     @property
     def is_needed(self) -> bool:
@@ -65,6 +72,7 @@ class Replay:
         gradients = list(gradients)
         if self._flips is not None:
             self._flips.sent(gradients)
+        self._measure(0, gradients)
         if self._listening:
             self._sent |= _checksums(gradients)
 
@@ -73,6 +81,7 @@ class Replay:
         gradients = list(gradients)
         if self._flips is not None:
             self._flips.received(gradients)
+        self._measure(1, gradients)
         if self._listening:
             self._received = _checksums(gradients)
 
@@ -89,16 +98,48 @@ class Replay:
 
         Raises CorruptionError on all ranks where the two differ on any.
         """
+        self._norms = ({}, {})
+        self._before = generator_states() if self._train.replay else []
         if not self._due(number):
             return engine.accumulate(draw(), tokens, number=number)
-        before = generator_states()
         loss, first = self._seen(engine, draw, tokens, number)
         engine.discard()
-        _set_generators(before)
+        _set_generators(self._before)
         with paused():
             loss, second = self._seen(engine, draw, tokens, number)
         self._compare(number, first, second)
         return loss
+
+    def explain(
+        self,
+        engine: Engine,
+        draw: Callable[[], Iterable[Batch]],
+        tokens: int,
+        *,
+        number: int,
+        paused: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Compute a step again whose gradient is not finite and of which no update was made; called on all ranks.
+
+        Raises CorruptionError on all ranks where what some rank computed or received is finite now.
+        """
+        if not self._train.replay:
+            return
+        sent, received = map(_endless, self._norms)
+        engine.discard()
+        _set_generators(self._before)
+        self._norms = ({}, {})
+        with paused():
+            self._seen(engine, draw, tokens, number)
+        computed, got = (
+            sorted(before - _endless(now)) for before, now in zip((sent, received), self._norms, strict=True)
+        )
+        self._tell(number, [f"gradient of {name}" for name in computed or got], COMPUTED if computed else RECEIVED)
+
+    def _measure(self, place: int, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Keep the norms of gradients, which nobody waits for: they are looked at where the step's is not finite."""
+        if self._train.replay:
+            self._norms[place].update({name: vector_norm(gradient.detach()) for name, gradient in gradients})
 
     def _due(self, step: int) -> bool:
         every = self._train.replay
@@ -126,14 +167,19 @@ class Replay:
     def _compare(self, step: int, first: Seen, second: Seen) -> None:
         facts, sent = _differing(first.facts, second.facts), _differing(first.sent, second.sent)
         received = _differing(first.received, second.received)
+        names = [*facts, *(f"gradient of {name}" for name in sent or received)]
+        self._tell(step, names, COMPUTED if facts or sent else RECEIVED)
+
+    def _tell(self, step: int, mine: list[str], how: float) -> None:
+        """Tell the others what differs on this rank, and raise on all where anything does on any."""
         codes = torch.zeros(self._ranks, dtype=torch.float64)
-        codes[self._rank] = COMPUTED if facts or sent else RECEIVED if received else 0.0
+        codes[self._rank] = how if mine else 0.0
         if self._ranks > 1:
             codes = self._here.sum(codes)
         computed = [rank for rank, code in enumerate(codes.tolist()) if code == COMPUTED]
         got = [rank for rank, code in enumerate(codes.tolist()) if code == RECEIVED]
         if computed or got:
-            self._found(step, computed, got, [*facts, *(f"gradient of {name}" for name in sent or received)])
+            self._found(step, computed, got, mine)
 
     def _found(self, step: int, computed: list[int], got: list[int], mine: list[str]) -> None:
         blamed = computed or (got if 2 * len(got) < self._ranks or len(got) == 1 else [])
@@ -167,6 +213,11 @@ class Replay:
 def _checksums(gradients: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     """Return checksums by name; zeros of either sign are one: a gradient may have been added to zeros or not."""
     return {name: checksum([gradient.detach() + 0.0]) for name, gradient in gradients}
+
+
+def _endless(norms: dict[str, Tensor]) -> set[str]:
+    """Return the names of those that are not finite."""
+    return {name for name, norm in norms.items() if not math.isfinite(norm.item())}
 
 
 def _differing(first: dict[str, int], second: dict[str, int]) -> list[str]:

@@ -116,7 +116,7 @@ class SealedStore(_Store):  # type: ignore[misc]
                 reply = msgspec.msgpack.decode(exactly(connection, size, end_s), type=Reply)
             except BaseException as error:  # an interrupt too leaves half an answer behind
                 self._break()
-                if isinstance(error, OSError | msgspec.MsgspecError):
+                if isinstance(error, OSError | ValueError):  # of msgspec, or not UTF-8
                     raise DistNetworkError(f"{self._host}:{self.port}: lost the job's store: {error}") from None
                 raise
         if reply.late:

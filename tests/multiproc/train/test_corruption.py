@@ -59,6 +59,16 @@ def test_a_replayed_step_tells_computation_from_communication(where, cause, tmp_
 
 
 @pytest.mark.timeout(300)
+def test_a_gradient_that_is_not_finite_in_a_step_that_is_not_replayed_names_the_rank(tmp_path, rank_pool):
+    folder, _ = outcome(rank_pool, tmp_path, "dp=2,mbs=2", f"1:{AT}:gradient:30", replay=1000)
+
+    (event,) = read_events(folder.events)
+    assert (event.kind, event.culprit, event.step) == ("corruption", 1, AT)
+    assert "by the computation of rank 1" in event.message
+    assert len(losses(folder)) == AT
+
+
+@pytest.mark.timeout(300)
 def test_checks_and_replays_change_no_bit_of_a_healthy_run(tmp_path, rank_pool):
     job = small_job(write_corpus(tmp_path), **SETTINGS)
     plain = write_run(

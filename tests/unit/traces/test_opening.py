@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.errors import InputError
 from meshwright.traces import opening
-from meshwright.traces.opening import natural, sources_of
+from meshwright.traces.opening import natural, pieces, sources_of
 from meshwright.traces.reading import read_traces
 
 
@@ -60,6 +60,20 @@ def test_what_grows_too_much_is_refused_while_it_unpacks(tmp_path, monkeypatch, 
 
     with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
         read_traces([path])
+
+    (source,) = sources_of([path])
+    with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
+        next(pieces(source))  # before anything of it is parsed
+
+
+def test_a_packed_file_that_is_cut_off_is_not_called_too_large(tmp_path):
+    path = tmp_path / "rank0.json.gz"
+    whole = gzip.compress(b"".join(b'{"traceEvents": [%d]}' % (n * n) for n in range(20_000)))
+    path.write_bytes(whole[: len(whole) // 2] + b"\xff" * 4)  # says that it unpacks to 4 GiB
+
+    with pytest.raises(InputError) as caught:
+        read_traces([path])
+    assert "unpacks to more" not in str(caught.value)
 
 
 def test_a_packed_file_of_more_than_the_most_is_refused(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Copies that differ are found whatever bit it is, and who is outvoted."""
 
+import math
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from meshwright.train.checksums import BITS, checksum
 from meshwright.train.config import JobConfig, TrainConfig, overridden
 from meshwright.train.corruption import CorruptionError, CorruptionRestart, corruption, excluded_rank
 from meshwright.train.flips import Flip, Flips, parse_flip
+from meshwright.train.guard import HALF, leaning_of
 from meshwright.train.replicas import Difference, units_of
 
 
@@ -117,3 +119,23 @@ def test_both_checks_count_steps():
 
 def test_no_shards_are_no_units():
     assert units_of([]) == []
+
+
+@pytest.mark.parametrize("brought_about", [0.0, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_copy_is_known_as_wrong_though_its_error_went_into_the_gradients_of_all(wrong, brought_about):
+    random = torch.Generator().manual_seed(1)
+    right, error, of_all = (torch.randn(4000, generator=random, dtype=torch.float64) for _ in range(3))
+    copies = [right + brought_about * of_all, right + brought_about * of_all]
+    copies[wrong] = copies[wrong] + error
+
+    assert leaning_of(copies, right) == pytest.approx(-1.0 if wrong else 1.0, abs=HALF)
+
+
+def test_of_two_copies_that_are_as_far_from_what_the_steps_give_none_is_wrong():
+    random = torch.Generator().manual_seed(2)
+    right, one, other = (torch.randn(4000, generator=random, dtype=torch.float64) for _ in range(3))
+
+    assert abs(leaning_of([right + one, right + other], right)) < HALF
+    assert leaning_of([right + one, right + other, right], right) == 0
+    assert leaning_of([right, right * math.nan], right) == 0

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from ...errors import InputError
+from ...files import refuse_endless_numbers
 from ...quantities import checked
 from ..table import Row
 from .columns import Parsed
@@ -38,8 +39,6 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
 )
 
 MOST_RATES = 1_000_000  # of a matrix of pairs
-DIGITS = 100  # of a number: more are no size, time or rate, and Python converts no more than 4300
-_ENDLESS = re.compile(rf"\d{{{DIGITS + 1},}}")
 
 
 def read_tables(path: str) -> list[Table]:
@@ -61,10 +60,7 @@ def parse_tables(text: str, where: str) -> list[Table]:
 
 
 def _parsed(text: str, where: str) -> list[Table]:
-    endless = _ENDLESS.search(text)
-    if endless is not None:
-        line = text.count("\n", 0, endless.start()) + 1
-        raise InputError(f"{where}:{line}: a number of {len(endless[0])} digits: expected at most {DIGITS}")
+    refuse_endless_numbers(text, where=where)
     if is_csv(text):
         return read_csv(text, where)
     found = _first(text, where) or _first(without_prefixes(text), where)  # the second for tools that never print a tag

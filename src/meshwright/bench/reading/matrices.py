@@ -20,7 +20,7 @@ _TITLES = (
     ),
     (re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
-_HEAD = re.compile(r"^(?:D[\\/]D)?(\s*\d+)+$", re.I)
+_HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 

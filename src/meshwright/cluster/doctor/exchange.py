@@ -98,7 +98,7 @@ def _guest(mine: Facts, address: str, port: int, wait_s: float) -> list[Finding]
                 connection.sendall(msgspec.json.encode(told) + b"\n")
                 answer = _read_line(connection, max(time.monotonic(), end) + _ANSWER_S)
                 return msgspec.json.decode(answer, type=list[Finding])
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: of msgspec, or not UTF-8
             if time.monotonic() + _RETRY_S > end:
                 return [*examine([mine]), _cannot_reach(mine, address, port, error)]
             time.sleep(_RETRY_S)

@@ -156,7 +156,7 @@ def _holder(file: int, name: str, only: int | None = None) -> int | None:
     try:
         line, end, _ = os.pread(file, MAX_HEAD_BYTES, 0).partition(b"\n")
         head = msgspec.json.decode(line, type=Head)
-    except (msgspec.DecodeError, RecursionError, OSError):
+    except (ValueError, RecursionError, OSError):  # of msgspec, or not UTF-8
         return None
     found = os.fstat(file)
     pids = [only] if only is not None else [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ...errors import InputError
-from ...files import parse_json, read_text
+from ...files import parse_json, read_text, refuse_endless_numbers
 from ...hardware import Catalogue
 from ...hardware.pci import WHAT_IS_SOUGHT
 from ...quantities import checked
@@ -122,7 +122,7 @@ def load_dumps(
 
 def _shared_facts(paths: Sequence[str | os.PathLike[str]]) -> Evidence | None:
     """Return what the text dumps together say of single GPUs, where several are given."""
-    texts = [read_text(p, max_bytes=MAX_BYTES) for p in paths if not Path(p).is_dir() and Path(p).suffix != ".toml"]
+    texts = [_text(Path(p)) for p in paths if not Path(p).is_dir() and Path(p).suffix != ".toml"]
     xml = [text for text in texts if "<nvidia_smi_log" in text[:2000]]
     if xml:
         return evidence_of_xml(parse_xml(xml[0].lstrip("\ufeff \n"), "nvidia-smi -q -x"))
@@ -136,12 +136,18 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: Evidence | N
         return _saved_sysfs(path, catalogue, gpu)
     if path.suffix == ".toml":
         return read_cluster(path)
-    text = read_text(path, max_bytes=MAX_BYTES)
     if path.suffix == ".json":
+        text = read_text(path, max_bytes=MAX_BYTES)
         data = parse_json(text, where=str(path))
         return from_rocm_json(data, str(path), catalogue, gpu) if looks_like_rocm_json(data) else read_cluster(path)
-    cluster = parse_dump(text, str(path), catalogue, gpu, facts)
+    cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster
+
+
+def _text(path: Path) -> str:
+    text = read_text(path, max_bytes=MAX_BYTES)
+    refuse_endless_numbers(text, where=str(path))
+    return text
 
 
 def _saved_sysfs(folder: Path, catalogue: Catalogue, gpu: str | None) -> Cluster:

@@ -114,7 +114,7 @@ def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
         raise InputError(f"{where}: text_config: missing (expected the sizes of the text model of a {kind})")
     text = dict(config[inside]) if inside else {**rest, "model_type": composite.text}
     text_kind = text.get("model_type", composite.text)
-    if text_kind not in RECIPES:
+    if not isinstance(text_kind, str) or text_kind not in RECIPES:
         raise InputError(f"{where}: text_config: model_type: {text_kind!r} is not known")
     if config.get("audio_config"):
         raise InputError(f"{where}: audio_config: not understood: encoders of sound are not counted")
