@@ -198,3 +198,22 @@ def test_a_copy_of_sys_from_power9_has_the_gpus_that_the_driver_lists(tmp_path):
     assert (
         "GPU0, GPU1, GPU2: the bridges above are not in this copy of /sys: no PCIe links are known" in cluster.warnings
     )
+
+
+@pytest.mark.parametrize(
+    ("shown", "key"),
+    [
+        ("GH100 [H100 SXM5 80GB]", "h100"),
+        ("GH100 [H200 SXM 141GB]", "h200"),
+        ("GH100 [GH200 120GB / 480GB]", "gh200"),
+        ("GA100 [A100 PCIe 80GB]", "a100-80g-pcie"),
+        ("GV100GL [Tesla V100 SXM2 32GB]", "v100-32g"),
+        ("AD102GL [L40S]", "l40s"),
+        ("Aqua Vanjaram [Instinct MI300X]", "mi300x"),
+        ("Instinct MI210", "mi210"),
+        ("NVIDIA H100", None),  # SXM and PCIe are called so in prose
+        ("[Instinct]", None),
+    ],
+)
+def test_an_accelerator_goes_by_the_name_that_lspci_shows(shown, key):
+    assert CATALOGUE.driver_key(shown) == key
