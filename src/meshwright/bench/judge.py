@@ -6,7 +6,7 @@ import msgspec
 
 from ..hardware import Catalogue
 from ..units import format_bytes, format_rate
-from .explain import attainable_bytes_per_s
+from .named_link import named_link
 from .reading.tables import Table
 from .settings import explained
 from .shapes import collapse, dip, pair_faults
@@ -57,7 +57,8 @@ def _judge(
     if table.alone:
         return TableVerdict(ok=False, reason=_alone(table))
     machine = machine_of(catalogue, table, node, link, nics)
-    known = attainable(table, machine, link in catalogue.networks) if machine else None
+    over_network = link is not None and named_link(catalogue, link).link is None
+    known = attainable(table, machine, over_network) if machine else None
     rows = sorted(table.rows, key=lambda row: row.bytes)
     expected = _expected(known, rows) if known else None
     faults = [*table.slow, *(fault for fault in (collapse(rows), dip(rows)) if fault)]
@@ -156,12 +157,8 @@ def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, li
     if not between:
         return TableVerdict(ok=None, reason="one device: there is no pair to judge")
     best = max(rate.rate_bytes_per_s for rate in between)
-    known = None
-    if link is not None:
-        known = catalogue.networks.get(link) or catalogue.interconnect(link)
-    expected = attainable_bytes_per_s(known) if known is not None else None
-    if known is not None and table.both_ways:
-        expected = 2 * attainable_bytes_per_s(known)
+    known = named_link(catalogue, link) if link is not None else None
+    expected = known.attainable_bytes_per_s * (2 if table.both_ways else 1) if known is not None else None
     faults = pair_faults(tables, index)
     if faults:
         return TableVerdict(ok=False, reason="; ".join(faults), expected_bytes_per_s=expected)

@@ -46,11 +46,7 @@ def pair_faults(tables: Sequence[Table], index: int) -> list[str]:
     """Return what stands out in a matrix of pairs: a slow device, slow pairs, peer access slower than without it."""
     table = tables[index]
     pairs = _pairs(table)
-    if len(pairs) < 2:
-        return []
-    middle = statistics.median(r.rate_bytes_per_s for r in pairs.values())
-    slow = {pair for pair, r in pairs.items() if r.rate_bytes_per_s < SLOW_PAIR * middle}
-    faults = _slow(slow, pairs, middle)
+    faults = [fault for alike in _alike(pairs) for fault in _slow_ones(alike)]
     other = _without_p2p(tables, table)
     if other is not None:
         worse = [
@@ -66,6 +62,32 @@ def pair_faults(tables: Sequence[Table], index: int) -> list[str]:
                 f"{format_rate(other[worse[0]].rate_bytes_per_s)}): ACS or the IOMMU sends peer traffic through the CPU"
             )
     return faults
+
+
+def _alike(pairs: dict[_Pair, Rate]) -> list[dict[_Pair, Rate]]:
+    """Return the pairs by what they join: CPUs to GPUs are not held against GPUs to GPUs."""
+    kinds: dict[_Pair, dict[_Pair, Rate]] = {}
+    for pair, rate in pairs.items():
+        kinds.setdefault((pair[0].rstrip("0123456789"), pair[1].rstrip("0123456789")), {})[pair] = rate
+    return list(kinds.values())
+
+
+def _slow_ones(pairs: dict[_Pair, Rate]) -> list[str]:
+    if len(pairs) < 2:
+        return []
+    middle = statistics.median(r.rate_bytes_per_s for r in pairs.values())
+    slow = {pair for pair, r in pairs.items() if r.rate_bytes_per_s < SLOW_PAIR * middle}
+    return [] if _is_layout(slow, pairs) else _slow(slow, pairs, middle)
+
+
+def _is_layout(slow: set[_Pair], pairs: dict[_Pair, Rate]) -> bool:
+    """Return whether slow pairs are how a machine is built: every device has as many slow peers, both ways alike.
+
+    So it is over two sockets, beside bridges that join pairs, or in a mesh of links (a DGX-1); a fault hits some.
+    """
+    devices = {device for pair in pairs for device in pair}
+    counts = {sum(pair[0] == device for pair in slow) for device in devices}
+    return len(devices) > 2 and len(counts) == 1 and all((b, a) in slow for a, b in slow)
 
 
 def _slow(slow: set[_Pair], pairs: dict[_Pair, Rate], middle: float) -> list[str]:

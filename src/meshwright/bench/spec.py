@@ -3,6 +3,7 @@
 from ..cluster.graph import Cluster
 from ..hardware import Catalogue
 from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
+from .named_link import named_link
 from .verdict import Spec, slower_ways
 
 GLOO_HINT = "Gloo moves bytes between ranks of one host through the loopback's TCP; --backend meshwright shares memory"
@@ -31,12 +32,9 @@ def node_spec(catalogue: Catalogue, name: str, ranks: int) -> Spec:
 
 
 def link_spec(catalogue: Catalogue, name: str) -> Spec:
-    """Return the spec of one link or NIC of the catalogue."""
-    if name in catalogue.networks:
-        network = catalogue.network(name)
-        return Spec(name=network.title, bytes_per_s=network.rate_bytes_per_s)
-    link = catalogue.interconnect(name)
-    return Spec(name=link.title, bytes_per_s=link.rate_bytes_per_s, link=link)
+    """Return the spec of one link or NIC of the catalogue, or of a NIC by its rate."""
+    found = named_link(catalogue, name)
+    return Spec(name=found.title, bytes_per_s=found.rate_bytes_per_s, link=found.link)
 
 
 def gpu_spec(catalogue: Catalogue, cluster: Cluster) -> Spec | None:

@@ -1,8 +1,9 @@
 """The rate that NCCL attains on the links of a table's collective, as the yardstick of a verdict.
 
 Inside a node a ring over each GPU's links, or the switch's own sum (NVLS). Between nodes the NICs of a node together
-for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. All-to-all and send/receive
-have a rank's share of the NICs; one GPU of a node its own PCIe link, however many NICs there are.
+for rings; of two nodes trees and NVLSTree send half as much through them as a ring does. In an all-to-all over N nodes
+a rank has its share of the NICs for what goes to other nodes, N/(N-1) of that share as bus bandwidth; a send/receive
+has one NIC, the root of a gather or scatter its own; one GPU of a node its own PCIe link, however many NICs there are.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import msgspec
 from ..errors import InputError
 from ..hardware import Catalogue, Interconnect, NodeType
 from .explain import attainable_bytes_per_s
+from .named_link import named_link
 from .reading.tables import Table
 from .settings import nics_named
 from .table import COUNTED
@@ -20,7 +22,11 @@ from .table import COUNTED
 # per direction (nccl-tests issues 149 and 212): 230 of 300, 370 of 450 by ring, 475 to 480 in the switch
 RING_SHARE = {"nvlink-3": 230 / 300, "nvlink-4": 370 / 450}
 IN_SWITCH_SHARE = {"nvlink-4": 480 / 450}
-OWN_SHARE = ("all_to_all", "sendrecv", "gather", "scatter")  # of the NICs: a rank's own
+OWN_SHARE = ("all_to_all", "gather", "scatter")  # of the NICs: a rank's own
+
+# of what the NICs carry, when every rank sends to every other: 49 of 54 GB/s over eight nodes (nccl issue 1531) and
+# 20.7 of 22.5 over two (1138) are as good as it gets
+ALL_TO_ALL_SHARE = 0.9
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +62,9 @@ def machine_of(
     """Return the machine by the options, else by the GPUs that the file names; None where neither tells."""
     accelerator = None if node else _accelerator_of(catalogue, table.devices)
     kind = node or _named_node(catalogue, table) or _node_of(catalogue, accelerator, table.ranks_per_node)
-    network = catalogue.networks.get(link) if link else None
-    own = None if link is None or network is not None else catalogue.interconnect(link)
+    named_by = named_link(catalogue, link) if link else None
+    own = named_by.link if named_by else None
+    network = named_by if named_by and own is None else None
     if nics is not None and kind is None and network is None:
         raise InputError("--nics: of which kind? expected --link with a NIC of the catalogue, or --node")
     machine = Machine() if kind is None else _of_node(catalogue, catalogue.node(kind), accelerator)
@@ -65,7 +72,7 @@ def machine_of(
         return None
     changes: dict[str, object] = {}
     if network is not None:
-        changes |= {"nic_name": network.title, "nic_bytes_per_s": attainable_bytes_per_s(network), "nics": nics or 1}
+        changes |= {"nic_name": network.title, "nic_bytes_per_s": network.attainable_bytes_per_s, "nics": nics or 1}
     elif nics is not None:
         changes |= {"nics": nics, "nics_said": True}
     if own is not None and link is not None:
@@ -183,9 +190,14 @@ def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node
         count = max(1, count * per_node // machine.gpus)
     together = one * count
     name = f"{count} x {machine.nic_name}" if count > 1 else machine.nic_name
+    if collective == "sendrecv":  # each rank sends to the next: one of a node leaves it
+        return _across(machine, one, f"one NIC, {machine.nic_name}")
     if collective in OWN_SHARE:
-        share = together / max(1, min(per_node or count, machine.gpus or per_node or count))
-        share = min(share, one) if collective == "sendrecv" else share
+        at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
+        # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
+        beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
+        share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
+        share = min(share * beside, inside.least_bytes_per_s) if inside else share * beside
         return _across(machine, share, f"a rank's share of {name}")
     ring = min(together, inside.least_bytes_per_s) if inside else together
     most = ring

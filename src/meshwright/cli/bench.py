@@ -34,7 +34,11 @@ OFTEN = ("backend", "ranks", "smallest", "largest", "budget", "source", "node", 
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float", show_default=True)
 @click.option("--from", "source", metavar="FILE", help="Read tables: nccl-tests or another tool's.")
 @click.option("--node", metavar="NAME", help="Hold the result against this node type of the catalogue.")
-@click.option("--link", metavar="NAME", help="Hold the result against this link or NIC of the catalogue.")
+@click.option(
+    "--link",
+    metavar="NAME",
+    help="Hold the result against this link or NIC of the catalogue, or a rate such as 400Gbps.",
+)
 @click.option("--nics", metavar="N", type=click.IntRange(min=1), help="With --from: NICs of a node.")
 @click.option("--hardware", multiple=True, metavar="FILE", help="A TOML file that extends the catalogue.")
 @click.option("--save", metavar="FILE", help="Put the fits into this cluster file, which the planner reads.")

@@ -23,6 +23,7 @@ from ..collectives.network import HostsNetwork, Network, Wire, network_of, unifo
 from ..collectives.price import price
 from ..collectives.schedule import COLLECTIVES, ROOTED, Schedule
 from ..collectives.sources import named_schedule, read_schedule
+from ..collectives.uneven import read_counts, uneven
 from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
@@ -38,6 +39,13 @@ COLLECTIVE = click.option(
     type=click.Choice(COLLECTIVES),
     metavar="NAME",
     help="Default: all_reduce. `collectives list` has the others.",
+)
+
+COUNTS = click.option(
+    "--counts",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="For all_to_all: a row a rank, what it sends to each (text, CSV, .json).",
 )
 
 
@@ -62,6 +70,7 @@ def one_schedule(function: F) -> F:
                 type=click.Path(path_type=Path),
                 help="A schedule as text or .json, or an MSCCL++ plan (.json), instead.",
             ),
+            COUNTS,
         )
     ):
         function = option(function)
@@ -167,7 +176,10 @@ def price_(
     else:
         kind = source["collective"] or "all_reduce"
         keys = {key: source[key] for key in ("root", "target", "ranks_per_node")}
-        schedules = [build(kind, name, _ranks(source["ranks"]), **keys) for name in names(kind)]
+        matrix = read_counts(source["counts"]) if source["counts"] else None
+        ranks = source["ranks"] or (len(matrix) if matrix else None)
+        schedules = [build(kind, name, _ranks(ranks), **keys) for name in names(kind)]
+        schedules = [uneven(schedule, matrix) for schedule in schedules] if matrix else schedules
     ranks = schedules[0].ranks
     network = _network(ranks, source["ranks_per_node"], cluster, rate, alpha, inter, inter_alpha, nics)
     prices = [price(s, network, parse_bytes(size)) for size in sizes.split(",") for s in schedules]
@@ -258,8 +270,12 @@ def _say_of_file(path: Path) -> None:
 
 def _schedule(
     name: str | None, ranks: int | None, collective: str | None, root: int, target: int | None,
-    ranks_per_node: int | None, xml: Path | None, file: Path | None,
+    ranks_per_node: int | None, xml: Path | None, file: Path | None, counts: Path | None,
 ) -> Schedule:  # fmt: skip
+    if counts is not None:
+        matrix = read_counts(counts)
+        even = _schedule(name, ranks or len(matrix), collective, root, target, ranks_per_node, xml, file, None)
+        return uneven(even, matrix)
     if sum(source is not None for source in (name, xml, file)) != 1:
         raise InputError("expected one of NAME, --xml FILE and --file FILE")
     path = xml or file

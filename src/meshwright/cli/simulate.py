@@ -45,6 +45,7 @@ OFTEN = (
     "--algorithm", metavar="NAME", help="ring, rings (through all NICs), hierarchical:ring/ring, FILE.py:FUNCTION."
 )
 @click.option("--file", metavar="FILE", type=click.Path(path_type=Path), help="A schedule: text, .json, MSCCL .xml.")
+@click.option("--counts", metavar="FILE", type=click.Path(path_type=Path), help="What each rank sends to each.")
 @click.option("--ranks", metavar="N", type=click.IntRange(min=1), help="Default: all of the cluster.")
 @click.option("--bytes", "size", metavar="SIZE", help="Payload (25MiB).")
 @click.option("--ranks-per-node", metavar="N", type=click.IntRange(min=1), help="Of hierarchical algorithms and rings.")
@@ -87,7 +88,7 @@ def command(**options: Any) -> int:
     step = options["model"] is not None or options["plan_file"] is not None or bool(options["job"])
     if step == (options["collective"] is not None or options["file"] is not None):
         raise InputError("expected one of --collective NAME (or --file) and --model NAME --layout L (or --plan)")
-    for name in ("late",) if step else ("straggler", "layout", "global_batch", "seq_len"):
+    for name in ("late", "counts") if step else ("straggler", "layout", "global_batch", "seq_len"):
         if options[name]:
             raise InputError(f"--{name.replace('_', '-')}: is for a {'collective' if step else 'step'}")
     if options["more"] and not options["job"]:
@@ -272,9 +273,14 @@ def _topology(options: Mapping[str, Any]) -> "tuple[Topology, int | None]":
 
 
 def _traffic(options: Mapping[str, Any], ranks: int, per_node: int | None) -> Any:
+    from ..collectives.algorithms import build
     from ..collectives.sources import named_schedule, read_schedule
+    from ..collectives.uneven import read_counts, uneven
     from ..simulate.traffic import named_traffic, traffic_of
 
+    counts = options["counts"]
+    if counts is not None and options["file"] is not None:
+        return traffic_of(uneven(read_schedule(options["file"]), read_counts(counts)))
     if options["file"] is not None:
         return traffic_of(read_schedule(options["file"]))
     name, collective = options["algorithm"], options["collective"]
@@ -283,6 +289,9 @@ def _traffic(options: Mapping[str, Any], ranks: int, per_node: int | None) -> An
     if ".py:" in name:
         return traffic_of(named_schedule(name, ranks))
     per_node = options["ranks_per_node"] or (per_node if per_node and ranks % per_node == 0 else None)
+    if counts is not None:
+        even = build(collective, name, ranks, root=options["root"], ranks_per_node=per_node)
+        return traffic_of(uneven(even, read_counts(counts)))
     return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options["root"])
 
 

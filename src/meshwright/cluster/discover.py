@@ -15,7 +15,7 @@ from .kfd import amd_links
 from .local import local_cluster
 from .nvml import NvidiaGpu, NvmlError, nvidia_gpus
 from .pcipath import PciDevice, host_links, pci_links, upper_bound_warnings
-from .sysfs import SYS, Interface, network_interfaces, nics, pci_gpus, pci_id, sleeping
+from .sysfs import SYS, Interface, driver_names, network_interfaces, nics, pci_gpus, pci_id, sleeping
 
 
 def discover(catalogue: Catalogue, gpu: str | None = None, root: Path = SYS) -> Cluster:
@@ -48,12 +48,15 @@ def assemble(
     node = base.hosts[0].name if base.hosts else ""
     notes = list(warnings)
     gpus = []
+    called = driver_names(root)
     for number, item in enumerate(found):
-        device = replace(item.device, id=f"GPU{number}", node=node)
-        bus_name = catalogue.by_pci_id(pci_id(item.bus_id, root))
+        device = _near(replace(item.device, id=f"GPU{number}", node=node), base.of_kind("cpu"))
+        bus_name = called.get(item.bus_id) or catalogue.by_pci_id(pci_id(item.bus_id, root))
         described, note = _described(device, by_bus.get(item.bus_id), bus_name, catalogue, gpu)
         notes += [note] if note else []
         gpus.append(dataclasses.replace(item, device=described))
+    if loose := [item.device.id for item in gpus if not item.bridges]:
+        notes.append(f"{', '.join(loose)}: the bridges above are not in this copy of /sys: no PCIe links are known")
     if asleep := sleeping(gpus, root):
         notes.append(
             f"{', '.join(asleep)}: the PCIe link is idle; its rate is that of its highest speed, an upper bound"
@@ -70,6 +73,14 @@ def assemble(
         links=(*base.links, *own, *pci, *host_links(physical, cpus)),
         warnings=(*base.warnings, *dict.fromkeys(notes), *upper_bound_warnings(pci)),
     )
+
+
+def _near(device: Device, cpus: Sequence[Device]) -> Device:
+    """Return a device without a NUMA node with that of the CPUs next to it, where they are those of one node."""
+    if device.numa is not None or not device.cpu_affinity:
+        return device
+    same = [cpu.numa for cpu in cpus if cpu.cpu_affinity == device.cpu_affinity]
+    return replace(device, numa=same[0]) if len(same) == 1 else device
 
 
 def _described(

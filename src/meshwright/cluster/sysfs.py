@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from ..hardware.arithmetic import INFINIBAND_LANE_GBPS
 from ..hardware.pci import pci_kind, vendor_name
+from .cpumask import mask_cpus
 from .graph import Device
+from .local import format_cores
 from .pcipath import PciDevice, pcie_bytes_per_s
 
 SYS = Path("/sys")
@@ -43,14 +45,41 @@ def pci_functions(root: Path = SYS) -> dict[str, Path]:
 
 
 def pci_gpus(root: Path = SYS) -> list[PciDevice]:
-    """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says."""
+    """Return the accelerators on the PCI bus in bus order, as GPU0 and on; their model is what the bus says.
+
+    Those that NVIDIA's driver lists in /proc beside /sys are accelerators too, where a copy has no ids of vendors.
+    """
     found: list[PciDevice] = []
+    driven = _folders_by_name(root.parent / "proc/driver/nvidia/gpus")
     for bus_id, folder in pci_functions(root).items():
         vendor = read(folder / "vendor")
-        if pci_kind(read(folder / "class"), vendor, read(folder / "device")) == "gpu":
-            device = _placed(Device(id=f"GPU{len(found)}", kind="gpu", model=vendor_name(vendor)), folder)
-            found.append(_below(device, folder, bus_id))
+        listed = driven.get(bus_id)
+        if listed is None and pci_kind(read(folder / "class"), vendor, read(folder / "device")) != "gpu":
+            continue
+        gpu = Device(id=f"GPU{len(found)}", kind="gpu", model="nvidia" if listed else vendor_name(vendor))
+        device = _placed(replace(gpu, memory_numa=_memory_numa(listed)) if listed else gpu, folder)
+        found.append(_below(device, folder, bus_id))
     return found
+
+
+def driver_names(root: Path = SYS) -> dict[str, str]:
+    """Return what NVIDIA's driver calls the GPUs that it lists in /proc beside /sys, by bus id."""
+    told = {
+        bus_id: re.search(r"^Model:\s*(\S.*?)\s*$", read(folder / "information"), re.M)
+        for bus_id, folder in _folders_by_name(root.parent / "proc/driver/nvidia/gpus").items()
+    }
+    return {bus_id: name.group(1) for bus_id, name in told.items() if name}
+
+
+def _memory_numa(listed: Path) -> int | None:
+    """Return the NUMA node that a GPU's own memory is to the system, where its driver says (POWER9, Grace)."""
+    status = read(listed / "numa_status")
+    node = re.search(r"^Node:\s*(\d{1,5})$", status, re.M)
+    return int(node.group(1)) if node and re.search(r"^Status:\s*online", status, re.M) else None
+
+
+def _folders_by_name(folder: Path) -> dict[str, Path]:
+    return {path.name: path for path in _folders(folder)}
 
 
 def pci_id(bus_id: str, root: Path = SYS) -> str:
@@ -198,9 +227,9 @@ def bridges(folder: Path) -> tuple[str, ...]:
 
 
 def read(path: Path) -> str:
-    """Return the text of a small file, "" where it is missing or refuses to be read."""
+    """Return the text of a small file, "" where it is missing or refuses to be read; some kernels end it with a NUL."""
     try:
-        return path.read_text().strip()
+        return path.read_text().strip("\0 \t\r\n")
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -213,7 +242,8 @@ def numa_of(folder: Path) -> int | None:
 
 def _placed(device: Device, folder: Path) -> Device:
     """Return the device with the NUMA node and the CPUs next to its PCI function."""
-    return replace(device, numa=numa_of(folder), cpu_affinity=read(folder / "local_cpulist") or None)
+    listed = read(folder / "local_cpulist") or format_cores(mask_cpus(read(folder / "local_cpus")))
+    return replace(device, numa=numa_of(folder), cpu_affinity=listed or None)
 
 
 def _bus_id(device: Path) -> str | None:

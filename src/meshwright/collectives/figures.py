@@ -27,10 +27,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chunk_share(schedule: Schedule) -> Fraction:
-    """Return the size of one chunk as a share of the payload."""
+    """Return the size of one chunk as a share of the payload: with counts, of that of the rank that sends most."""
     match schedule.collective:
         case "barrier" | "signal":
             return Fraction(0)
+        case "all_to_all" if schedule.counts:
+            return Fraction(1, max(map(sum, schedule.counts)))
         case "all_to_all":
             return Fraction(schedule.ranks, schedule.chunks)
         case "copy":

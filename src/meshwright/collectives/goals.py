@@ -16,9 +16,11 @@ copy            at the root, in slots 0 to chunks/2-1   there too, and in the up
 barrier, signal carry no chunks: every rank (the target) must know that every rank (the root) has entered.
 
 Where chunks belong to ranks, they do in equal runs: with k chunks a rank, chunk c belongs to rank c // k. In an
-all-to-all, the k chunks from rank i to rank j start at (i * ranks + j) * k.
+all-to-all, the k chunks from rank i to rank j start at (i * ranks + j) * k; with counts, those from rank i to rank j
+follow those of all pairs before (i, j) in this order.
 """
 
+import itertools
 from collections.abc import Iterator
 
 from .schedule import Schedule
@@ -32,6 +34,8 @@ def check_chunk_count(schedule: Schedule) -> str | None:
     unit = schedule.ranks ** parts.get(schedule.collective, 0)
     if schedule.collective in {"barrier", "signal"}:
         return None if schedule.chunks == 0 else "expected no chunks"
+    if schedule.counts:
+        return None  # checked by the schedule itself
     if schedule.collective == "copy":
         unit = 2
     if schedule.chunks < 1 or schedule.chunks % unit:
@@ -44,9 +48,12 @@ def owner(schedule: Schedule, chunk: int) -> int:
     return chunk // (schedule.chunks // schedule.ranks)
 
 
-def sender_and_receiver(schedule: Schedule, chunk: int) -> tuple[int, int]:
-    """Return the two ends of a chunk of an all-to-all."""
-    return divmod(chunk // (schedule.chunks // schedule.ranks**2), schedule.ranks)
+def senders_and_receivers(schedule: Schedule) -> Iterator[tuple[int, int]]:
+    """Yield the two ends of each chunk of an all-to-all."""
+    each = schedule.chunks // schedule.ranks**2
+    for i, row in enumerate(schedule.counts or ((each,) * schedule.ranks,) * schedule.ranks):
+        for j, count in enumerate(row):
+            yield from itertools.repeat((i, j), count)
 
 
 def before(schedule: Schedule) -> Iterator[Holding]:
@@ -62,8 +69,8 @@ def before(schedule: Schedule) -> Iterator[Holding]:
         case "gather" | "all_gather":
             yield from ((owner(schedule, c), c, c, 1 << owner(schedule, c)) for c in range(chunks))
         case "all_to_all":
-            senders = (sender_and_receiver(schedule, c)[0] for c in range(chunks))
-            yield from ((sender, c, c, 1 << sender) for c, sender in enumerate(senders))
+            ends = senders_and_receivers(schedule)
+            yield from ((sender, c, c, 1 << sender) for c, (sender, _) in enumerate(ends))
 
 
 def after(schedule: Schedule) -> Iterator[Holding]:
@@ -86,7 +93,7 @@ def after(schedule: Schedule) -> Iterator[Holding]:
         case "all_gather":
             yield from ((rank, c, c, 1 << owner(schedule, c)) for rank in every for c in range(chunks))
         case "all_to_all":
-            ends = (sender_and_receiver(schedule, c) for c in range(chunks))
+            ends = senders_and_receivers(schedule)
             yield from ((receiver, c, c, 1 << sender) for c, (sender, receiver) in enumerate(ends))
         case "send":
             yield from ((schedule.target, c, c, 1 << root) for c in range(chunks))

@@ -32,6 +32,8 @@ At = tuple[int, int]  # thread block and step
 
 def to_msccl_xml(schedule: Schedule, runtime: str | None = None, protocol: str = "Simple") -> str:
     """Return the XML; InputError for what the format cannot say, or for what `runtime` (of LIMITS) does not take."""
+    if schedule.counts:
+        raise InputError("counts: MSCCL's all-to-all is an even one; expected a schedule without them")
     if schedule.collective not in COLL:
         raise InputError(f"{schedule.collective}: MSCCL XML has no messages without chunks")
     if len(schedule.name) > MAX_TEXT:

@@ -28,7 +28,7 @@ MAX_RANKS = 2**17
 MAX_SLOTS = 2**24
 
 _TRANSFER = re.compile(r"(?:c([\d,-]+)(?:->c([\d,-]+))?|sig):(\d+)>(\+?)(\d+)")
-_HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: \w+=\d+)*)")
+_HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: \w+=\d+)*)(?: counts=(\d+(?:[,/]\d+)*))?")
 
 
 def name_of(text: str) -> str:
@@ -76,13 +76,15 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 Round = tuple[Transfer, ...]
+Counts = tuple[tuple[int, ...], ...]  # of an uneven all-to-all: chunks from each rank to each
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """One collective over `ranks` ranks, as rounds of transfers.
 
     `root` is the root of a rooted collective and the sender of a send or signal, whose receiver is `target`. What the
-    chunks are is fixed by the collective: see `goals`.
+    chunks are is fixed by the collective: see `goals`. `counts` are the chunks from rank i to rank j of an all-to-all
+    in which they differ, () where they do not.
     """
 
     collective: Collective
@@ -93,6 +95,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     root: int = 0
     target: int = 0
     scratch: int = 0
+    counts: Counts = ()
     schema: Literal["meshwright.schedule/1"] = "meshwright.schedule/1"
 
     def __post_init__(self) -> None:
@@ -104,6 +107,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             raise ValueError(f"chunks, scratch: expected 0 to {MAX_SLOTS} in all, got {self.chunks} and {self.scratch}")
         if not (0 <= self.root < self.ranks and 0 <= self.target < self.ranks):
             raise ValueError(f"root, target: expected below {self.ranks}, got {self.root} and {self.target}")
+        if self.counts:
+            self._check_counts()
         ranks, slots = self.ranks, self.slots
         for number, transfers in enumerate(self.rounds):
             for t in transfers:
@@ -116,6 +121,14 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
                 if len(t.chunks) > 1 and len(set(t.targets)) != len(t.chunks):
                     raise ValueError(f"round {number}: {t}: the same slot twice")
 
+    def _check_counts(self) -> None:
+        if self.collective != "all_to_all":
+            raise ValueError(f"counts: are for an all_to_all, got {self.collective}")
+        if len(self.counts) != self.ranks or any(len(row) != self.ranks for row in self.counts):
+            raise ValueError(f"counts: expected {self.ranks} rows of {self.ranks}")
+        if min(map(min, self.counts)) < 0 or sum(map(sum, self.counts)) != self.chunks:
+            raise ValueError(f"counts: expected counts of 0 or more that add up to {self.chunks} chunks")
+
     @property
     def slots(self) -> int:
         """Slots of each rank: chunks and scratch."""
@@ -124,6 +137,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def __str__(self) -> str:
         """Return one line that says what it is and one line a round; `Schedule.parse` is the inverse."""
         keys = [f"{key}={getattr(self, key)}" for key in ("root", "target", "scratch") if getattr(self, key)]
+        if self.counts:
+            keys.append(f"counts={'/'.join(','.join(map(str, row)) for row in self.counts)}")
         head = " ".join([f"{self.collective} {self.name} ranks={self.ranks} chunks={self.chunks}", *keys])
         body = (f"{number}: {' '.join(map(str, transfers))}".rstrip() for number, transfers in enumerate(self.rounds))
         return "\n".join([head, *body]) + "\n"
@@ -136,7 +151,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         head = _HEAD.fullmatch(lines[0][1]) if lines else None
         if head is None:
             raise InputError(f"{where}: expected a first line such as 'all_reduce ring ranks=4 chunks=4'")
-        collective, name, pairs = head.groups()
+        collective, name, pairs, matrix = head.groups()
         values: dict[str, int] = {}
         for key, _, value in (pair.partition("=") for pair in pairs.split()):
             values[key] = _integer(value, where)
@@ -152,21 +167,23 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         known = {"ranks", "chunks", "root", "target", "scratch"}
         if not {"ranks", "chunks"} <= set(values) <= known:
             raise InputError(f"{where}: expected the keys ranks and chunks, and perhaps root, target and scratch")
+        rows = matrix.split("/") if matrix else []
+        counts = tuple(tuple(_integer(count, where) for count in row.split(",")) for row in rows)
         try:
-            return cls(collective=collective, name=name, rounds=tuple(rounds), **values)  # type: ignore[arg-type]
+            return cls(collective=collective, name=name, rounds=tuple(rounds), counts=counts, **values)  # type: ignore[arg-type]
         except ValueError as error:
             raise InputError(f"{where}: {error}") from None
 
 
 def make(
     collective: Collective, name: str, ranks: int, rounds: Iterable[Iterable[Transfer]], *, chunks: int, root: int = 0,
-    target: int = 0, scratch: int = 0,
+    target: int = 0, scratch: int = 0, counts: Counts = (),
 ) -> Schedule:  # fmt: skip
     """Return the schedule of what a generator yields, round by round; rounds in which nothing happens are left out."""
     kept = tuple(transfers for transfers in map(_round, itertools.count(), rounds) if transfers)
     return Schedule(
         collective=collective, name=name, ranks=ranks, chunks=chunks, rounds=kept, root=root, target=target,
-        scratch=scratch,
+        scratch=scratch, counts=counts,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -87,14 +88,16 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def driver_key(self, name: str) -> str | None:
         """Return the key of the accelerator that a driver's name means, also one cut short by "..."; None if unknown.
 
-        A name that was cut counts where all that begin so are one accelerator.
+        A name that was cut counts where all that begin so are one accelerator. The PCI ID database (lspci) has the
+        name in brackets, behind that of the chip and without that of the vendor.
         """
-        plain = _plain(name)
         cut = name.rstrip().endswith("...")
+        called = [_plain(form) for form in _forms(name)]
         found = {
             key
             for key, accelerator in self.accelerators.items()
             for known in (_plain(key), *map(_plain, accelerator.aliases))
+            for plain in called
             if known == plain or (cut and len(plain) > 5 and known.startswith(plain))
         }
         return found.pop() if len(found) == 1 else None
@@ -232,6 +235,14 @@ def _get(table: Mapping[str, T], name: str, what: str) -> T:
     if name not in table:
         raise InputError(f"no {what} {name!r} in the catalogue ({nearest(name, table)})")
     return table[name]
+
+
+def _forms(name: str) -> list[str]:
+    """Return a driver's name, and what it would be with the vendor's name in front where that is left out."""
+    inside = re.search(r"\[([^\[\]]+)\]", name)
+    bare = [inside.group(1)] if inside else []
+    bare += [name] if re.match(r"\s*Instinct\b", name, re.I) else []
+    return [name, *(f"{vendor}{form}" for form in bare for vendor in ("", "NVIDIA ", "AMD "))]
 
 
 def _plain(name: str) -> str:

@@ -232,3 +232,81 @@ def test_a_packed_table_that_is_cut_off_is_refused(cut, said, tmp_path):
 
     with pytest.raises(InputError, match=said):
         read_tables(str(tmp_path / "t.gz"))
+
+
+A2A = (
+    "# Collective test starting: alltoall_perf\n{devices}{header}  4294967296  67108864  float  none  -1  "
+    "{time}  {alg:.2f}  {bus:.2f}  0  {time}  {alg:.2f}  {bus:.2f}  0\n"
+)
+
+
+@pytest.mark.parametrize(("busbw", "ok"), [(19.83, True), (12.0, False)])
+def test_of_two_nodes_half_of_an_all_to_all_crosses_the_network(busbw, ok):
+    # nccl issues 1138 and, for the formula, nccl-tests 130: N/(N-1) of a rank's share of the NICs over N nodes
+    devices = "".join(DEVICE.format(8 * node + gpu, f"host{node}", gpu) for node in range(2) for gpu in range(8))
+    algbw = busbw * 16 / 15
+    text = A2A.format(devices=devices, header=HEADER, time=round(4294967296 / algbw / 1e3), alg=algbw, bus=busbw)
+
+    found = verdict(text, link="hdr-200", nics=4)
+
+    assert (found.ok, found.expected_bytes_per_s) == (ok, pytest.approx(20.25e9, rel=0.01))
+
+
+@pytest.mark.parametrize("mark", ["> ", "node01: ", "[1,0]<stdout>: ", "[1,0]<stdout>: > "])
+def test_a_table_of_markdown_may_be_quoted_or_behind_a_prefix(mark):
+    table = "| Size (B) | Time (us) | busbw (GB/s) |\n|---|---|---|\n| 1073741824 | 22000 | 91.5 |"
+
+    (found,) = parse_tables("\n".join(mark + line for line in table.splitlines()), "t")
+
+    assert [(row.bytes, row.time_s) for row in found.rows] == [(1 << 30, 0.022)]
+
+
+@pytest.mark.parametrize("before", ["", "    ", "> "])
+def test_json_may_stand_in_a_fence_between_prose(before):
+    inner = "\n".join(before + line for line in (TABLES / "nccl_tests_json.txt").read_text().splitlines())
+    alone = read_tables(str(TABLES / "nccl_tests_json.txt"))
+
+    assert parse_tables(f"What I get:\n\n```json\n{inner}\n```\nIs it right?\n", "t") == alone
+
+
+def test_a_rate_is_a_link():
+    text = (TABLES / "new_no_ranks_listed.txt").read_text()
+
+    found = verdict(text, link="200Gbps", nics=4)
+
+    assert (found.ok, found.expected_bytes_per_s) == (True, pytest.approx(85e9))
+    with pytest.raises(InputError, match="--link hd-200: expected a link or NIC .*did you mean hdr-200.*, or a rate"):
+        verdict(text, link="hd-200", nics=4)
+
+
+def test_slow_pairs_that_every_device_has_alike_are_how_the_machine_is_built():
+    title = "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D     0      1      2      3\n"
+    socket = " 0 900 25.1 9.1 9.1\n 1 25.1 900 9.1 9.1\n 2 9.1 9.1 900 25.1\n 3 9.1 9.1 25.1 900\n"
+    bridged = " 0 900 25.1 25.1 9.1\n 1 25.1 900 9.1 25.1\n 2 25.1 9.1 900 25.1\n 3 9.1 25.1 25.1 900\n"
+
+    assert verdict(title + socket).ok is None
+    assert verdict(title + bridged).ok is None  # each has one far peer
+    sick = verdict(title + bridged.replace("3 9.1 25.1 25.1", "3 9.1 25.1 9.1"))
+    assert sick.ok is False
+    assert "5 pairs are slow" in sick.reason
+
+
+def test_a_cpu_and_a_gpu_of_one_number_are_a_pair():
+    text = "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n     0      1\n 0  25.1  24.9\n"
+    (table,) = parse_tables(text, "t")
+
+    assert [(rate.src, rate.dst) for rate in table.rates] == [("CPU0", "GPU0"), ("CPU0", "GPU1")]
+
+
+def test_the_peer_matrix_of_transferbench_is_read_each_way_and_both_together():
+    text = (
+        "Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: GFX)\n"
+        "     SRC\\DST    CPU 00    GPU 00    GPU 01\n"
+        "  CPU 00  ->       N/A     21.50     21.40\n  CPU 00 <-        N/A     21.60     21.50\n"
+        "  CPU 00 <->       N/A     43.10     42.90\n  CPU 00 min   1.0 1.0 1.0\n"
+        "  GPU 00  ->     21.50       N/A     48.00\n  GPU 00 <->     43.10       N/A     96.00\n"
+    )
+    each, both = parse_tables(text, "t")
+
+    assert [(r.src, r.dst, r.rate_bytes_per_s) for r in both.rates][-1] == ("GPU00", "GPU01", 96e9)
+    assert (len(each.rates), each.both_ways, both.both_ways) == (4, False, True)

@@ -335,6 +335,9 @@ WRITTEN = {
     "numactl -H": "node 0 cpus: 0 1\nnode 0 size: 10 MB\n",
     "scontrol show topology": (DATA / "slurm_mixed.conf").read_text(),
     "topology.yaml": (DATA / "slurm_tree.yaml").read_text(),
+    "kubectl get nodes --show-labels": (
+        "NAME  STATUS  ROLES  AGE  VERSION  LABELS\nn0  Ready  <none>  1d  v1.31  network.topology.nvidia.com/leaf=l0\n"
+    ),
     "ibnetdiscover": 'Switch 36 "S-1" # "leaf0"\n[1] "H-1"[1](a1) # "node01 mlx5_0"\nCa 1 "H-1" # "node01 mlx5_0"\n',
 }
 

@@ -94,6 +94,9 @@ def test_the_picture_of_an_old_nccl_says_width_for_bandwidth(tmp_path):
     ("called", "key"),
     [
         ("p5.48xlarge", "aws-p5"),
+        ("p6-b300.48xlarge", "aws-p6-b300"),
+        ("BM.GPU.H100.8", "oci-h100"),
+        ("BM.GPU.B4.8", "oci-gpu4-8"),
         ("p4de.24xlarge", "aws-p4de"),
         ("a3-megagpu-8g", "gcp-a3-mega"),
         ("Standard_ND96isr_H100_v5", "azure-nd-h100-v5"),
@@ -108,9 +111,16 @@ def test_a_node_type_goes_by_the_name_that_its_cloud_gives_it(called, key):
     assert [(group.type, group.count) for group in cluster.groups] == [(key, 2)]
 
 
+@pytest.mark.parametrize("called", ["Standard_ND128isr_GB300_v6", "p6e-gb200.36xlarge", "BM.GPU.GB200.4"])
+def test_a_tray_of_a_rack_in_a_cloud_is_one_of_eighteen_of_its_domain(called):
+    (group,) = catalogue_cluster(CATALOGUE, called, gpus=144).groups
+
+    assert (group.gpus, group.scale_up_nodes, group.count) == (4, 18, 36)
+
+
 def test_a_cloud_s_name_that_is_not_known_gets_the_nearest():
-    with pytest.raises(InputError, match=r"no node type 'p6-b300.48xlarge' .*did you mean p6-b200.48xlarge\?"):
-        CATALOGUE.node("p6-b300.48xlarge")
+    with pytest.raises(InputError, match=r"no node type 'p6-b400.48xlarge' .*did you mean p6-b[23]00.48xlarge\?"):
+        CATALOGUE.node("p6-b400.48xlarge")
 
 
 def test_no_two_node_types_share_a_name():
@@ -159,3 +169,51 @@ def test_lstopo_1_may_begin_with_the_one_numa_node_of_a_machine(tmp_path):
 
     assert [(d.id, d.cores) for d in cluster.devices] == [("CPU0", 1)]
     assert cluster.hosts[0].memory_bytes == 2147074048
+
+
+def test_a_copy_of_sys_from_power9_has_the_gpus_that_the_driver_lists(tmp_path):
+    # no ids of vendors, affinity as a mask, GPUs whose memory is a NUMA node of its own; a NUL ends a list of CPUs
+    for number, (cpus, gpus) in {0: ("0-15", ["0004:05:00.0", "0004:06:00.0"]), 8: ("64-79", ["0035:04:00.0"])}.items():
+        node = tmp_path / f"sys/devices/system/node/node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_bytes(f"{cpus}\n\0".encode())
+        for gpu in gpus:
+            function = tmp_path / "sys/bus/pci/devices" / gpu
+            function.mkdir(parents=True)
+            (function / "class").write_text("0x030000\n")
+            (function / "local_cpus").write_text({0: "0000,00000000,0000ffff\n", 8: "ffff,00000000,00000000\n"}[number])
+            driver = tmp_path / "proc/driver/nvidia/gpus" / gpu
+            driver.mkdir(parents=True)
+            (driver / "numa_status").write_text(f"Node:      {250 + int(gpu[6])}\nStatus:    online\n")
+            (driver / "information").write_text("Model: \t\t Tesla V100-SXM2-16GB\nIRQ:   \t\t 507\n")
+
+    cluster = load_dump(tmp_path / "sys", CATALOGUE)
+
+    assert [(cpu.numa, cpu.cpu_affinity) for cpu in cluster.of_kind("cpu")] == [(0, "0-15"), (8, "64-79")]
+    assert [(gpu.model, gpu.numa, gpu.memory_numa) for gpu in cluster.of_kind("gpu")] == [
+        ("v100-16g", 0, 255),
+        ("v100-16g", 0, 256),
+        ("v100-16g", 8, 254),
+    ]
+    assert (
+        "GPU0, GPU1, GPU2: the bridges above are not in this copy of /sys: no PCIe links are known" in cluster.warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "key"),
+    [
+        ("GH100 [H100 SXM5 80GB]", "h100"),
+        ("GH100 [H200 SXM 141GB]", "h200"),
+        ("GH100 [GH200 120GB / 480GB]", "gh200"),
+        ("GA100 [A100 PCIe 80GB]", "a100-80g-pcie"),
+        ("GV100GL [Tesla V100 SXM2 32GB]", "v100-32g"),
+        ("AD102GL [L40S]", "l40s"),
+        ("Aqua Vanjaram [Instinct MI300X]", "mi300x"),
+        ("Instinct MI210", "mi210"),
+        ("NVIDIA H100", None),  # SXM and PCIe are called so in prose
+        ("[Instinct]", None),
+    ],
+)
+def test_an_accelerator_goes_by_the_name_that_lspci_shows(shown, key):
+    assert CATALOGUE.driver_key(shown) == key

@@ -118,6 +118,7 @@ class Executor:
     ) -> None:
         """Send each rank its part of `source`; `counts[i][j]`: elements from rank i to j, else equal parts."""
         self._expect(schedule, "all_to_all")
+        _check("schedule", not schedule.counts, "an even one, with counts beside it", "one with counts")
         if counts is None:
             counts = [[source.numel() // self.ranks] * self.ranks] * self.ranks
         if len(counts) != self.ranks:

@@ -17,7 +17,7 @@ from .mpi_tools import read_imb, read_osu, read_perftest, read_ucc
 from .nccl_json import read_nccl_json
 from .nccl_text import read_nccl_text, table_row
 from .separated import is_csv, read_csv, read_markdown
-from .streams import read_iperf, read_transferbench
+from .streams import read_iperf, read_peers, read_transferbench
 from .tables import MOST_ROWS, Rate, Table
 from .text import file_text, without_prefixes
 
@@ -34,6 +34,7 @@ _READERS: tuple[Callable[[str, str], list[Table] | None], ...] = (
     read_ucc,
     read_perftest,
     read_transferbench,
+    read_peers,
     read_iperf,
     read_markdown,
 )

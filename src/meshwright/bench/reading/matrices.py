@@ -4,7 +4,7 @@ Each is a title, a line of device numbers, then a row for each device; N/A where
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from ...errors import InputError
 from .prefixes import without_prefix
@@ -21,6 +21,8 @@ _TITLES = (
     (re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
 _HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
+_ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
+_CPU = re.compile(r"^Device:\s*(\d+),.*\b(?:EPYC|Xeon|Ryzen|Processor|CPU)\b")  # as rocm_bandwidth_test lists devices
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -30,6 +32,7 @@ def read_matrices(text: str, where: str) -> list[Table]:
     title, tool, running = "", "", ""
     columns: list[str] | None = None
     rates: list[Rate] = []
+    cpus: set[str] = set()
 
     def close() -> None:
         nonlocal columns, rates, title
@@ -43,14 +46,17 @@ def read_matrices(text: str, where: str) -> list[Table]:
         found = next(((match, name) for pattern, name in _TITLES if (match := pattern.search(words))), None)
         if found is not None:
             close()
+            cpus = cpus if found[1] == "rocm_bandwidth_test" else set()
             title, tool = words[found[0].start() :].rstrip(":"), found[1]
+        elif cpu := _CPU.match(words):
+            cpus.add(cpu[1])
         elif words.startswith("Running "):
             close()
             title, running = "", words.removeprefix("Running ").rstrip(".")
         elif title and columns is None and _HEAD.match(words):
             columns = re.sub(r"^D[\\/]D", "", words, flags=re.I).split()
         elif title and columns is not None and re.match(r"^\d+\s", words):
-            rates += _row(words, columns, title, f"{where}:{number}")
+            rates += _row(words, columns, title, cpus, f"{where}:{number}")
         elif title and _OTHER.search(words):
             close()
             title = ""
@@ -63,8 +69,12 @@ def _adds_both_ways(title: str, tool: str) -> bool:
     return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith("bidirectional")
 
 
-def _row(words: str, columns: Sequence[str], title: str, at: str) -> list[Rate]:
+def _row(words: str, columns: Sequence[str], title: str, cpus: Set[str], at: str) -> list[Rate]:
     source, *cells = words.split()
+    source, *columns = (f"CPU{end}" if end in cpus else end for end in (source, *columns))
+    kinds = _ENDS.search(title)
+    if kinds and kinds[1] != kinds[2]:  # CPU 0 and GPU 0 are two devices
+        source, columns = f"{kinds[1]}{source}", [f"{kinds[2]}{column}" for column in columns]
     if len(cells) != len(columns):
         raise InputError(f"{at}: expected {len(columns)} figures, one for each device, found {len(cells)}")
     result = []

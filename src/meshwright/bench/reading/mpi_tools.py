@@ -100,7 +100,7 @@ def read_imb(text: str, where: str) -> list[Table]:
             if rows:
                 tables.append(
                     Table(
-                        name=what,
+                        name=what or "table",
                         tool="Intel MPI Benchmarks",
                         collective=_collective(what),
                         ranks=ranks,

@@ -1,9 +1,12 @@
 """The JSON of nccl-tests (-J, since 2.17), with the times of each process where they were taken."""
 
 import json
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...errors import InputError
 from ...files import sound
@@ -12,24 +15,42 @@ from .identify import Identity, Named, identify, named_in
 from .nccl_text import table_row
 from .tables import Table
 
+MOST_OBJECTS = 100  # that are looked at in a text
+_BEGIN = re.compile(r"^[ \t>]*\{", re.M)
 SLOWER = 1.2  # a process whose median call takes so many times that of the median process is named
 
 
 def read_nccl_json(text: str, where: str) -> list[Table] | None:
-    """Return the tables of such a file, None where the text is none."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or "results" not in data or "config" not in data:
-        return None
+    """Return the tables of such a text, None where it holds none."""
+    found = [data for data in _objects(text) if "results" in data and "config" in data]
+    tables = [table for data in found for table in _read(data, where)]
+    if len(found) < 2:
+        return tables or None
+    return [replace(table, name=f"table {number}") for number, table in enumerate(tables, start=1)]
+
+
+def _read(data: dict[str, Any], where: str) -> list[Table]:
     sound(data, where=where)
     try:
         return _tables(data, where)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{where}: JSON of nccl-tests: expected config, devices and results ({error})") from None
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects that begin a line of a text, alone or between prose and fences."""
+    decoder, at = json.JSONDecoder(), 0
+    for _ in range(MOST_OBJECTS):
+        begin = _BEGIN.search(text, at)
+        if begin is None:
+            return
+        try:
+            data, at = decoder.raw_decode(text, begin.end() - 1)
+        except (ValueError, RecursionError):
+            at = begin.end()
+        else:
+            if isinstance(data, dict):
+                yield data
 
 
 def _tables(data: Mapping[str, Any], where: str) -> list[Table]:

@@ -16,7 +16,7 @@ _TAGS = tuple(
         r"\([^()]*\b(?:rank|pid|ip)=[^()]*\)",  # SkyPilot, Ray
         r"\d+:\s",  # srun --label
         r"[A-Za-z][\w.-]*\s*\|\s",  # docker compose
-        r"[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d))",  # pdsh
+        r"[A-Za-z][\w.-]*:\s(?=\s*(?:#|\d|\|))",  # pdsh
     )
 )
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

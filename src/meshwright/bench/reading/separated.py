@@ -11,6 +11,7 @@ from .columns import WIDTHS, Parsed
 from .identify import NAMES, Named, identify, named_in
 from .nccl_text import table_row
 from .tables import Table
+from .text import unquoted
 
 _CELL = re.compile(
     r"^#?\s*(size|bytes|message size|time|latency|algbw|alg ?bw|busbw|bus ?bw|#?wrong)\b.*?(?:\(([^)]*)\))?$", re.I
@@ -92,7 +93,7 @@ def read_markdown(text: str, where: str) -> list[Table]:
     columns: dict[int, tuple[str, str]] | None = None
     rows: list[Parsed] = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.count("|") > 1 else []
+        cells = _cells(line)
         if columns and cells and not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
             rows.append(_markdown_row(cells, columns, f"{where}:{number}", number))
         elif not cells:
@@ -103,6 +104,13 @@ def read_markdown(text: str, where: str) -> list[Table]:
         elif columns is None:
             columns = _markdown_columns(cells)
     return tables
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a row of a table, [] for another line."""
+    bare = unquoted(line).strip()
+    bare = bare if bare.startswith("|") else line.strip()  # a first cell looks like the name of a container
+    return [cell.strip() for cell in bare.strip("|").split("|")] if bare.count("|") > 1 else []
 
 
 def _markdown_columns(cells: Sequence[str]) -> dict[int, tuple[str, str]] | None:

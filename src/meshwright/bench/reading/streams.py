@@ -2,6 +2,7 @@
 
 import re
 
+from ...errors import InputError
 from .tables import Rate, Table
 
 _SEPARATOR = r"\s*[|\u2502]\s*"
@@ -9,6 +10,9 @@ _TRANSFER = re.compile(
     rf"\bTransfer\s+\d+{_SEPARATOR}(?P<rate>\d+\.?\d*) GB/s{_SEPARATOR}\d+\.?\d* ms{_SEPARATOR}(?P<bytes>\d+) bytes"
     rf"{_SEPARATOR}(?P<src>\S+) -> (?P<executor>\S+?)(?::\d+)? -> (?P<dst>\S+)"
 )
+_PEERS = re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s \[[^\]]*\].*")
+_DEVICES = re.compile(r"(?:CPU|GPU) +\d+")
+_PEER_ROW = re.compile(r"^(?P<src>(?:CPU|GPU) +\d+)\s+(?P<way><->|->|<-)\s+(?P<cells>\S.*)$")
 _TEST = re.compile(r"^Test (?P<number>\d+)\b")
 _CONNECTED = re.compile(r"\[ *\d+\] local (?P<src>\S+) port \d+ connected to (?P<dst>\S+) port \d+")
 _STREAM = re.compile(
@@ -36,6 +40,33 @@ def read_transferbench(text: str, where: str) -> list[Table]:
                 )
             )
     return [Table(name=name, tool="TransferBench", rates=tuple(rates)) for name, rates in tests.items()]
+
+
+def read_peers(text: str, where: str) -> list[Table]:
+    """Return the matrices of TransferBench's peer-to-peer preset: each way, and both together where it adds them."""
+    found: dict[str, list[Rate]] = {}
+    title, columns = "", list[str]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.strip()
+        if heading := _PEERS.search(words):
+            title, columns = heading.group(), []
+        elif title and words.startswith(("SRC+EXE\\DST", "SRC\\DST")):
+            columns = ["".join(device.split()) for device in _DEVICES.findall(words)]
+        elif columns and (row := _PEER_ROW.match(words)) and row["way"] != "<-":
+            cells, src = row["cells"].split(), "".join(row["src"].split())
+            if len(cells) != len(columns):
+                raise InputError(f"{where}:{number}: expected {len(columns)} figures, one for each device")
+            name = f"{title}, both ways together" if row["way"] == "<->" else title
+            found.setdefault(name, []).extend(
+                Rate(what=name, rate_bytes_per_s=float(cell) * 1e9, src=src, dst=dst)
+                for cell, dst in zip(cells, columns, strict=True)
+                if re.fullmatch(r"\d+\.?\d*", cell)
+            )
+    return [
+        Table(name=name, tool="TransferBench", rates=tuple(rates), both_ways=name.endswith("both ways together"))
+        for name, rates in found.items()
+        if rates
+    ]
 
 
 def read_iperf(text: str, where: str) -> list[Table]:

@@ -30,7 +30,12 @@ def file_text(path: str) -> str:
 
 def without_prefixes(text: str) -> str:
     """Return the same lines without launchers' tags, colours and marks of a quotation."""
-    return "\n".join(_QUOTE.sub("", without_prefix(line)) for line in text.splitlines())
+    return "\n".join(unquoted(line) for line in text.splitlines())
+
+
+def unquoted(line: str) -> str:
+    """Return a line without launchers' tags, colours and marks of a quotation, whichever of them comes first."""
+    return _QUOTE.sub("", without_prefix(_QUOTE.sub("", line)))
 
 
 def _unpacked(data: bytes, path: str) -> bytes:

@@ -20,6 +20,12 @@ from ..wire import read_cluster
 from .evidence import Evidence, evidence, evidence_of_xml, from_evidence, with_facts
 from .hwloc import from_hwloc
 from .ibnet import from_ibnet, looks_like_ibnet
+from .kubernetes import (
+    from_kubernetes,
+    from_kubernetes_json,
+    looks_like_kubernetes,
+    looks_like_kubernetes_json,
+)
 from .lspci import from_lspci, looks_like_lspci
 from .matrix import holds_codes, looks_like_matrix
 from .merge import merged, sources
@@ -40,8 +46,8 @@ ROOTS = ("topology", "system", "nvidia_smi_log")
 MARKUP = re.compile(rf"<(?:\?xml|!DOCTYPE|(?:{'|'.join(ROOTS)})[\s>/])")
 KNOWN = (
     "nvidia-smi topo -m, nvidia-smi nvlink -s or -q, rocm-smi --showtopo, amd-smi topology, lstopo XML, NCCL topology "
-    "XML or log, scontrol show topology, topology.yaml, ibnetdiscover, iblinkinfo, numactl -H, a folder like /sys, or "
-    "cluster.json"
+    "XML or log, scontrol show topology, topology.yaml, kubectl get nodes --show-labels, ibnetdiscover, iblinkinfo, "
+    "numactl -H, a folder like /sys, or cluster.json"
 )
 
 
@@ -83,6 +89,7 @@ def _looks_like_both(text: str) -> bool:
 READERS = (
     Reader("scontrol show topology", looks_like_slurm, lambda t, w, c, g, f: from_slurm_topology(t, w)),
     Reader("topology.yaml", looks_like_slurm_yaml, lambda t, w, c, g, f: from_slurm_yaml(t, w)),
+    Reader("kubectl get nodes --show-labels", looks_like_kubernetes, lambda t, w, c, g, f: from_kubernetes(t, w)),
     Reader("NCCL_DEBUG=INFO", looks_like_nccl_log, lambda t, w, c, g, f: from_nccl_log(t, w, c, g)),
     Reader("rocm-smi --showtopo", looks_like_rocm, lambda t, w, c, g, f: from_rocm_topology(t, w, c, g)),
     Reader("nvidia-smi topo -m", _looks_like_both, _from_matrix_and_p2p),
@@ -139,6 +146,8 @@ def _load(path: Path, catalogue: Catalogue, gpu: str | None, facts: Evidence | N
     if path.suffix == ".json":
         text = read_text(path, max_bytes=MAX_BYTES)
         data = parse_json(text, where=str(path))
+        if looks_like_kubernetes_json(data):
+            return from_kubernetes_json(data, str(path))
         return from_rocm_json(data, str(path), catalogue, gpu) if looks_like_rocm_json(data) else read_cluster(path)
     cluster = parse_dump(_text(path), str(path), catalogue, gpu, facts)
     return replace(cluster, name=path.stem) if cluster.name == str(path) else cluster

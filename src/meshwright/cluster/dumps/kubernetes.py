@@ -1,0 +1,101 @@
+"""`kubectl get nodes --show-labels` (also -o json): labels of clouds and operators for where a node hangs."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError
+from ..graph import Cluster, Placement
+from .hostlist import MAX_NAMES
+
+HEADER = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$")
+# by who sets them, the nearest switch first; the first family that a node has counts
+FAMILIES: tuple[tuple[str, ...], ...] = (
+    tuple(f"network.topology.nvidia.com/{level}" for level in ("leaf", "spine", "core")),  # NVIDIA's topograph
+    tuple(f"network.topology.nvidia.com/{level}" for level in ("block", "spine", "datacenter")),  # before 2025
+    tuple(f"topology.k8s.aws/network-node-layer-{level}" for level in (4, 3, 2, 1)),  # 1 is the top
+    tuple(f"cloud.google.com/gce-topology-{level}" for level in ("subblock", "block")),
+    tuple(f"oci.oraclecloud.com/rdma.{level}_id" for level in ("local_block", "network_block", "hpc_island")),
+)
+DOMAINS = ("nvidia.com/gpu.clique", "network.topology.nvidia.com/accelerator", "topology.k8s.aws/ultraserver-id")
+SOUGHT = "network.topology.nvidia.com, topology.k8s.aws, cloud.google.com/gce-topology, oci.oraclecloud.com/rdma"
+
+
+def looks_like_kubernetes(text: str) -> bool:
+    """Return whether a text is the table of nodes with their labels."""
+    return any(HEADER.match(line.strip()) for line in text[:200_000].splitlines())
+
+
+def looks_like_kubernetes_json(data: object) -> bool:
+    """Return whether an object is what `kubectl get nodes -o json` prints, of one node or a list."""
+    items = data.get("items", [data]) if isinstance(data, dict) else None
+    return (
+        isinstance(items, list) and bool(items) and all(isinstance(i, dict) and i.get("kind") == "Node" for i in items)
+    )
+
+
+def from_kubernetes(text: str, where: str) -> Cluster:
+    """Return a cluster of placements only, from the table with the column LABELS."""
+    return _placed(list(_rows(text)), where)
+
+
+def from_kubernetes_json(data: Mapping[str, Any], where: str) -> Cluster:
+    """Return the same from -o json."""
+    nodes = []
+    for item in data.get("items", [data]):
+        told = item.get("metadata")
+        if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+            raise InputError(f"{where}: expected metadata.name of each node")
+        labels = told.get("labels") or {}
+        if not isinstance(labels, dict):
+            raise InputError(f"{where}: {told['name'][:60]}: expected labels of names and texts")
+        nodes.append((told["name"], {str(key): str(value) for key, value in labels.items()}))
+    return _placed(nodes, where)
+
+
+def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    inside = False
+    for line in text.splitlines():
+        words = line.split()
+        if HEADER.match(line.strip()):
+            inside = True
+        elif inside and len(words) > 3:
+            pairs = (pair.partition("=") for pair in words[-1].split(","))
+            yield words[0], {key: value for key, _, value in pairs}
+        elif inside and words:
+            return  # a prompt or prose below the table
+
+
+def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:
+    if len(nodes) > MAX_NAMES:
+        raise InputError(f"{where}: more than {MAX_NAMES} nodes")
+    names = [name for name, _ in nodes]
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise InputError(f"{where}: node {twice[:60]} stands twice")
+    placements, bare = list[Placement](), list[str]()
+    for name, labels in nodes:
+        switches = next((found for family in FAMILIES if (found := _values(family, labels))), ())
+        block = next((labels[key] for key in DOMAINS if labels.get(key)), "")
+        if switches or block:
+            placements.append(Placement(name, switches or (block,), block))
+        else:
+            bare.append(name)
+    if not placements:
+        raise InputError(f"{where}: no node has a label of its place in the network; looked for {SOUGHT}")
+    _one_parent(placements, where)
+    notes = (f"{len(bare)} of {len(nodes)} nodes have no label of their place: {', '.join(bare[:3])}",) if bare else ()
+    return Cluster(name=where, placements=tuple(placements), warnings=notes)
+
+
+def _values(family: Sequence[str], labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels[key] for key in family if labels.get(key))
+
+
+def _one_parent(placements: Sequence[Placement], where: str) -> None:
+    """Raise InputError where one switch hangs on two: then labels of two networks are mixed."""
+    above: dict[str, str] = {}
+    for placed in placements:
+        for low, high in zip(placed.switches, placed.switches[1:], strict=False):
+            if above.setdefault(low, high) != high:
+                raise InputError(f"{where}: {low[:60]} is below {above[low][:60]} and, by {placed.node}, {high[:60]}")

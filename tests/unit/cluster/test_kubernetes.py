@@ -1,0 +1,92 @@
+"""Labels of Kubernetes nodes: which switches and which NVLink domain each is in."""
+
+import json
+
+import pytest
+
+from meshwright.cli import run
+from meshwright.cluster.dumps import load_dump
+from meshwright.cluster.proximity import hops
+from meshwright.errors import InputError
+from meshwright.hardware import load
+
+CATALOGUE = load()
+HEAD = "NAME   STATUS   ROLES    AGE   VERSION   LABELS\n"
+ROW = "{0}   Ready    <none>   12d   v1.31.4   beta.kubernetes.io/arch=amd64,kubernetes.io/hostname={0},{1}\n"
+SPINES = (
+    "network.topology.nvidia.com/leaf=l{0},network.topology.nvidia.com/spine=s{1},network.topology.nvidia.com/core=c"
+)
+AWS = ",".join(f"topology.k8s.aws/network-node-layer-{i}=nn-{{{i}}}" for i in (1, 2, 3))
+OCI = "oci.oraclecloud.com/rdma.hpc_island_id=i,oci.oraclecloud.com/rdma.local_block_id=b{0}"
+GCE = "cloud.google.com/gce-topology-block=b,cloud.google.com/gce-topology-subblock=sb{0}"
+
+
+def read(folder, text, name="nodes.txt"):
+    (folder / name).write_text(text)
+    return load_dump(folder / name, CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("labels", "switches"),
+    [
+        (SPINES.format(1, 0), ("l1", "s0", "c")),
+        (AWS.format("", "top", "mid", "low"), ("nn-low", "nn-mid", "nn-top")),
+        (OCI.format(7), ("b7", "i")),
+        (GCE.format(3), ("sb3", "b")),
+        ("nvidia.com/gpu.clique=aaaa-bbbb.1", ("aaaa-bbbb.1",)),
+    ],
+)
+def test_each_family_of_labels_gives_the_switches_above_a_node_the_nearest_first(labels, switches, tmp_path):
+    cluster = read(tmp_path, HEAD + ROW.format("gpu-0", labels))
+
+    assert [(p.node, p.switches) for p in cluster.placements] == [("gpu-0", switches)]
+
+
+def test_nodes_under_one_leaf_are_nearer_and_their_domain_is_their_block(tmp_path):
+    rows = [("a", "1", "x.1"), ("b", "1", "x.1"), ("c", "2", "x.2")]
+    text = HEAD + "".join(ROW.format(n, f"{SPINES.format(leaf, 0)},nvidia.com/gpu.clique={d}") for n, leaf, d in rows)
+    cluster = read(tmp_path, text + ROW.format("login", "x=y") + "$ exit\n")
+
+    assert (hops(cluster, "a", "b"), hops(cluster, "a", "c")) == (1, 2)
+    assert [p.block for p in cluster.placements] == ["x.1", "x.1", "x.2"]
+    assert cluster.warnings == ("1 of 4 nodes have no label of their place: login",)
+
+
+def test_json_says_the_same(tmp_path):
+    labels = dict(pair.split("=") for pair in SPINES.format(1, 0).split(","))
+    node = {"kind": "Node", "metadata": {"name": "gpu-0", "labels": labels}}
+
+    listed = read(tmp_path, json.dumps({"kind": "List", "items": [node]}), "a.json")
+
+    assert listed.placements == read(tmp_path, json.dumps(node), "b.json").placements
+    assert listed.placements == read(tmp_path, HEAD + ROW.format("gpu-0", SPINES.format(1, 0))).placements
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD + ROW.format("a", "x=y"), "no node has a label of its place in the network"),
+        (HEAD + 2 * ROW.format("a", SPINES.format(1, 0)), "node a stands twice"),
+        (
+            HEAD + ROW.format("a", SPINES.format(1, 0)) + ROW.format("b", SPINES.format(1, 1)),
+            "l1 is below s0 and, by b, s1",
+        ),
+    ],
+)
+def test_labels_that_say_nothing_or_two_things_are_refused(text, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, text)
+
+
+def test_a_plan_takes_the_nodes_that_the_labels_put_together(tmp_path):
+    leaves = [0, 1, 0, 1, 0, 1]
+    text = HEAD + "".join(ROW.format(f"n{i}", SPINES.format(leaf, 0)) for i, leaf in enumerate(leaves))
+    (tmp_path / "nodes.txt").write_text(text)
+
+    words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-a100-80g", "--gpus", "16", "--global-batch", "16"]
+    output = str(tmp_path / "plan.json")
+
+    assert run([*words, "--layout", "tp=8,dp=2", "--placements", str(tmp_path / "nodes.txt"), "--output", output]) == 0
+    nodes = json.loads((tmp_path / "plan.json").read_text())["nodes"]
+    assert len(nodes) == 2
+    assert len({leaves[int(node[1:])] for node in nodes}) == 1
