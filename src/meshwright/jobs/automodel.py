@@ -1,6 +1,6 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
-from .draft import Draft, Question
+from .draft import Draft, Question, spread
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
@@ -131,14 +131,9 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         draft.put("vpp", stages // draft.get("pp"), f"layers_per_stage {per_stage}")
         if model.num_hidden_layers % stages:
             draft.stages = spread(model.num_hidden_layers, stages)
-    elif named in {"interleaved", "zb"}:
+    elif per_stage is None and named in {"interleaved", "zb"}:
         draft.put("vpp", 2, f"{schedule}: two stages a rank")
         draft.assume("two virtual stages a rank: layers_per_stage is not set")
-
-
-def spread(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as can be, the first ones longer."""
-    return tuple(layers // stages + (place < layers % stages) for place in range(stages))
 
 
 def _states(draft: Draft, keys: Keys) -> None:

@@ -350,3 +350,8 @@ RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embeddi
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
+
+
+def spread(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as can be, the first ones longer."""
+    return tuple(layers // stages + (place < layers % stages) for place in range(stages))

@@ -14,6 +14,10 @@ from .trainers import AXOLOTL_HARMLESS, axolotl_settings, is_axolotl, llama_fact
 DEEPSPEED = frozenset(
     {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
 )
+# of a DeepSpeed file that gives train_batch_size alone, which other trainers have too
+SECTIONS = frozenset(
+    {"fp16", "bf16", "optimizer", "scheduler", "gradient_accumulation_steps", "steps_per_print", "pipeline"}
+)
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 HARMLESS = (
@@ -83,7 +87,7 @@ def kind_of_document(document: Document) -> str | None:
     """Return which of the four kinds a document is, None for another."""
     if is_axolotl(document.keys):
         return "axolotl"
-    if document.keys & DEEPSPEED:
+    if document.keys & DEEPSPEED and (document.keys & DEEPSPEED != {"train_batch_size"} or document.keys & SECTIONS):
         return "deepspeed"
     if document.keys & ACCELERATE - {"fsdp_config"}:
         return "accelerate"

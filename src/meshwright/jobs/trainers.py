@@ -22,6 +22,8 @@ AXOLOTL = {
     "lora_r": "arguments.lora_r",
     "fp16": "arguments.fp16",
     "bf16": "arguments.bf16",
+    "float16": "arguments.fp16",
+    "bfloat16": "arguments.bf16",
     "fsdp_version": "accelerate.fsdp_config.fsdp_version",
     "dp_shard_size": "accelerate.parallelism_config.dp_shard_size",
     "dp_replicate_size": "accelerate.parallelism_config.dp_replicate_size",
