@@ -109,7 +109,7 @@ def read_command(one: Started) -> Launch | None:
         return None
     program, arguments = words[program_at], words[program_at + 1 :]
     engine = _engine(program, arguments, launcher)
-    if engine is None:
+    if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
     counts, doubts = _counts(words[:place], f"{one.where}")

@@ -46,6 +46,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "v_head_dim": ("v-head-dim",),
 }
 
+TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
@@ -211,9 +212,11 @@ def sizes(draft: Draft, keys: Keys) -> None:
         value = keys.whole(*flags)
         if value is not None:
             draft.config[name] = value
-    config = draft.config
+    config: dict[str, Any] = draft.config
     if "hidden_size" not in config:
         draft.model_name = keys.word("model-name", "model", "tokenizer-model", "hf-model")
+        if keys.switch("multi-latent-attention") is False:
+            config["multi_latent_attention"] = False
         return
     two_thirds = keys.switch("swiglu", "gated-linear-unit", default=False)
     gated = keys.switch("geglu", default=False) or "glu-activation" in keys or two_thirds
@@ -315,7 +318,13 @@ def vocabulary(draft: Draft, keys: Keys) -> None:
     size = draft.config.get("vocab_size")
     tokenizer = " ".join(
         text
-        for name in ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
+        for name in (
+            "tokenizer-type",
+            "patch-tokenizer-type",
+            "tokenizer-model",
+            "tokenizer-name-or-path",
+            "vocab-file",
+        )
         if (text := keys.word(name))
     )
     if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
@@ -408,7 +417,7 @@ def precision(keys: Keys) -> str:
     """Return the precision of the matrix products."""
     half = keys.switch("bf16", default=False)
     fp8 = keys.word("fp8-format", "fp8")
-    if any([keys.switch(f"fp8-{old}", default=False) for old in ("hybrid", "e4m3", "e5m2")]):
+    if keys.switch("fp8-hybrid", "fp8-e4m3", default=False):
         fp8 = fp8 or "hybrid"  # the switches of before 2023
     recipe = keys.word("fp8-recipe")
     if keys.word("fp4-format", "fp4") not in {None, "False"}:

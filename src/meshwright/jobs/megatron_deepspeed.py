@@ -54,4 +54,6 @@ def read_deepspeed(draft: Draft, keys: Keys) -> None:
     if ends:
         cut[0], cut[-1] = cut[0] - 1, cut[-1] - 1
     draft.stages = tuple(cut)
-    draft.assume(f"DeepSpeed cuts {layers} layers into {pp} stages of {', '.join(map(str, sorted(set(cut))))} ({method})")
+    draft.assume(
+        f"DeepSpeed cuts {layers} layers into {pp} stages of {', '.join(map(str, sorted(set(cut))))} ({method})"
+    )

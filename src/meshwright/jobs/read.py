@@ -21,11 +21,13 @@ READERS: dict[str, Callable[[Sources, Question], Job]] = {
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
     "maxtext": maxtext.read,
 }
-# what a Python configuration says of itself
+# what a Python configuration says of itself: what it imports first, then classes that it calls
 PYTHON_SIGNS = (
     ("nemo", ("nemo_run", "nemo.collections.llm", "nemo.lightning")),
-    ("torchtitan", ("torchtitan", "Trainer.Config", "TrainingConfig(", "ParallelismConfig(")),
-    ("bridge", ("megatron.bridge", "ConfigContainer", "WorkloadBaseConfig")),
+    ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
+    ("torchtitan", ("torchtitan", "Trainer.Config")),
+    ("bridge", ("ConfigContainer",)),
+    ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
 )
 NEMO_SIGNS = frozenset(
     {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
@@ -126,4 +128,5 @@ def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
     """Whether a file with a `trainer` is NeMo's: any program on Lightning has one."""
     last = {key.rpartition(".")[2] for key in keys}
     named = any("nemo" in str(value).lower() for key, value in flat(data).items() if key.endswith("_target_"))
-    return named or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})
+    alone = "model" not in data and {"trainer.num_nodes", "trainer.devices"} <= keys  # one file of several
+    return named or alone or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})
