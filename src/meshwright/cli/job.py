@@ -91,7 +91,8 @@ def priced_job(job: "Job", setting: "Setting") -> "Row":
     from ..plan.explore import row_of
 
     grid = Grid.of([job.full_layout()])
-    return row_of(setting, grid, price(setting, grid), 0)
+    stages = job.stages if len(job.stages) == grid.layout(0).pp * grid.layout(0).vpp else ()
+    return row_of(setting, grid, price(setting, grid, stages), 0)
 
 
 def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> int:
