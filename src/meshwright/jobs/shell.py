@@ -466,9 +466,11 @@ class _Shell(State):
         """Note a command; one that hands a text to a shell is followed into that text."""
         inner = inner_script(fields)
         if inner is not None:
-            launcher, text = inner
+            launcher, text, words = inner
             count = len(self.outcome.started)
+            outer, self.arguments = self.arguments, words
             self.enter(text, f"{self.where} line {command.line}")
+            self.arguments = outer
             self._put_before(launcher, count)
             return
         called = called_script(fields)
