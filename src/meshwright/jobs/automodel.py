@@ -149,14 +149,24 @@ def _states(draft: Draft, keys: Keys) -> None:
             "distributed.reshard_after_forward",
             "distributed.moe.reshard_after_forward",
         )
-        draft.zero(2 if reshard is False else 3)
-        if reshard is None:
+        kept = draft.get("pp") > 1 or draft.get("ep") > 1  # components/distributed/config.py (0.7.0)
+        draft.zero(2 if reshard is False or (reshard is None and kept) else 3)
+        if reshard is None and kept:
+            draft.assume("weights stay after each forward pass (ZeRO 2), as in pipelines and with experts: not set")
+        elif reshard is None:
             draft.assume("weights are given up after each forward pass (ZeRO 3): resharding is not set")
     draft.switches["sp"] = int(bool(keys.switch("distributed.sequence_parallel", default=False)))
-    full = keys.switch(
-        "distributed.activation_checkpointing", "parallelizer.activation_checkpointing", "activation_checkpointing"
+    places = (
+        "distributed.activation_checkpointing",
+        "parallelizer.activation_checkpointing",
+        "activation_checkpointing",
     )
-    draft.recompute("full" if full else "none", f"activation_checkpointing {str(bool(full)).lower()}")
+    named = (keys.word(*places) or "").lower()
+    if named in {"selective", "full"}:
+        draft.recompute("selective" if named == "selective" else "full", f"activation_checkpointing {named}")
+    else:
+        full = keys.switch(*places)
+        draft.recompute("full" if full else "none", f"activation_checkpointing {str(bool(full)).lower()}")
     if keys.switch("distributed.defer_fsdp_grad_sync") is False:
         draft.ignore("distributed.defer_fsdp_grad_sync = False")
     if any(keys.word(key) for key in ("distributed.offload_policy._target_", "distributed.offload_policy")):

@@ -24,7 +24,7 @@ def environment(target: Target, engine: str) -> Variables:
 
 
 def _megatron(target: Target) -> Variables:
-    """Return what validate_args of megatron/training/arguments.py asks for and its examples set (NVIDIA/Megatron-LM)."""
+    """Return what Megatron-LM's validate_args (megatron/training/arguments.py) asks for and its examples set."""
     layout = target.layout
     found: Variables = []
     if layout.zero >= 2:

@@ -50,6 +50,7 @@ AUTOMODEL_SCHEDULES = {
     "interleaved": "interleaved1f1b",
     "zb": "interleavedzerobubble",
 }
+KEPT = {"none": "false", "selective": "selective", "full": "true"}
 AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -164,7 +165,7 @@ def automodel(target: Target) -> str:
         (f"  ep_size: {layout.ep}", ""),
         (f"  dp_replicate_size: {layout.replicas}", "whole copies of the model"),
         (f"  sequence_parallel: {str(bool(layout.sp)).lower()}", ""),
-        (f"  activation_checkpointing: {str(layout.recompute == 'full').lower()}", ""),
+        (f"  activation_checkpointing: {KEPT[layout.recompute]}", ""),
         (f"  reshard_after_forward: {str(layout.zero == 3).lower()}", f"ZeRO {layout.zero}"),
         *([("  offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy}", "")] if _offloads(target) else []),
     ]

@@ -7,9 +7,10 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, micro_batches
 from ..workload.architecture import Architecture
+from ..workload.engines import engine_named
 from .emit_why import why
-from .engines import engine_named, refusals
 from .job import Offload
+from .rules import refusals
 
 # Hugging Face's names of the catalogue's models, for engines that load a model by it
 HUGGING_FACE = {

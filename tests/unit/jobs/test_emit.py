@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from meshwright.errors import InputError
 from meshwright.jobs.emit import EMITTERS, SUFFIXES, emitted
-from meshwright.jobs.engines import ENGINES, engine_named, refusals
 from meshwright.jobs.read import read_job
+from meshwright.jobs.rules import refusals
 from meshwright.jobs.target import Target
 from meshwright.layout import Layout
+from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
 from meshwright.workload.models import load_model
 
 DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
@@ -133,11 +134,13 @@ def test_uneven_stages_become_megatrons_layout_string():
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_every_fact_of_an_engine_has_a_source(engine):
     facts = ENGINES[engine]
-
-    assert facts.sources
     named = {word.strip() for key in facts.sources for word in key.split(",")}
+
     assert named <= set(facts.__struct_fields__)
     assert {"axes", "zero"} <= named
+    for fact in applicable(facts):
+        assert sources_of(facts, fact), fact
+        assert all(re.match(r"https://|[\w.-]+/[\w.-]+:\w", where) for where in sources_of(facts, fact)), fact
 
 
 CASES = [
