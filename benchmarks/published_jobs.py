@@ -10,9 +10,9 @@ import msgspec
 from benchmarks.pages import DOCS
 from meshwright.errors import InputError
 from meshwright.jobs.draft import Question
-from meshwright.jobs.engines import ENGINES
 from meshwright.jobs.job import Job
 from meshwright.jobs.read import read_job
+from meshwright.workload.engines import ENGINES, applicable, sources_of
 from meshwright.workload.models import load_model
 
 RENDERINGS = Path(__file__).with_name("published_jobs.toml")
@@ -20,8 +20,8 @@ PAGE = DOCS / "jobs-published.md"
 FACTS = DOCS / "engines.md"
 FACTS_HEAD = """# What each engine can run
 
-Made by `python -m benchmarks.published_jobs` from the table in `meshwright/jobs/engines.py`, which `plan --engine` and
-`plan --emit` follow. A version is the one whose source was read.
+Made by `python -m benchmarks.published_jobs` from the table in `meshwright/workload/engines.py`, which
+`plan --engine` and `plan --emit` follow. A version is the one whose source was read.
 """
 WORDS = {
     "axes": "axes",
@@ -31,6 +31,8 @@ WORDS = {
     "zero_in_pipelines": "ZeRO stages in a pipeline",
     "zero_with_tensor": "ZeRO stages with tp or cp",
     "sp": "sequence parallelism with tp",
+    "experts_need_sp": "experts with tp need sequence parallelism",
+    "shares_over_context": "ranks of cp and ep share the weights too",
     "etp": "tensor parallelism inside experts",
     "expert_ranks": "ranks that experts may take",
     "replicas": "copies of a sharded model",
@@ -83,14 +85,11 @@ def facts_page() -> str:
     parts = [FACTS_HEAD]
     for engine in ENGINES.values():
         parts += [f"\n## {engine.title} ({engine.version})\n", "| fact | | source |", "|---|---|---|"]
-        for name, words in WORDS.items():
+        for name in applicable(engine):
             value = getattr(engine, name)
-            text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
-            sources = [
-                where for key, where in engine.sources.items() if name in [part.strip() for part in key.split(",")]
-            ]
-            if text and (sources or name in {"axes", "zero"}):
-                parts.append(f"| {words} | {text} | {'; '.join(sources)} |")
+            text = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+            told = ", ".join(map(str, text)) if isinstance(text, tuple) else str(text)
+            parts.append(f"| {WORDS[name]} | {told} | {'; '.join(sources_of(engine, name))} |")
     return "\n".join([*parts, ""])
 
 

@@ -49,11 +49,11 @@ def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Jo
 
 def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
     """Return what the planner prices for a job on `--cluster`."""
-    from ..jobs.engines import engine_named
     from ..plan.cost.conditions import parse_conditions
     from ..plan.engine import stack_of
     from ..plan.request import Request, setting_of
     from ..units import parse_rate, parse_time
+    from ..workload.engines import engine_named
     from ..workload.models import Model
 
     if given.get("cluster") is None:
@@ -91,7 +91,8 @@ def priced_job(job: "Job", setting: "Setting") -> "Row":
     from ..plan.explore import row_of
 
     grid = Grid.of([job.full_layout()])
-    return row_of(setting, grid, price(setting, grid), 0)
+    stages = job.stages if len(job.stages) == grid.layout(0).pp * grid.layout(0).vpp else ()
+    return row_of(setting, grid, price(setting, grid, stages), 0)
 
 
 def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> int:
@@ -134,8 +135,8 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
 
 def only(priced: Any, engine: str | None) -> Any:
     """Return priced layouts kept to what an engine can run; all of them without one."""
-    from ..jobs.engines import engine_named
     from ..plan.engine import restricted
+    from ..workload.engines import engine_named
 
     return priced if engine is None else restricted(priced, engine_named(engine))
 
@@ -168,7 +169,7 @@ def emit(given: Mapping[str, Any], setting: "Setting", layout: "Layout", *, mode
 
 def check_emit(given: Mapping[str, Any]) -> None:
     """Raise InputError for options of emission that do not go together."""
-    from ..jobs.engines import engine_named
+    from ..workload.engines import engine_named
 
     for flag in ("engine", "emit"):
         if given[flag] is not None:

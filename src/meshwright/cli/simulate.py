@@ -194,6 +194,9 @@ def _job(options: Mapping[str, Any]) -> int:
     from .job import job_of, setting_of_job, typed
 
     job = job_of({**options, "precision": typed(options, "precision")})
+    if job.stages and len(set(job.stages)) > 1:
+        told = ", ".join(map(str, job.stages))
+        click.echo(f"note: the job's stages hold {told} layers; here they are as even as can be", err=True)
     return _simulated(options, setting_of_job(job, options, load()), job.full_layout())
 
 

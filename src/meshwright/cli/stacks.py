@@ -49,8 +49,8 @@ def _named(context: click.Context, option: click.Parameter, value: str | None) -
 
 
 def _list() -> None:
-    from ..jobs.engines import ALIASES
     from ..plan.stacks import listed
+    from ..workload.engines import ALIASES
 
     known = listed()
     width = max(len(one.name) for one in known)

@@ -54,7 +54,7 @@ def _measurable() -> Iterable[str]:
 
 
 def _engines() -> Iterable[str]:
-    from ..jobs.engines import ALIASES, ENGINES
+    from ..workload.engines import ALIASES, ENGINES
 
     return [*ENGINES, *ALIASES]
 

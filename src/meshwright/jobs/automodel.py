@@ -1,6 +1,6 @@
 """NeMo Automodel: YAML with a step scheduler, FSDP2's mesh, and a pipeline whose micro-batches are its own."""
 
-from .draft import Draft, Question
+from .draft import Draft, Question, spread
 from .job import Job
 from .keys import Keys
 from .launch import assignments_of, flags_of
@@ -131,14 +131,9 @@ def _pipeline(draft: Draft, keys: Keys) -> None:
         draft.put("vpp", stages // draft.get("pp"), f"layers_per_stage {per_stage}")
         if model.num_hidden_layers % stages:
             draft.stages = spread(model.num_hidden_layers, stages)
-    elif named in {"interleaved", "zb"}:
+    elif per_stage is None and named in {"interleaved", "zb"}:
         draft.put("vpp", 2, f"{schedule}: two stages a rank")
         draft.assume("two virtual stages a rank: layers_per_stage is not set")
-
-
-def spread(layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each stage, as even as can be, the first ones longer."""
-    return tuple(layers // stages + (place < layers % stages) for place in range(stages))
 
 
 def _states(draft: Draft, keys: Keys) -> None:
@@ -154,14 +149,24 @@ def _states(draft: Draft, keys: Keys) -> None:
             "distributed.reshard_after_forward",
             "distributed.moe.reshard_after_forward",
         )
-        draft.zero(2 if reshard is False else 3)
-        if reshard is None:
+        kept = draft.get("pp") > 1 or draft.get("ep") > 1  # components/distributed/config.py (0.7.0)
+        draft.zero(2 if reshard is False or (reshard is None and kept) else 3)
+        if reshard is None and kept:
+            draft.assume("weights stay after each forward pass (ZeRO 2), as in pipelines and with experts: not set")
+        elif reshard is None:
             draft.assume("weights are given up after each forward pass (ZeRO 3): resharding is not set")
     draft.switches["sp"] = int(bool(keys.switch("distributed.sequence_parallel", default=False)))
-    full = keys.switch(
-        "distributed.activation_checkpointing", "parallelizer.activation_checkpointing", "activation_checkpointing"
+    places = (
+        "distributed.activation_checkpointing",
+        "parallelizer.activation_checkpointing",
+        "activation_checkpointing",
     )
-    draft.recompute("full" if full else "none", f"activation_checkpointing {str(bool(full)).lower()}")
+    named = (keys.word(*places) or "").lower()
+    if named in {"selective", "full"}:
+        draft.recompute("selective" if named == "selective" else "full", f"activation_checkpointing {named}")
+    else:
+        full = keys.switch(*places)
+        draft.recompute("full" if full else "none", f"activation_checkpointing {str(bool(full)).lower()}")
     if keys.switch("distributed.defer_fsdp_grad_sync") is False:
         draft.ignore("distributed.defer_fsdp_grad_sync = False")
     if any(keys.word(key) for key in ("distributed.offload_policy._target_", "distributed.offload_policy")):

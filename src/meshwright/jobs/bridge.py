@@ -12,7 +12,7 @@ from .megatron import world_of
 from .models import catalogue_name
 from .nemo import HARMLESS as NEMO_HARMLESS
 from .nemo import as_megatron, common
-from .python_static import Record
+from .python_values import Record
 from .sources import Sources, plain_value
 
 HARMLESS = (

@@ -291,27 +291,36 @@ class Draft:
         if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= self.config.keys():
             if name is None:
                 return None
-            model = architecture_named(name)
-            given = {key: value for key, value in self.config.items() if key in SIZES}
-            if given:
-                model = changed(model, given, where)
-                self._say_differences(model, name)
-            return model
+            return self._named(name, where)
         alike = [name] if name else by_shape(self.config)
         if self.partial and len(alike) == 1:
-            given = {key: value for key, value in self.config.items() if key in SIZES}
-            model = changed(architecture_named(alike[0]), given, where)
             self.assume(
                 f"what the file does not say of the model is as in {alike[0]}, of the same layers, width and heads"
             )
-            self._say_differences(model, alike[0])
-            return model
+            return self._named(alike[0], where)
         config = dict(self.config)
         if "vocab_size" not in config:
             config["vocab_size"] = self._vocabulary(alike)
         model = described(config, name=self.model_name or (alike[0] if len(alike) == 1 else ""), where=where)
         if len(alike) == 1:
             self._say_differences(model, alike[0])
+        return model
+
+    def _named(self, name: str, where: str) -> Architecture:
+        """Return a model of the catalogue with the file's sizes; those that cannot be changed in it are named."""
+        published = architecture_named(name)
+        kept, given = {}, {key: value for key, value in self.config.items() if key in SIZES}
+        if published.stack:  # layers of several kinds: their number and the vocabulary alone
+            kept = {key: value for key, value in given.items() if key not in {"num_hidden_layers", "vocab_size"}}
+        kept |= {FIXED[key]: value for key, value in self.config.items() if key in FIXED}
+        for key, value in kept.items():
+            if value != getattr(published, key):
+                self.ignore(f"{key} = {value}: {name} has {getattr(published, key)}, which is priced")
+        model = changed(published, {key: value for key, value in given.items() if key not in kept}, where)
+        if published.kv_rank and self.config.get("multi_latent_attention") is False:
+            self.ignore(f"multi-latent-attention is off: {name} has it, which is priced")
+        if model != published:
+            self._say_differences(model, name)
         return model
 
     def _say_differences(self, model: Architecture, published: str) -> None:
@@ -347,6 +356,20 @@ class Draft:
 
 
 RECIPES = frozenset({"bridge", "nemo"})  # whose recipes set account_for_embedding/loss_in_pipeline_split themselves
+# sizes that a file gives beside a model's name and that the catalogue's model keeps: key of a config.json and field
+FIXED = {
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "head_dim": "head_dim",
+    "num_experts": "experts",
+    "num_experts_per_tok": "experts_per_token",
+    "moe_intermediate_size": "expert_size",
+}
 SIZES = frozenset({"num_hidden_layers", "num_key_value_heads", "intermediate_size", "vocab_size"})
 # engines that cut a model into stages of unequal length by themselves
 UNEVEN = frozenset({"torchtitan", "automodel", "deepspeed", "accelerate"})
+
+
+def spread(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage, as even as can be, the first ones longer."""
+    return tuple(layers // stages + (place < layers % stages) for place in range(stages))

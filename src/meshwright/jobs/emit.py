@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from ..workload.engines import engine_named
 from . import emit_maxtext, emit_megatron, emit_torch
-from .engines import engine_named
 from .target import Target, check
 
 EMITTERS: dict[str, Callable[[Target], str]] = {

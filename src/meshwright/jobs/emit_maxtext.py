@@ -3,6 +3,7 @@
 import math
 
 from ..errors import InputError
+from .emit_environment import noted
 from .target import Target, commented, order_note
 
 # the catalogue's models in MaxText
@@ -68,7 +69,7 @@ def maxtext(target: Target) -> str:
             (f"num_layers_per_pipeline_stage: {per_stage}", ""),
             (f"num_pipeline_repeats: {layout.vpp}", "stages of a rank"),
         ]
-    return "\n".join([*commented(lines), ""])
+    return "\n".join([*noted(target, "maxtext"), *commented(lines), ""])
 
 
 def placed(target: Target) -> tuple[dict[str, int], dict[str, int]]:

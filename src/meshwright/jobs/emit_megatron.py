@@ -5,7 +5,8 @@ import itertools
 from ..errors import InputError
 from ..workload.architecture import Architecture
 from ..workload.kinds import Experts
-from .target import Target, commented, hugging_face_name, order_note, slurm_head, torchrun
+from .emit_environment import exported, noted
+from .target import Target, commented, hugging_face_name, order_note, placement, slurm_head, torchrun
 
 Lines = list[tuple[str, str]]
 
@@ -24,18 +25,12 @@ def megatron(target: Target) -> str:
         "PRECISION": _precision_flags(target.precision),
         "RECOMPUTE": _recompute_flags(target),
     }
-    lines = [*slurm_head(target), f"# {order_note(target)}", *_environment(target)]
+    lines = [*slurm_head(target), f"# {placement(target)}", *exported(target, "megatron")]
     for name, flags in groups.items():
         lines += [f"{name}=(", *commented(flags, indent="  "), ")"]
     lines += ["# DATA=(--data-path ... --tokenizer-type ... --train-iters ... --lr ...) is yours to add"]
     words = " ".join(f'"${{{name}[@]}}"' for name in groups)
     return "\n".join([*lines, f'{torchrun(target)} pretrain_gpt.py {words} "${{DATA[@]}}"', ""])
-
-
-def _environment(target: Target) -> list[str]:
-    if target.layout.tp == 1 and target.layout.cp == 1:
-        return []
-    return ["export CUDA_DEVICE_MAX_CONNECTIONS=1  # keeps the order of kernels that overlapped communication needs"]
 
 
 def _model_flags(target: Target) -> Lines:
@@ -229,7 +224,7 @@ def bridge(target: Target) -> str:
         (f"ddp.use_distributed_optimizer={layout.zero >= 1}", f"ZeRO {layout.zero}"),
         *_bridge_states(target),
     ]
-    lines = [*slurm_head(target), f"# {order_note(target)}", *_environment(target)]
+    lines = [*slurm_head(target), f"# {placement(target)}", *exported(target, "bridge")]
     lines += ["OVERRIDES=(", *commented(overrides, indent="  "), ")"]
     run = f"{torchrun(target)} scripts/training/run_recipe.py --hf_path {hugging_face_name(target, 'bridge')}"
     return "\n".join([*lines, f'{run} "${{OVERRIDES[@]}}"', ""])
@@ -322,7 +317,7 @@ def nemo(target: Target) -> str:
     ]  # fmt: skip
     if target.reason:
         lines.insert(0, (f"# {target.reason}", ""))
-    return "\n".join([*commented(lines), ""])
+    return "\n".join([*noted(target, "nemo"), *commented(lines), ""])
 
 
 def _mapped(target: Target) -> bool:

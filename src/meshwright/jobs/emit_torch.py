@@ -4,7 +4,18 @@ import json
 from typing import Any
 
 from ..errors import InputError
-from .target import Target, commented, hugging_face_name, order_note, slurm_head, torchrun
+from .emit_environment import exported, noted
+from .target import (
+    FIRST_NODE,
+    Target,
+    commented,
+    hugging_face_name,
+    on_nodes,
+    order_note,
+    placement,
+    slurm_head,
+    torchrun,
+)
 
 Lines = list[tuple[str, str]]
 # the catalogue's models in torchtitan: module and flavor
@@ -39,6 +50,7 @@ AUTOMODEL_SCHEDULES = {
     "interleaved": "interleaved1f1b",
     "zb": "interleavedzerobubble",
 }
+KEPT = {"none": "false", "selective": "selective", "full": "true"}
 AGAIN = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -61,8 +73,9 @@ def torchtitan(target: Target) -> str:
     ]
     lines = [
         *([f"# {target.reason}"] if target.reason else []),
+        *noted(target, "torchtitan"),
         f"# {torchrun(target)} -m torchtitan.train --module MODULE_OF_THIS_FILE --config job",
-        f"# {order_note(target)}",
+        f"# {placement(target)}",
         "from torchtitan.config import ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
         f"from torchtitan.models.{family} import model_registry",
@@ -71,14 +84,14 @@ def torchtitan(target: Target) -> str:
         "",
         "def job() -> Trainer.Config:",
         "    return Trainer.Config(",
-        f'        model_spec=model_registry("{flavor}"),',
-        "        training=TrainingConfig(",
+        *commented([(f'model_spec=model_registry("{flavor}"),', "")], indent=" " * 8),
+        "        training=TrainingConfig(  # batch and precision",
         *commented(training, indent=" " * 12),
         "        ),",
-        "        parallelism=ParallelismConfig(",
+        "        parallelism=ParallelismConfig(  # how ranks divide the work",
         *commented(_titan_parallelism(target), indent=" " * 12),
         "        ),",
-        f"        activation_checkpoint={AGAIN[layout.recompute]},",
+        *commented([(f"activation_checkpoint={AGAIN[layout.recompute]},", "")], indent=" " * 8),
         "    )",
         "",
     ]
@@ -152,7 +165,7 @@ def automodel(target: Target) -> str:
         (f"  ep_size: {layout.ep}", ""),
         (f"  dp_replicate_size: {layout.replicas}", "whole copies of the model"),
         (f"  sequence_parallel: {str(bool(layout.sp)).lower()}", ""),
-        (f"  activation_checkpointing: {str(layout.recompute == 'full').lower()}", ""),
+        (f"  activation_checkpointing: {KEPT[layout.recompute]}", ""),
         (f"  reshard_after_forward: {str(layout.zero == 3).lower()}", f"ZeRO {layout.zero}"),
         *([("  offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy}", "")] if _offloads(target) else []),
     ]
@@ -173,11 +186,24 @@ def automodel(target: Target) -> str:
     ]
     if target.precision == "fp8":
         lines.append(("fp8: {enabled: true, recipe_name: tensorwise}", ""))
-    return "\n".join([*commented(lines), ""])
+    run = f"automodel FILE.yaml --nproc-per-node {target.per_node}"
+    return "\n".join([*noted(target, "automodel"), f"# {run}: {placement(target)}", *commented(lines), ""])
 
 
 def _offloads(target: Target) -> bool:
     return target.offload == "parameters"
+
+
+JSON_WHY = {
+    "train_batch_size": "sequences of a step",
+    "train_micro_batch_size_per_gpu": "sequences of a micro-batch",
+    "gradient_accumulation_steps": "micro-batches of a step",
+    "zero_optimization": "what ranks share of the states, beside the backward pass, and what lives in host memory",
+    "bf16": "type of the products",
+    "fp16": "type of the products",
+    "gradient_clipping": "as trainers have it",
+    "tensor_parallel": "cuts every matrix, inside a node",
+}
 
 
 def deepspeed(target: Target) -> str:
@@ -202,10 +228,16 @@ def deepspeed(target: Target) -> str:
     if layout.tp > 1:
         config["tensor_parallel"] = {"autotp_size": layout.tp}
     nodes = f"--num_nodes {target.nodes} --num_gpus {target.per_node}"
+    hosts = f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed 's/$/ slots={target.per_node}/' > hostfile"
+    if target.nodes > 1:
+        nodes = f"--hostfile hostfile {nodes}"
     lines = [
         *slurm_head(target),
-        f"# {order_note(target)}",
+        f"# {placement(target)}",
+        *exported(target, "deepspeed"),
+        *([f"{hosts}  # nodes in SLURM's order"] if target.nodes > 1 else []),
         f"# ZeRO {layout.zero} over {layout.dp} ranks, {target.micro_batches} micro-batches of {layout.mbs} each",
+        *(f"# {key}: {JSON_WHY[key]}" for key in config),  # JSON itself has no comments
         "cat > ds_config.json <<'EOF'",
         json.dumps(config, indent=1),
         "EOF",
@@ -247,18 +279,20 @@ def accelerate(target: Target) -> str:
         *(_fsdp(target) if target.layout.zero else []),
         *(_mesh(target) if target.layout.zero or target.layout.tp > 1 else []),
     ]
-    launcher = f"srun --nodes={target.nodes} --ntasks-per-node=1 " if target.nodes > 1 else ""
+    launcher = on_nodes(target, "accelerate launch", "machine_rank")
+    first = "" if target.nodes == 1 else f" --main_process_ip {FIRST_NODE} --main_process_port 29500"
     return "\n".join(
         [
             *slurm_head(target),
-            f"# {order_note(target)}",
+            f"# {placement(target)}",
+            *exported(target, "accelerate"),
             "cat > accelerate.yaml <<'EOF'",
             *commented(lines),
             "EOF",
             "ARGS=(",
             *commented(_arguments(target, "accelerate"), indent="  "),
             ")",
-            f'{launcher}accelerate launch --config_file accelerate.yaml train.py "${{ARGS[@]}}"',
+            f'{launcher} --config_file accelerate.yaml{first} train.py "${{ARGS[@]}}"',
             "",
         ]
     )

@@ -14,6 +14,10 @@ from .trainers import AXOLOTL_HARMLESS, axolotl_settings, is_axolotl, llama_fact
 DEEPSPEED = frozenset(
     {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer"}
 )
+# of a DeepSpeed file that gives train_batch_size alone, which other trainers have too
+SECTIONS = frozenset(
+    {"fp16", "bf16", "optimizer", "scheduler", "gradient_accumulation_steps", "steps_per_print", "pipeline"}
+)
 ACCELERATE = frozenset({"distributed_type", "compute_environment", "fsdp_config", "parallelism_config", "num_machines"})
 ARGUMENTS = frozenset({"per_device_train_batch_size", "gradient_checkpointing", "model_name_or_path"})
 HARMLESS = (
@@ -32,6 +36,7 @@ HARMLESS = (
     r"deepspeed\.zero_optimization\.(?:stage3_gather.*|ignore_unused.*|elastic_checkpoint|load_from.*|round_robin.*)",
     r"deepspeed\.(?:checkpoint|memory_breakdown|comms_logger|comms_config|monitor_config|csv_monitor|zero_force.*).*",
 )
+TYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
 SHARDING = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
 NUMBERED = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 LAUNCH_PLACES = (
@@ -48,8 +53,11 @@ def read(sources: Sources, question: Question) -> Job:
     keys = _keys(sources)
     kind = (keys.word("accelerate.distributed_type") or "").upper()
     has = {key.partition(".")[0] for key in keys.values}
+    by_deepspeed = sources.launch is not None and sources.launch.launcher == "deepspeed"
     draft = Draft(
-        "accelerate" if "accelerate" in has or "deepspeed" not in has else "deepspeed", sources.names, question
+        "accelerate" if "accelerate" in has or not ("deepspeed" in has or by_deepspeed) else "deepspeed",
+        sources.names,
+        question,
     )
     _world(draft, keys, sources)
     _model(draft, keys)
@@ -59,7 +67,7 @@ def read(sources: Sources, question: Question) -> Job:
         _megatron(draft, keys)
     else:
         _mesh(draft, keys)
-        _states(draft, keys, kind, has)
+        _states(draft, keys, kind, has, "" if sources.launch is None else sources.launch.launcher)
     _batch(draft, keys)
     _precision(draft, keys)
     _recompute(draft, keys)
@@ -83,7 +91,8 @@ def kind_of_document(document: Document) -> str | None:
     """Return which of the four kinds a document is, None for another."""
     if is_axolotl(document.keys):
         return "axolotl"
-    if document.keys & DEEPSPEED:
+    alone = document.keys & DEEPSPEED == {"train_batch_size"} and len(document.keys) > 1
+    if document.keys & DEEPSPEED and (not alone or document.keys & SECTIONS):
         return "deepspeed"
     if document.keys & ACCELERATE - {"fsdp_config"}:
         return "accelerate"
@@ -212,18 +221,37 @@ def _mesh(draft: Draft, keys: Keys) -> None:
             keys.raw(key)
 
 
-def _states(draft: Draft, keys: Keys, kind: str, has: set[str]) -> None:
-    """Set ZeRO, copies and offload, by DeepSpeed or by FSDP."""
+def _states(draft: Draft, keys: Keys, kind: str, has: set[str], launcher: str) -> None:
+    """Set ZeRO, copies and offload, by DeepSpeed or by FSDP; InputError where DeepSpeed's settings are nowhere."""
     said = keys.raw("arguments.fsdp")
     words = " ".join(map(str, said)) if isinstance(said, list) else keys.word("arguments.fsdp") or ""
     if "deepspeed" in has or kind == "DEEPSPEED":
         _deepspeed(draft, keys)
     elif kind == "FSDP" or words.strip():
         _fsdp(draft, keys, words)
+    elif launcher == "deepspeed":
+        _own_deepspeed(draft, keys)
     elif draft.get("cp") > 1 or draft.get("dp") > draft.get("replicas"):
         draft.zero(3)
     else:
         draft.zero(0)
+        if launcher == "accelerate" and not kind and "accelerate.config_file" not in keys:
+            draft.assume("plain data parallelism: the script names no configuration of Accelerate; give its YAML too")
+
+
+def _own_deepspeed(draft: Draft, keys: Keys) -> None:
+    """Set the states of a program that `deepspeed` starts and that makes its configuration from flags of its own."""
+    stage = keys.whole("arguments.zero_stage")
+    if stage is None:
+        doubt = keys.doubtful("arguments.zero_stage") or "no --deepspeed FILE and no --zero_stage"
+        raise draft.refused(
+            f"{doubt}: the DeepSpeed configuration is made inside the program; give it, or zero_optimization.stage=N"
+        )
+    if stage > 3:
+        raise draft.refused(f"{keys.told('arguments.zero_stage')}: expected 0 to 3")
+    draft.switches["zero"] = stage
+    offloaded = keys.switch("arguments.offload", "arguments.adam_offload", default=False)
+    draft.offload(("parameters" if stage == 3 else "optimizer") if offloaded else "none")
 
 
 def _deepspeed(draft: Draft, keys: Keys) -> None:
@@ -376,8 +404,11 @@ def _precision(draft: Draft, keys: Keys) -> None:
         if inside or (inside is None and keys.switch(f"arguments.{name}", default=False)) or mixed == name:
             draft.precision = name
             return
+    named = (keys.word("arguments.dtype", "arguments.torch_dtype") or "").lower() if not mixed else ""
     if mixed == "fp8":
         draft.precision = "fp8"
+    elif named in TYPES:
+        draft.precision = TYPES[named]
     elif keys.word("deepspeed.bf16.enabled", "deepspeed.fp16.enabled") == "auto":
         draft.precision = "bf16"
         draft.assume('precision bf16: "auto" in the DeepSpeed file, and no TrainingArguments beside it')

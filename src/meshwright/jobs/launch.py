@@ -35,7 +35,7 @@ PROGRAMS: tuple[tuple[str, str], ...] = (
     ("maxtext", r"(?i:maxtext)"),
     ("bridge", r"megatron[._-]bridge|run_recipe\.py|run_script\.py|setup_experiment\.py"),
     ("automodel", r"automodel"),
-    ("nemo", r"megatron_gpt_(pretraining|continue_training|finetuning)|megatron_\w+\.py|nemo_launcher|nemo[./]"),
+    ("nemo", r"^megatron_(?:gpt_(?:pretraining|continue_training|finetuning)\w*|\w+\.py)|nemo_launcher|nemo[./]"),
     ("megatron", r"pretrain_\w+\.py|pretrain\.py|train_gpt\.py|pretrain_gpt"),
 )
 FLAGS: tuple[tuple[str, str], ...] = (
@@ -109,7 +109,7 @@ def read_command(one: Started) -> Launch | None:
         return None
     program, arguments = words[program_at], words[program_at + 1 :]
     engine = _engine(program, arguments, launcher)
-    if engine is None:
+    if engine is None or (engine == "huggingface" and is_unknown(program)):
         return None
     options = words[place + 1 : program_at]
     counts, doubts = _counts(words[:place], f"{one.where}")
@@ -117,6 +117,10 @@ def read_command(one: Started) -> Launch | None:
     if launcher == "deepspeed" and "nodes" not in mine and "per_node" in mine and "hostfile" not in " ".join(options):
         mine["nodes"] = (1, "no --num_nodes")
     counts |= mine
+    gpus = as_whole(one.variables.get("SLURM_GPUS_PER_NODE"))
+    if "per_node" not in mine and gpus and any(doubt.startswith(("nproc", "num_gpus")) for doubt in more):
+        counts["per_node"] = (gpus, f"#SBATCH {gpus} GPUs a node ({one.where})")  # the script asks its machine for it
+        more = [doubt for doubt in more if not doubt.startswith(("nproc", "num_gpus"))]
     if any(word.rpartition("/")[2] == "srun" for word in words[:place]):
         for name, key in SLURM:
             value = as_whole(one.variables.get(name))

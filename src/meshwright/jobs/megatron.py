@@ -10,6 +10,7 @@ from .draft import Draft, Question
 from .job import Job
 from .keys import Keys, flat
 from .launch import Launch, flags_of
+from .megatron_deepspeed import read_deepspeed, with_deepspeed_file
 from .models import vocabulary_of
 from .sources import Sources
 
@@ -34,17 +35,18 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "num_attention_heads": ("num-attention-heads",),
     "intermediate_size": ("ffn-hidden-size",),
     "head_dim": ("kv-channels",),
-    "vocab_size": ("padded-vocab-size", "vocab-size"),
+    "vocab_size": ("padded-vocab-size", "pad-vocab-size-to", "vocab-size"),
     "num_experts": ("num-experts", "num-moe-experts"),
     "moe_intermediate_size": ("moe-ffn-hidden-size",),
     "num_experts_per_tok": ("moe-router-topk",),
     "q_lora_rank": ("q-lora-rank",),
     "kv_lora_rank": ("kv-lora-rank",),
-    "qk_nope_head_dim": ("qk-head-dim",),
-    "qk_rope_head_dim": ("qk-pos-emb-head-dim",),
+    "qk_nope_head_dim": ("qk-head-dim", "qk-nope-head-dim"),  # the second ones are Pai-Megatron-Patch's
+    "qk_rope_head_dim": ("qk-pos-emb-head-dim", "qk-rope-head-dim"),
     "v_head_dim": ("v-head-dim",),
 }
 
+TOKENIZER = ("tokenizer-type", "patch-tokenizer-type", "tokenizer-model", "tokenizer-name-or-path", "vocab-file")
 EXPERT_RANKS = ("expert-model-parallel-size", "expert-parallel-size", "moe-expert-parallel-size")
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}  # Megatron-FSDP's strategies
 # Megatron's defaults of multi-latent attention (megatron/training/arguments.py, MLATransformerConfig)
@@ -61,8 +63,7 @@ def read(sources: Sources, question: Question) -> Job:
         draft.nodes_times((nodes, keys.told("nnodes")), _per_node(keys))
     fill(draft, keys)
     _other_models(draft, keys, "" if sources.launch is None else sources.launch.program)
-    if keys.switch("deepspeed"):
-        draft.note("the script runs Megatron-DeepSpeed: read as Megatron, with DeepSpeed's ZeRO stage")
+    read_deepspeed(draft, keys)
     return draft.conclude(sources, keys, HARMLESS)
 
 
@@ -98,13 +99,7 @@ def megatron_keys(sources: Sources) -> Keys:
             values[name], origin[name] = value, document.name
     if sources.launch is not None:
         values |= flags_of(sources.launch.arguments)
-    path = values.get("deepspeed-config")
-    if isinstance(path, str) and "zero-stage" not in values:
-        found = sources.document(path)
-        if found is None:
-            raise sources.absent(path)
-        values["zero-stage"] = flat(found.data).get("zero_optimization.stage")
-        origin["zero-stage"] = found.name
+    with_deepspeed_file(values, origin, sources)
     given = {key.lstrip("-").replace("_", "-"): text for key, text in sources.given_keys.items()}
     values |= given
     origin |= dict.fromkeys(given, "--job")
@@ -217,17 +212,21 @@ def sizes(draft: Draft, keys: Keys) -> None:
         value = keys.whole(*flags)
         if value is not None:
             draft.config[name] = value
-    config = draft.config
+    config: dict[str, Any] = draft.config
     if "hidden_size" not in config:
         draft.model_name = keys.word("model-name", "model", "tokenizer-model", "hf-model")
+        if keys.switch("multi-latent-attention") is False:
+            config["multi_latent_attention"] = False
         return
-    gated = keys.switch("swiglu", "gated-linear-unit", default=False)
+    two_thirds = keys.switch("swiglu", "gated-linear-unit", default=False)
+    gated = keys.switch("geglu", default=False) or "glu-activation" in keys or two_thirds
     rms = (keys.word("normalization") or "LayerNorm").lower() == "rmsnorm"
     if (heads := keys.whole("num-key-value-heads", least=1)) is not None:  # Megatron-DeepSpeed
         config["num_key_value_heads"] = heads
     elif keys.switch("group-query-attention", default=False) or "num-query-groups" in keys:
         config["num_key_value_heads"] = keys.whole("num-query-groups", least=1) or 1
-    latent = keys.switch("multi-latent-attention", default=False)
+    patched = "qk-nope-head-dim" in keys  # Pai-Megatron-Patch has no switch for it
+    latent = keys.switch("multi-latent-attention", default=patched)
     for name in () if latent else ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
         config.pop(name, None)
     if latent:
@@ -236,7 +235,7 @@ def sizes(draft: Draft, keys: Keys) -> None:
             config.setdefault(name, default)
     if "intermediate_size" not in config:
         hidden = config["hidden_size"]
-        config["intermediate_size"] = int(hidden * 8 / 3) // 64 * 64 if gated else 4 * hidden
+        config["intermediate_size"] = int(hidden * 8 / 3) // 64 * 64 if two_thirds else 4 * hidden
     config["model_type"] = "llama" if rms or gated else "gpt2"
     config["gated_mlp"] = bool(gated)
     config["qk_layernorm"] = bool(keys.switch("qk-layernorm", default=False)) and not latent
@@ -274,6 +273,8 @@ def experts(draft: Draft, keys: Keys) -> None:
         config["layers_with_experts"] = [int((place + 1) % every == 0) for place in range(layers)]
     config.setdefault("moe_intermediate_size", config["intermediate_size"])
     shared = keys.whole("moe-shared-expert-intermediate-size")
+    if shared is None and (number := keys.whole("num-shared-experts", "n-shared-experts")):
+        shared = number * config["moe_intermediate_size"]
     if shared:
         config["shared_expert_intermediate_size"] = shared
     pattern = keys.raw("moe-layer-freq")
@@ -316,7 +317,15 @@ def vocabulary(draft: Draft, keys: Keys) -> None:
     """Set the vocabulary as Megatron pads it: to a multiple of 128 x tp unless said otherwise."""
     size = draft.config.get("vocab_size")
     tokenizer = " ".join(
-        text for text in (keys.word("tokenizer-type"), keys.word("tokenizer-model"), keys.word("vocab-file")) if text
+        text
+        for name in (
+            "tokenizer-type",
+            "patch-tokenizer-type",
+            "tokenizer-model",
+            "tokenizer-name-or-path",
+            "vocab-file",
+        )
+        if (text := keys.word(name))
     )
     if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
         draft.assume(f"vocabulary of {size}: that of the tokenizer {tokenizer}")
@@ -408,6 +417,8 @@ def precision(keys: Keys) -> str:
     """Return the precision of the matrix products."""
     half = keys.switch("bf16", default=False)
     fp8 = keys.word("fp8-format", "fp8")
+    if keys.switch("fp8-hybrid", "fp8-e4m3", default=False):
+        fp8 = fp8 or "hybrid"  # the switches of before 2023
     recipe = keys.word("fp8-recipe")
     if keys.word("fp4-format", "fp4") not in {None, "False"}:
         return "nvfp4"

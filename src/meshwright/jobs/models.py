@@ -47,7 +47,7 @@ FINER = {
 TOKENIZERS = (
     (r"llama[-_]?4", 202048),
     (r"llama3|llama-3|Meta-Llama-3", 128256),
-    (r"llama2|Llama-2|llama-2|mistral-7b|mixtral|codellama|TinyLlama", 32000),
+    (r"llama2|llama-2|\bllamatokenizer|mistral-7b|mixtral|codellama|TinyLlama", 32000),
     (r"qwen3|qwen2|qwen-?1\.5", 151936),
     (r"gpt[-_]oss|o200k", 201088),
     (r"GPT2BPE|gpt2", 50257),

@@ -239,7 +239,10 @@ def _precision(draft: Draft, keys: Keys) -> None:
     if named is None:
         half = [name for name in ("bf16", "fp16") if keys.switch(f"mixed_precision.{name}", f"model.{name}")]
         draft.precision = half[0] if half else "bf16"
-        if not half:
+        unread = keys.raw("mixed_precision.()")
+        if not half and unread not in {None, "MixedPrecisionConfig"}:
+            draft.assume(f"precision bf16: what {unread} returns is not known")
+        elif not half:
             draft.assume("precision bf16: the files do not say it")
     elif "nvfp4" in text:
         draft.precision = "nvfp4"

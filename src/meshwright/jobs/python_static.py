@@ -17,6 +17,7 @@ from ..errors import InputError
 from .arithmetic import NotArithmetic, apply
 from .documents import read_document
 from .python_imports import imports_of, module_file
+from .python_values import TEXTS, Opaque, Record, is_of
 from .shell_words import unknown
 
 MOST_STEPS = 20_000
@@ -30,34 +31,18 @@ KNOWN_CALLS = frozenset({"model_registry"})
 CONFIGS = ("Config", "ConfigContainer", "Partial", "Recipe")
 
 
-class Opaque:
-    """A value that only running the file would tell."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return f"<{self.text}>"
-
-
-@dataclass(slots=True)
-class Record:
-    """A call: the name of what is called, its positional arguments, its keywords and what was assigned to it later."""
-
-    name: str
-    args: list[Any] = field(default_factory=list)
-    fields: dict[str, Any] = field(default_factory=dict)
-
-
 class _Return(Exception):
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-def config_of(text: str, function: str | None, *, where: str, path: Path) -> tuple[str, Any, list[str]]:
+def config_of(
+    text: str, function: str | None, *, where: str, path: Path, given: Mapping[str, Any] | None = None
+) -> tuple[str, Any, list[str]]:
     """Return the name of a configuration function (or constant), what it returns as data, and what was assumed.
 
-    Without `function`, the file must have one alone; InputError names those that there are.
+    `given` are values for its parameters by name. Without `function`, the file must have one alone; InputError names
+    those that there are, or the parameters without a default that were not given.
     """
     reader = _Static(text, where, path, _Walk())
     name = function or reader.only_config()
@@ -65,8 +50,10 @@ def config_of(text: str, function: str | None, *, where: str, path: Path) -> tup
         found = reader.defined(name)  # by the file itself, or by a module whose names it passes on
         if found is not None:
             module, own = found
-            function_node = module.functions.get(own)
-            value = module.constant(own) if function_node is None else module.call(function_node, [], {})
+            node = module.functions.get(own)
+            value = (
+                module.constant(own) if node is None else module.call(node, [], _arguments(node, given or {}, where))
+            )
             return name, value, reader.walk.assumed
     except RecursionError:
         raise InputError(f"{where}: {name}: nested too deeply") from None
@@ -93,6 +80,20 @@ def flattened(value: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = unknown(inner.text) if isinstance(inner, Opaque) else inner
     return found
+
+
+def _arguments(node: ast.FunctionDef, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return values for the parameters of a function; InputError naming those without a default that are not given."""
+    spec = node.args
+    plain = [*spec.posonlyargs, *spec.args]
+    needed = [one.arg for one in plain[: len(plain) - len(spec.defaults)]]
+    needed += [one.arg for one, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
+    if missing := [name for name in needed if name not in given]:
+        told = ", ".join(missing)
+        raise InputError(
+            f"{where}: {node.name}: takes {told} without a default: say {missing[0]}=VALUE beside the file"
+        )
+    return {one.arg: given[one.arg] for one in [*plain, *spec.kwonlyargs] if one.arg in given}
 
 
 @dataclass(slots=True)
@@ -371,6 +372,10 @@ class _Static:
             return copy.deepcopy(args[-1])
         if name == "dict":
             return keywords
+        if name == "isinstance" and len(args) == 2 and (told := is_of(args[0], _text(node.args[1]))) is not None:
+            return told
+        if isinstance(node.func, ast.Subscript) and (registered := self._registered(node.func, names)) is not None:
+            return registered[0].call(registered[0].functions[registered[1]], args, keywords)
         if name == "getattr" and len(args) == 3 and isinstance(args[0], Record) and isinstance(args[1], str):
             return args[0].fields.get(args[1], args[2])
         if name in {"int", "float"} and args and isinstance(args[0], int | float | str):
@@ -380,8 +385,18 @@ class _Static:
                 return Opaque(_text(node))
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value, names)
+            if isinstance(owner, str) and node.func.attr in TEXTS and all(isinstance(one, str) for one in args):
+                return TEXTS[node.func.attr](owner[:1000], *args)
             args = [owner, *args] if isinstance(owner, Record) else args
         return Record(name, args, keywords)
+
+    def _registered(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
+        """Return the module and name of a function that a table filled by a decorator has under its own name."""
+        key = self.value(node.slice, names)
+        table = self.defined(_text(node.value)) if isinstance(node.value, ast.Name) else None
+        if not isinstance(key, str) or table is None or table[0].constant(table[1]) != {}:
+            return None
+        return (table[0], key) if key in table[0].functions else None
 
     def _operated(self, operator: ast.operator, left: ast.expr, right: ast.expr, names: dict[str, Any]) -> Any:
         a, b = self.value(left, names), self.value(right, names)

@@ -1,12 +1,14 @@
 """Which engine files belong to, and the job that its reader makes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..errors import InputError
 from . import automodel, bridge, huggingface, maxtext, megatron, nemo, torchtitan
 from .draft import Question
 from .job import Job
 from .keys import flat
+from .shell_words import shown
 from .sources import Document, Sources, gather
 from .unread import HINT, unread_trainer
 
@@ -19,11 +21,16 @@ READERS: dict[str, Callable[[Sources, Question], Job]] = {
     "huggingface": huggingface.read,  # DeepSpeed, Accelerate and plain FSDP
     "maxtext": maxtext.read,
 }
-# what a Python configuration says of itself
+# what a Python configuration says of itself: what it imports first, then classes that it calls
 PYTHON_SIGNS = (
     ("nemo", ("nemo_run", "nemo.collections.llm", "nemo.lightning")),
-    ("torchtitan", ("torchtitan", "Trainer.Config", "TrainingConfig(", "ParallelismConfig(")),
-    ("bridge", ("megatron.bridge", "ConfigContainer", "WorkloadBaseConfig")),
+    ("bridge", ("megatron.bridge", "WorkloadBaseConfig")),
+    ("torchtitan", ("torchtitan", "Trainer.Config")),
+    ("bridge", ("ConfigContainer",)),
+    ("torchtitan", ("TrainingConfig(", "ParallelismConfig(")),
+)
+NEMO_SIGNS = frozenset(
+    {"tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "megatron_amp_O2", "mcore_gpt"}
 )
 EXPECTED = (
     "a Megatron-LM script or YAML, a Megatron-Bridge recipe, NeMo, Automodel, Accelerate or MaxText YAML, "
@@ -40,6 +47,8 @@ def read_job(items: Sequence[str], question: Question | None = None) -> Job:
 def engine_of(sources: Sources) -> str:
     """Return the reader for these files; InputError where they are of several engines or of none."""
     found: dict[str, str] = {}
+    if sources.unread is not None:
+        raise InputError(f"{sources.names[0]}: this starts {sources.unread}, which is not read: {HINT}")
     if sources.launch is not None:
         found[sources.launch.engine] = sources.launch.where
     if sources.python is not None:
@@ -55,6 +64,9 @@ def engine_of(sources: Sources) -> str:
     if len(found) > 1:
         told = " and ".join(f"{name} ({engine})" for engine, name in found.items())
         raise InputError(f"{told}: are configurations of different engines; expected one job")
+    if not found and sources.wanted is not None:
+        own, (trainer, name) = sources.names[0], sources.wanted
+        raise InputError(f"{own}: starts {trainer} with {shown(name)}, which is not here: give it too")
     if not found and sources.called_missing:
         own, name = sources.names[0], sources.called_missing[0]
         raise InputError(f"{own}: starts {name}, which is not here: give it too (--job {own} {name})")
@@ -105,8 +117,16 @@ def of_document(document: Document) -> str | None:
         "remat_policy",
     }:
         return "maxtext"
-    if "trainer" in heads or "model.micro_batch_size" in keys:
+    if "model.micro_batch_size" in keys or ("trainer" in heads and _is_nemo(document.data, keys)):
         return "nemo"
     if any(key.rpartition(".")[2] in {"tensor_model_parallel_size", "micro_batch_size"} for key in keys):
         return "megatron"
     return None
+
+
+def _is_nemo(data: Mapping[str, Any], keys: set[str]) -> bool:
+    """Whether a file with a `trainer` is NeMo's: any program on Lightning has one."""
+    last = {key.rpartition(".")[2] for key in keys}
+    named = any("nemo" in str(value).lower() for key, value in flat(data).items() if key.endswith("_target_"))
+    alone = "model" not in data and {"trainer.num_nodes", "trainer.devices"} <= keys  # one file of several
+    return named or alone or bool(last & NEMO_SIGNS) or bool(data.keys() & {"exp_manager", "run"})

@@ -273,7 +273,12 @@ class _Shell(State):
             while fields and re.match(r"[A-Za-z_]\w*=", fields[0]):
                 key, _, value = fields.pop(0).partition("=")
                 assigned[key] = value
-        if not self._documents(command, fields) and fields:
+        if fields and fields[0] == "read" and command.documents:
+            document = command.documents[-1]
+            self._read(
+                fields, command, assigned, document.text if document.quoted else document_of(document.text, self)
+            )
+        elif not self._documents(command, fields) and fields:
             self._call(fields, command, assigned)
 
     def _assignment(self, token: Token, assigned: dict[str, str], *, alone: bool) -> None:
@@ -378,17 +383,21 @@ class _Shell(State):
         else:
             self._start(fields, command, assigned)
 
-    def _read(self, fields: list[str], command: Command, assigned: Mapping[str, str]) -> None:
-        """Set the names of `read` from a here-string, split at blanks or IFS; unknown for arrays and other input."""
+    def _read(self, fields: list[str], command: Command, assigned: Mapping[str, str], document: str = "") -> None:
+        """Set the names of `read` from a here-string or here-document, split at blanks or IFS; unknown for others.
+
+        With `-d ''` all of a document is read, else its first line.
+        """
         reader, *words = fields
         names = [word for word in words if re.fullmatch(r"[A-Za-z_]\w*", word)]
         is_array = reader != "read" or any(re.match(r"-[a-z]*a", word) for word in words)
-        if not command.given or is_array or not names:
+        if not (command.given or document) or is_array or not names:
             for name in names:
                 self.assign(name, unknown(f"${name}"))
             return
         separators = assigned.get("IFS")
-        text = text_of(command.given, self)
+        whole = any(re.match(r"-[a-z]*d", word) for word in words)
+        text = text_of(command.given, self) if command.given else document if whole else document.partition("\n")[0]
         most = len(names) - 1
         if separators and most:
             parts = re.split(f"[{re.escape(separators)}]", text, maxsplit=most)
@@ -457,9 +466,11 @@ class _Shell(State):
         """Note a command; one that hands a text to a shell is followed into that text."""
         inner = inner_script(fields)
         if inner is not None:
-            launcher, text = inner
+            launcher, text, words = inner
             count = len(self.outcome.started)
+            outer, self.arguments = self.arguments, words
             self.enter(text, f"{self.where} line {command.line}")
+            self.arguments = outer
             self._put_before(launcher, count)
             return
         called = called_script(fields)

@@ -41,17 +41,17 @@ def called_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str
     return None
 
 
-def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str] | None:
-    """Return the words before `bash -c TEXT` and the text, or None where there is no such thing."""
+def inner_script(fields: Sequence[str]) -> tuple[tuple[str, ...], str, list[str]] | None:
+    """Return the words before `bash -c TEXT NAME WORD ...`, the text and its words; None for other commands."""
     for place, word in enumerate(fields):
         if word.rpartition("/")[2] not in SHELLS:
             continue
         flags = list(itertools.takewhile(lambda later: later.startswith("-"), fields[place + 1 :]))
         if any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags):
-            text = next(iter(fields[place + 1 + len(flags) :]), None)
-            return None if text is None else (tuple(fields[:place]), text)
+            rest = list(fields[place + 1 + len(flags) :])
+            return (tuple(fields[:place]), rest[0], rest[2:]) if rest else None
     if fields[0].rpartition("/")[2] == "sbatch":
         for word in fields:
             if word.startswith("--wrap"):
-                return (), word.partition("=")[2] or fields[list(fields).index(word) + 1]
+                return (), word.partition("=")[2] or fields[list(fields).index(word) + 1], []
     return None

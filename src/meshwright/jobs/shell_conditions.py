@@ -5,7 +5,7 @@ import re
 from typing import Protocol
 
 from .arithmetic import NotArithmetic, evaluate
-from .shell_words import reasons
+from .shell_words import is_unknown, reasons
 
 
 class Shell(Protocol):
@@ -68,12 +68,16 @@ class Condition:
     def _unary(self, operator: str, value: str) -> bool | None:
         if operator == "-v":
             return self.shell.value(value) is not None
+        if operator in {"-z", "-n"} and self._absent(value):
+            value = ""
         if reasons(value):
             return None
         return {"-z": not value, "-n": bool(value)}.get(operator)  # -f, -d and the rest ask the machine
 
     def _compared(self, left: str, operator: str, right: str) -> bool | None:
         a, b = self.shell.tested(left), self.shell.tested(right)
+        if operator in {"==", "=", "!="} and "" in {a, b}:
+            a, b = ("" if self._absent(text) else text for text in (a, b))
         if reasons(a) or reasons(b):
             return None
         if operator in {"==", "=", "!="}:
@@ -88,6 +92,13 @@ class Condition:
         except NotArithmetic:
             return None
         return {"-eq": x == y, "-ne": x != y, "-lt": x < y, "-le": x <= y, "-gt": x > y, "-ge": x >= y}[operator]
+
+    def _absent(self, text: str) -> bool:
+        """Whether a text is that of variables or arguments that are not set, and of nothing else."""
+        names = [match.group(1) if (match := re.fullmatch(r"\$(\w+)", reason)) else "" for reason in reasons(text)]
+        if not is_unknown(text) or any(not name or self.shell.value(name) is not None for name in names):
+            return False
+        return not any(self.shell.tested(f"${{{name}}}") for name in names)
 
     def _named(self, name: str) -> str:
         value = self.shell.value(name)

@@ -91,6 +91,8 @@ class State:
         """Return a mark for a variable that is not set; nothing where it is only compared, which is noted."""
         if not self.testing:
             return unknown(f"${name}")
-        if not PLACES.search(name) and not name.isdecimal():
+        if name.isdecimal():
+            self.outcome.assume(f"argument {name} of {self.where} is not given, taken as empty")
+        elif not PLACES.search(name):
             self.outcome.assume(f"{name} is not set in {self.where}, taken as empty")
         return ""

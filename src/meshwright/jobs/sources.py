@@ -17,6 +17,7 @@ from .python_static import config_of, flattened
 from .shell import follow
 from .shell_state import Outcome
 from .shell_words import shown
+from .unread import unread_command, yaml_of_command
 
 OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w.\-@/]*)=(.*)", re.DOTALL)
 # a command line in place of a file: what it starts is a script, a program or a launcher
@@ -56,6 +57,8 @@ class Sources:
     written: dict[str, str] = field(default_factory=dict)  # files that here-documents write
     programs: list[str] = field(default_factory=list)  # that are started and are no engine's that is known
     called_missing: list[str] = field(default_factory=list)  # scripts that are started and are not here
+    wanted: tuple[str, str] | None = None  # a trainer that a script starts, and its YAML that is not here
+    unread: str | None = None  # the trainer that a script starts, where it is one that is not read
 
     def settings(self, *, inside: str = "") -> tuple[dict[str, Any], dict[str, str]]:
         """Return the settings of the Python configuration and the documents, and the file of each; the last one counts.
@@ -140,15 +143,17 @@ def gather(items: Sequence[str]) -> Sources:
     scripts: list[tuple[str, str]] = []
     for item in items:
         override = OVERRIDE.fullmatch(item)
+        if override and not COMMAND.search(item) and not Path(item).exists():
+            sources.overrides[override.group(1)] = override.group(2)
+    for item in items:
+        override = OVERRIDE.fullmatch(item)
         command = COMMAND.search(item)
         if command and not Path(item).exists():
             if not sources.names:
                 sources.folder = Path(command.group(0).strip()).parent
             sources.names.append("command line")
             scripts.append(("command line", item))
-        elif override and not Path(item).exists():
-            sources.overrides[override.group(1)] = override.group(2)
-        else:
+        elif not override or Path(item).exists():
             _take(item, sources, scripts)
     if not sources.names:
         raise InputError("--job: expected a file, such as --job train.sh")
@@ -168,7 +173,8 @@ def _take(item: str, sources: Sources, scripts: list[tuple[str, str]]) -> None:
     elif kind == "python":
         if sources.python is not None:
             raise InputError(f"{name}: a second Python configuration beside {sources.python[0]}; expected one")
-        found, value, assumed = config_of(text, function, where=name, path=Path(path))
+        given = {key: plain_value(text) for key, text in sources.overrides.items()}
+        found, value, assumed = config_of(text, function, where=name, path=Path(path), given=given)
         sources.python = (name, found, flattened(value))
         sources.python_text, sources.python_folder = text, Path(path).resolve().parent.name
         sources.assumed += assumed
@@ -224,6 +230,11 @@ def _follow(scripts: Sequence[tuple[str, str]], sources: Sources) -> None:
         raise InputError(f"{' and '.join(main)} both start a training; expected one")
     settings = [(name, text) for name, text in scripts if name not in main and name not in called]
     sources.called_missing = [name for outcome in outcomes.values() for name in outcome.called_missing]
+    commands = [one.words for outcome in outcomes.values() for one in outcome.started]
+    sources.unread = next((told for words in commands if (told := unread_command(words))), None)
+    for words in commands:
+        if (found := yaml_of_command(words)) is not None and sources.document(found[1]) is None:
+            sources.wanted = sources.wanted or found
     sources.programs = list(
         dict.fromkeys(name for outcome in outcomes.values() for name in programs_of(outcome.started))
     )

@@ -7,8 +7,10 @@ import msgspec
 from ..errors import InputError
 from ..layout import Layout, micro_batches
 from ..workload.architecture import Architecture
-from .engines import engine_named, refusals
+from ..workload.engines import engine_named
+from .emit_why import why
 from .job import Offload
+from .rules import refusals
 
 # Hugging Face's names of the catalogue's models, for engines that load a model by it
 HUGGING_FACE = {
@@ -145,16 +147,31 @@ def order_note(target: Target) -> str:
     return f"ranks fill {', then '.join(active)}: {inside} neighbours share {active[0]}"
 
 
+FIRST_NODE = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
+
+
+def on_nodes(target: Target, launcher: str, rank: str) -> str:
+    """Return a launcher's words for every node: its number is SLURM's, so that ranks fill nodes in their order."""
+    if target.nodes == 1:
+        return launcher
+    inner = f"'exec {launcher} --{rank}=$SLURM_NODEID \"$@\"'"
+    return f"srun --nodes={target.nodes} --ntasks-per-node=1 --distribution=block bash -c {inner} {launcher.split()[0]}"
+
+
 def torchrun(target: Target) -> str:
     """Return the launcher's words."""
-    words = f"torchrun --nnodes {target.nodes} --nproc_per_node {target.per_node}"
-    if target.nodes == 1:
-        return words
-    first = "$(scontrol show hostnames | head -n 1):29500"
-    return f"srun --nodes={target.nodes} --ntasks-per-node=1 {words} --rdzv_backend c10d --rdzv_endpoint {first}"
+    words = f"--nnodes {target.nodes} --nproc_per_node {target.per_node}"
+    first = "" if target.nodes == 1 else f" --master_addr {FIRST_NODE} --master_port 29500"
+    return f"{on_nodes(target, 'torchrun', 'node_rank')} {words}{first}"
+
+
+def placement(target: Target) -> str:
+    """Return which rank is where, in words."""
+    return f"rank r is GPU r % {target.per_node} of node r // {target.per_node}: {order_note(target)}"
 
 
 def commented(lines: list[tuple[str, str]], *, indent: str = "", mark: str = "#") -> list[str]:
     """Return settings with their comments beside them, aligned."""
+    lines = [(text, reason or why(text)) for text, reason in lines]
     wide = max((len(text) for text, _ in lines), default=0)
-    return [f"{indent}{text:<{wide}}  {mark} {why}" if why else f"{indent}{text}" for text, why in lines]
+    return [f"{indent}{text:<{wide}}  {mark} {told}" if told else f"{indent}{text}" for text, told in lines]

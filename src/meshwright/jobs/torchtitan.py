@@ -11,7 +11,7 @@ from .keys import Keys
 from .launch import flags_of
 from .megatron import world_of
 from .models import by_flavor, catalogue_name
-from .python_static import Record
+from .python_values import Record
 from .sources import Sources, plain_value
 
 HARMLESS = (

@@ -71,6 +71,10 @@ def axolotl_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     if total and micro and data.get("gradient_accumulation_steps") is None:
         found[AXOLOTL["gradient_accumulation_steps"]] = total // micro  # of one rank (axolotl/utils/config)
         found.pop("axolotl.batch_size", None)
+    for old, name in (("float16", "fp16"), ("bfloat16", "bf16")):  # the model's own type, without autocasting
+        if data.get(old) is True:
+            found[f"arguments.{name}"] = True
+            found.pop(f"axolotl.{old}", None)
     said = {"bf16", "fp16", "bfloat16", "float16"} & data.keys()
     bf16 = data.get("bf16") if said else "auto"  # the default of axolotl (utils/schemas/config.py)
     if str(bf16).lower() in {"auto", "full"}:

@@ -1,9 +1,59 @@
 """Configurations of trainers that are not read: each is refused by its own name, and never taken for another's."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 HINT = "say the layout with --layout, or give the DeepSpeed or Megatron settings that it makes"
+
+
+# programs of trainers that are not read, by what their name or one of their flags has
+PROGRAMS: tuple[tuple[str, str], ...] = (
+    ("OpenRLHF", r"(?:^|[./])openrlhf[./]"),
+    ("verl", r"(?:^|[./])verl[./]"),
+    ("slime", r"^--(?:rollout-batch-size|actor-num-nodes)(?:=|$)"),
+    ("NeMo RL", r"(?:^|[./])nemo_rl[./]"),
+    ("GPT-NeoX", r"(?:^|/)deepy\.py$"),
+)
+# commands that start a training by themselves, with the words that may follow them
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("ms-swift", "megatron", r"sft|pt|rlhf"),
+    ("ms-swift", "swift", r"sft|pt|rlhf"),
+    ("LitGPT", "litgpt", r"pretrain|finetune\w*"),
+    ("torchtune", "tune", r"run"),
+    ("Composer", "composer", r"-.*|.*\.py"),
+    ("xtuner", "xtuner", r"train"),
+    ("ColossalAI", "colossalai", r"run"),
+)
+# commands whose YAML is read where it is given
+WITH_YAML: tuple[tuple[str, str, str], ...] = (
+    ("LLaMA-Factory", "llamafactory-cli", r"train"),
+    ("axolotl", "axolotl", r"train|preprocess"),
+)
+
+
+def unread_command(words: Sequence[str]) -> str | None:
+    """Return the name of the trainer that a command starts and that is not read, None for any other."""
+    told = next((name for name, pattern in PROGRAMS if any(re.search(pattern, word) for word in words)), None)
+    return told or next((name for name, own, then in COMMANDS if _starts(words, own, then) is not None), None)
+
+
+def yaml_of_command(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return a trainer whose YAML is read and the YAML that its command names, None for any other command."""
+    for name, own, then in WITH_YAML:
+        at = _starts(words, own, then)
+        if at is not None:
+            named = [word for word in words[at + 2 :] if word.endswith((".yaml", ".yml", ".json"))]
+            return name, named[0] if named else "its YAML"
+    return None
+
+
+def _starts(words: Sequence[str], own: str, then: str) -> int | None:
+    """Return where a command stands with one of the words that may follow it, None where it does not."""
+    for place, word in enumerate(words[:-1]):
+        if word.rpartition("/")[2] == own and re.fullmatch(then, words[place + 1]):
+            return place
+    return None
 
 
 def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | None:
@@ -12,6 +62,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
     `keys` are those of the first level, `flat_keys` all of them under dotted names.
     """
     plain = {key.replace("-", "_") for key in keys}
+    targets = {str(value) for key, value in flat_keys.items() if key.rpartition(".")[2] == "_target_"}
     last = {key.rpartition(".")[2] for key in flat_keys}
     for name, found in (
         (
@@ -25,7 +76,11 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
             "LitGPT",
             "train" in plain and plain & {"checkpoint_dir", "model_name"} and "train.micro_batch_size" in flat_keys,
         ),
-        ("verl", "actor_rollout_ref" in plain),
+        ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),
+        ("verl", "actor_rollout_ref" in plain or any(target.startswith("verl.") for target in targets)),
+        ("verl", "train_batch_size" in plain and plain & {"max_response_length", "reward_fn_key"}),
+        ("NeMo RL", "policy" in plain and plain & {"grpo", "sft", "dpo", "loss_fn", "rm", "distillation"}),
+        ("LitGPT", "model_name" in plain and "train.micro_batch_size" in flat_keys),
         ("Lightning's CLI", "trainer" in plain and "class_path" in last),
     ):
         if found:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import InputError
-from ..jobs.engines import Engine, allowed, broken
+from ..jobs.rules import allowed, broken
+from ..workload.engines import Engine
 from .cost.coefficients import book
 from .explore import Priced, take_prices
 

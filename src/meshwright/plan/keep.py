@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..jobs.engines import ENGINES, Engine, allowed, misordered, refusals
+from ..jobs.rules import allowed, misordered, refusals
 from ..layout import Layout
 from ..workload.conventions import OWN
+from ..workload.engines import ENGINES, Engine
 from .cost import Grid, Setting, book
 from .cost.conditions import kept
 from .space import in_every_order, runnable

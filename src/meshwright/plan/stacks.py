@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import msgspec
 
 from ..errors import InputError, nearest
-from ..jobs.engines import ALIASES
 from ..layout import Layout
 from ..workload.conventions import OWN
+from ..workload.engines import ALIASES
 from .cost.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
 

@@ -1,5 +1,8 @@
 """What is emitted for an engine reads back as the layout that it was emitted for."""
 
+import contextlib
+import re
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -10,10 +13,11 @@ from hypothesis import strategies as st
 
 from meshwright.errors import InputError
 from meshwright.jobs.emit import EMITTERS, SUFFIXES, emitted
-from meshwright.jobs.engines import ENGINES, engine_named, refusals
 from meshwright.jobs.read import read_job
+from meshwright.jobs.rules import refusals
 from meshwright.jobs.target import Target
 from meshwright.layout import Layout
+from meshwright.workload.engines import ENGINES, applicable, engine_named, sources_of
 from meshwright.workload.models import load_model
 
 DENSE, EXPERTS = ("llama3-8b", "llama3-70b"), ("qwen3-30b-a3b",)
@@ -98,6 +102,8 @@ def test_what_is_emitted_reads_back_as_the_same_job(engine, examples):
         assert (job.global_batch, job.seq_len, job.precision) == (target.global_batch, target.seq_len, target.precision)
         assert job.architecture.parameters == target.architecture.parameters, text
         assert not job.ignored, text
+        if engine in {"megatron", "bridge"} and target.layout.pp > 1 and not target.even:
+            assert job.stages == target.stages, text
 
     holds()
 
@@ -128,8 +134,104 @@ def test_uneven_stages_become_megatrons_layout_string():
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_every_fact_of_an_engine_has_a_source(engine):
     facts = ENGINES[engine]
-
-    assert facts.sources
     named = {word.strip() for key in facts.sources for word in key.split(",")}
+
     assert named <= set(facts.__struct_fields__)
     assert {"axes", "zero"} <= named
+    for fact in applicable(facts):
+        assert sources_of(facts, fact), fact
+        assert all(re.match(r"https://|[\w.-]+/[\w.-]+:\w", where) for where in sources_of(facts, fact)), fact
+
+
+CASES = [
+    ("llama3-70b", "tp=4,pp=4,dp=2,vpp=5,sp=1,zero=1,schedule=interleaved,recompute=selective"),
+    ("llama3-70b", "tp=8,pp=3,dp=2,sp=1,zero=1"),
+    ("llama3-8b", "tp=2,cp=2,dp=4,sp=1,zero=3,recompute=full"),
+    ("llama3-8b", "dp=16,zero=3,recompute=full,replicas=2"),
+    ("llama3-8b", "tp=2,dp=4,pp=2,sp=1,zero=3,schedule=interleaved,vpp=2,recompute=full"),
+    ("llama3-8b", "tp=2,dp=8,zero=2"),
+    ("llama3-8b", "dp=8,zero=0"),
+    ("qwen3-30b-a3b", "tp=2,dp=8,ep=8,sp=1,zero=1"),
+    ("qwen3-30b-a3b", "dp=16,ep=8,zero=3,recompute=full"),
+    ("deepseek-v3", "pp=8,dp=8,ep=8,zero=1"),
+]
+BARE = r"\s*(?:\w+=\(|\)|\),|EOF|cat > .*|srun .*|torchrun .*|deepspeed .*|accelerate .*|from .*|def .*|return .*)?"
+
+
+def texts(engine: str) -> list[str]:
+    """Return what is emitted for those of the cases that an engine can run."""
+    found = []
+    for model, layout in CASES:
+        target = msgspec.structs.replace(
+            plain_target(), layout=Layout.parse(layout), model=model, architecture=load_model(model).architecture
+        )
+        with contextlib.suppress(InputError):
+            found.append(emitted(engine, msgspec.structs.replace(target, global_batch=256)))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("engine", sorted(EMITTERS))
+def test_every_setting_says_why_it_is_there(engine):
+    for text in texts(engine):
+        plain = re.sub(r"^\{\n.*?^\}$", "", text, flags=re.MULTILINE | re.DOTALL)  # JSON has no comments
+        bare = [line for line in plain.splitlines() if "#" not in line and not re.fullmatch(BARE, line.strip())]
+
+        assert not bare
+
+
+@pytest.mark.parametrize("engine", [name for name, suffix in SUFFIXES.items() if suffix == ".sh"])
+def test_emitted_scripts_are_what_a_shell_can_read(engine):
+    for text in texts(engine):
+        checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "layout", "line"),
+    [
+        ("megatron", "tp=4,dp=2,sp=1,zero=1", "export CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ("megatron", "dp=8,zero=3", "unset CUDA_DEVICE_MAX_CONNECTIONS"),
+        ("megatron", "tp=8,pp=2,sp=1,zero=0", "export NCCL_P2P_NET_CHUNKSIZE=2097152"),
+        ("bridge", "tp=4,dp=2,sp=1,zero=1", "export NVTE_FWD_LAYERNORM_SM_MARGIN=16"),
+        ("nemo", "tp=4,dp=2,sp=1,zero=1", "# set CUDA_DEVICE_MAX_CONNECTIONS=1"),
+        ("torchtitan", "dp=8,zero=3", "# set PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("deepspeed", "dp=8,zero=3", "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("accelerate", "dp=8,zero=3", "export PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ("maxtext", "dp=8,zero=3,recompute=full", "# set XLA_FLAGS='--xla_gpu_enable_latency_hiding_scheduler=true"),
+    ],
+)
+def test_variables_that_a_layout_needs_are_set_with_why(engine, layout, line):
+    text = emitted(engine, msgspec.structs.replace(plain_target(), layout=Layout.parse(layout)))
+
+    found = [one for one in text.splitlines() if one.startswith(line)]
+    assert len(found) == 1
+    assert re.search(r"(?:  # |: )\w+", found[0])
+
+
+def test_a_layout_without_communication_beside_computation_needs_no_variables():
+    text = emitted("megatron", msgspec.structs.replace(plain_target(), layout=Layout.parse("dp=1,zero=0")))
+
+    assert "export" not in text
+
+
+@pytest.mark.parametrize("engine", ["megatron", "bridge", "accelerate"])
+def test_ranks_of_several_nodes_fill_them_in_slurms_order(engine):
+    text = emitted(engine, msgspec.structs.replace(plain_target(), layout=Layout.parse("dp=16,zero=3")))
+
+    assert "--distribution=block" in text
+    assert re.search(r"--(?:node|machine)_rank=\$SLURM_NODEID", text)
+    assert "# rank r is GPU r % 8 of node r // 8: ranks fill dp" in text
+
+
+def test_the_text_that_a_shell_is_given_takes_the_words_after_it(tmp_path):
+    file = tmp_path / "job.sh"
+    file.write_text(
+        "srun bash -c 'exec torchrun --node_rank=$SLURM_NODEID \"$@\"' name --nnodes 2 --nproc_per_node 8 "
+        "pretrain_gpt.py --micro-batch-size 1 --tensor-model-parallel-size 4\n"
+    )
+
+    job = read_job([str(file)])
+
+    assert (job.world, job.layout.tp) == (16, 4)

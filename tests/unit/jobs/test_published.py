@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.published_jobs import FACTS, PAGE, facts_page, job_of, page, renderings
 from meshwright.errors import InputError
-from meshwright.jobs.engines import ENGINES
+from meshwright.workload.engines import ENGINES
 
 REFUSED = {"gpt3_175b.sh": "= 128 on nnodes 1 x nproc_per_node 8 = 8", "deepspeed.yaml": "zero_stage1_config.json"}
 

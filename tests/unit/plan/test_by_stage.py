@@ -49,3 +49,28 @@ def test_stages_that_a_job_cuts_unevenly_hold_their_own_layers():
     assert [stage.layers for stage in stages] == [17, 21, 21, 21]
     assert stages[0].allocated_bytes < even[0].allocated_bytes
     assert stages[1].allocated_bytes > even[1].allocated_bytes
+
+
+def test_the_longest_of_stages_that_a_job_cuts_unevenly_sets_the_pace_and_the_fullest_the_memory():
+    where, grid = setting("llama3-70b"), Grid.of([Layout.parse("tp=4,pp=4,dp=8,zero=1,sp=1")])
+
+    even, uneven = price(where, grid), price(where, grid, (26, 18, 18, 18))
+    light = price(where, grid, (21, 21, 21, 17))  # the last stage has the output too
+
+    assert float(price(where, grid, (20, 20, 20, 20)).step_time_s[0]) == pytest.approx(float(even.step_time_s[0]))
+    compute = [float(one.forward_s[0]) for one in (uneven, even)]
+    assert compute[0] / compute[1] == pytest.approx(26 / 20)
+    assert float(light.step_time_s[0]) < float(uneven.step_time_s[0])
+    fullest = max(stage.allocated_bytes for stage in memory_of_stages(where, grid.layout(0), (26, 18, 18, 18)))
+    assert fullest == pytest.approx(float(uneven.allocated_bytes[0]), rel=1e-9)
+
+
+def test_virtual_stages_of_unequal_length_add_up_on_their_rank():
+    where, grid = (
+        setting("llama3-70b"),
+        Grid.of([Layout.parse("tp=4,pp=2,dp=16,vpp=2,schedule=interleaved,zero=1,sp=1")]),
+    )
+
+    even, uneven = price(where, grid, (20, 20, 20, 20)), price(where, grid, (25, 15, 25, 15))
+
+    assert float(uneven.forward_s[0]) / float(even.forward_s[0]) == pytest.approx(50 / 40)

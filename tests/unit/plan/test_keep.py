@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
-from meshwright.jobs.engines import ENGINES, refusals
+from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
 from meshwright.plan.cost import Grid, performance, price
 from meshwright.plan.cost.coefficients import STRANGERS, book
@@ -21,6 +21,7 @@ from meshwright.plan.runs import read_rows
 from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
+from meshwright.workload.engines import ENGINES
 from tests.unit.bench.published import collective_tables
 from tests.unit.plan.test_explore import setting
 

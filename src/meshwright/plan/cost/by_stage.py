@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import ZERO_BUBBLE, Load, in_flight, loads, without_experts
+from .loads import ZERO_BUBBLE, Load, in_flight, loads, rank_layers, without_experts
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Array, Grid, Model
@@ -62,10 +62,7 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
 def _layers(model: Model, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:
     """Return the layers of each rank, and those of them without experts."""
     if len(stages) == layout.pp * layout.vpp:
-        counts = np.array(stages, float)
-        without = without_experts(model, np.cumsum(counts) - counts, counts, counts)
-        layers, dense = (each.reshape(layout.vpp, layout.pp).sum(axis=0) for each in (counts, without))
-        return layers, dense
+        return rank_layers(model, layout.pp, stages)
     first, between, last = (load.layers[0] for load in loads(model, Grid.of([layout]), 1.0))
     holds = np.array([first, *[between] * (layout.pp - 2), last] if layout.pp > 1 else [first])
     each = holds / layout.vpp

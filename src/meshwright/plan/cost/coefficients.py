@@ -128,7 +128,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """What a software stack uses for each role, and what it does where a run does not say.
 
     `like` names the stack whose constants it uses, where it has none of its own: `parse_book` copies what it does not
-    say itself. `engine` is the entry of `jobs.engines` that says what it can run; "" where that is not known.
+    say itself. `engine` is the entry of `workload.engines` that says what it can run; "" where that is not known.
     """
 
     title: str

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError, nearest
-from ...jobs.engines import misordered
+from ...jobs.rules import misordered
 from ...layout import ORDERS
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 

@@ -4,11 +4,12 @@ Of each layout three ranks are looked at, and the most loaded counts: the first,
 micro-batches in flight; the first after the dense layers, with nothing but layers; and the last, with the output.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .quantities import SCHEDULES, Grid, Model, Number
+from .quantities import SCHEDULES, Array, Grid, Model, Number
 
 GPIPE, ZERO_BUBBLE = SCHEDULES.index("gpipe"), SCHEDULES.index("zb")
 RANKS = 3  # first, between, last
@@ -30,8 +31,13 @@ class Load:
         return self.dense + self.moe
 
 
-def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
-    """Return the loads of the three ranks that may be the most loaded."""
+def loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int] = ()) -> list[Load]:
+    """Return the loads of the three ranks that may be the most loaded; of every rank where the stages are known.
+
+    `stages` are the layers of the virtual stages in the order of the model, the same for all layouts of the grid.
+    """
+    if stages:
+        return _known_loads(model, grid, micro_batches, stages)
     most = np.ceil(model.layers / grid.pp)
     ends = model.layers - most * (grid.pp - 2.0)  # layers that do not divide: the ends have fewer
     ends = np.where(ends >= 2.0, ends, 2.0 * np.floor(model.layers / grid.pp))
@@ -54,6 +60,29 @@ def loads(model: Model, grid: Grid, micro_batches: Number) -> list[Load]:
             )
         )
     return found
+
+
+def rank_layers(model: Model, ranks: int, stages: Sequence[int]) -> tuple[Array, Array]:
+    """Return the layers of each rank of a pipeline, and those of them without experts, from its virtual stages."""
+    counts = np.array(stages, float)
+    without = without_experts(model, np.cumsum(counts) - counts, counts, counts)
+    layers, dense = (each.reshape(-1, ranks).sum(axis=0) for each in (counts, without))
+    return layers, dense
+
+
+def _known_loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]) -> list[Load]:
+    ranks = int(np.atleast_1d(grid.pp)[0])
+    folded = (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)  # a V: the first rank has the last stage too
+    return [
+        Load(
+            dense=dense + 0.0 * grid.pp,
+            moe=layers - dense + 0.0 * grid.pp,
+            embedding=(place == 0) + 0.0 * grid.pp,
+            output=1.0 * np.where(folded, place == 0, place == ranks - 1),
+            in_flight=in_flight(grid, 0.0 * grid.pp + place, micro_batches),
+        )
+        for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages), strict=True))
+    ]
 
 
 def without_experts(model: Model, start: Number, first: Number, count: Number) -> Number:

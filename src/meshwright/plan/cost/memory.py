@@ -6,6 +6,7 @@ has the output, else in its last layer. What torch's allocator reserves is more,
 use again; the card shows besides the CUDA context, libraries' workspaces and communicators' buffers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,16 +48,18 @@ def memory_bytes(
     seq_len: Number,
     global_batch: Number,
     shard: Number,
+    stages: Sequence[int] = (),
 ) -> Memory:
-    """Return the peak memory of the most loaded rank."""
+    """Return the peak memory of the most loaded rank; `stages` as in `loads`."""
     micro = global_batch / (grid.dp * grid.mbs)
 
     def states(some: Grid, shard: Number) -> list[States]:
-        return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0)]
+        return [states_of(machine, c, model, some, load, shard) for load in loads(model, some, 1.0, stages)]
 
     kept, work = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
     parts = []
-    for load, held in zip(loads(model, grid, micro), once_each(model, grid, STATES, states, shard), strict=True):
+    held_by = once_each(model, grid, STATES, states, shard)
+    for load, held in zip(loads(model, grid, micro, stages), held_by, strict=True):
         parts.append(_rank(machine, c, model, grid, load, held, kept, work, seq_len))
     table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
     most = table.sum(axis=1).argmax(axis=0)

@@ -1,6 +1,6 @@
 """Price a grid of layouts: the step's time and the fullest rank's memory, term by term."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -98,10 +98,13 @@ class Prices:
         return {field.name: float(getattr(self, field.name)[index]) for field in fields(self)}
 
 
-def price(setting: Setting, grid: Grid) -> Prices:
-    """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision."""
+def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> Prices:
+    """Return the prices of all layouts of a grid; InputError for a cluster without accelerators or a precision.
+
+    `stages` are the layers of the virtual stages of all of them, where a job cuts the model in its own way.
+    """
     c = coefficients_of(setting)
-    step, memory = _step(setting, grid, c), _memory(setting, grid, c)
+    step, memory = _step(setting, grid, c, stages), _memory(setting, grid, c, stages)
     return Prices(
         step_time_s=step.total_s,
         forward_s=step.forward_s,
@@ -127,12 +130,14 @@ def price(setting: Setting, grid: Grid) -> Prices:
     )
 
 
-def _step(setting: Setting, grid: Grid, c: Coefficients) -> Step:
-    return step_s(machine_of(setting), c, Model.of(setting.architecture), grid, **_batch(setting, grid))
+def _step(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int] = ()) -> Step:
+    model = Model.of(setting.architecture)
+    return step_s(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
-def _memory(setting: Setting, grid: Grid, c: Coefficients) -> Memory:
-    return memory_bytes(machine_of(setting), c, Model.of(setting.architecture), grid, **_batch(setting, grid))
+def _memory(setting: Setting, grid: Grid, c: Coefficients, stages: Sequence[int]) -> Memory:
+    model = Model.of(setting.architecture)
+    return memory_bytes(machine_of(setting), c, model, grid, **_batch(setting, grid), stages=stages)
 
 
 def _batch(setting: Setting, grid: Grid) -> dict[str, Any]:

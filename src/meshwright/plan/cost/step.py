@@ -1,5 +1,6 @@
 """Time of one training step of every layout of a grid, term by term."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
 from .layer import HALF_BYTES, Layer, layer_s
+from .loads import rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
 
@@ -52,8 +54,12 @@ def step_s(
     seq_len: Number,
     global_batch: Number,
     shard: Number,
+    stages: Sequence[int] = (),
 ) -> Step:
-    """Return the terms of one step; `shard` is the ranks over which ZeRO-3 shards (the rest replicates)."""
+    """Return the terms of one step; `shard` is the ranks over which ZeRO-3 shards (the rest replicates).
+
+    `stages` are the layers of the virtual stages in the order of the model, where a job cuts them in its own way.
+    """
     layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
@@ -61,6 +67,8 @@ def step_s(
     # the longest stage sets the pace; where embedding and output have slots of their own, stages are taken as even
     slots = (grid.vpp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
     most = np.where(slots, per_stage, grid.vpp * np.ceil(per_stage / grid.vpp))
+    holds = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages)[0] if stages else None
+    most = most if holds is None else holds.max() + 0.0 * grid.pp
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
@@ -70,6 +78,7 @@ def step_s(
     # the last stage carries the head; where layers do not divide, it is the one that has fewer
     last = np.where(grid.pp > 1, model.layers - most * (grid.pp - 1.0), most)
     last = np.where(last > 0, last, per_stage)
+    last = last if holds is None else holds[-1] + 0.0 * grid.pp
     longest = np.maximum(most * each, last * each + extra) + sends
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)

@@ -1,0 +1,251 @@
+"""The training engines as data: what each can run, with a source for each fact.
+
+The entries restrict a search (`--engine`), refuse an emission that the engine would refuse (`jobs.rules`), and fill the
+page of documentation; what a stack does while it runs is in `conventions`. Versions are those whose source was read.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError, nearest
+
+EVERY_RECOMPUTE = ("none", "selective", "full")
+DEFAULT_ORDER = "tp-cp-dp-pp"
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One engine: which axes, orders, schedules and states it can run.
+
+    `zero` are the stages without a pipeline, `zero_in_pipelines` those with one; `sp` says whether sequence parallelism
+    goes with every tensor parallelism (always), with none (never) or as one likes; `etp` the tensor parallelism inside
+    experts (any, or one: experts are whole); `expert_ranks` the ranks that expert parallelism may take.
+    """
+
+    name: str
+    title: str
+    version: str
+    stacks: tuple[str, ...]  # whose fitted constants price it, the nearest first
+    axes: tuple[str, ...]
+    schedules: tuple[str, ...] = ("1f1b",)
+    virtual_only: tuple[str, ...] = ("interleaved",)  # schedules that need two or more stages a rank
+    zero: tuple[int, ...] = (0, 1)
+    zero_in_pipelines: tuple[int, ...] = (0, 1)
+    zero_with_tensor: tuple[int, ...] | None = None  # where it differs
+    sp: Literal["any", "always", "never"] = "any"
+    experts_need_sp: bool = False
+    etp: Literal["any", "one"] = "any"
+    expert_ranks: Literal["dp-cp", "dp", "shard-cp-tp"] = "dp-cp"
+    shares_over_context: bool = False  # weights are cut over the ranks of cp and ep as well
+    replicas: bool = False
+    orders: tuple[str, ...] = (DEFAULT_ORDER,)
+    recompute: tuple[str, ...] = EVERY_RECOMPUTE
+    offload: tuple[str, ...] = ("none",)
+    kv_heads: Literal["divides", "either"] = "divides"  # tp divides them, or they divide tp as well
+    context: str = ""  # the kind of context parallelism
+    sources: Mapping[str, str]  # fact: where it stands
+
+
+CORE = "NVIDIA/Megatron-LM:megatron/core"
+MEGATRON_SOURCES = {
+    "axes, sp, experts_need_sp": f"{CORE}/model_parallel_config.py, __post_init__ (0.16.1)",
+    "etp": f"{CORE}/model_parallel_config.py, expert_tensor_parallel_size (0.16.1)",
+    "schedules, virtual_only": f"{CORE}/pipeline_parallel/schedules.py, get_forward_backward_func (0.16.1)",
+    "zero, replicas": f"{CORE}/distributed/distributed_data_parallel_config.py (0.16.1)",
+    "zero_in_pipelines": "NVIDIA/Megatron-LM:docs, Megatron-FSDP user guide (recipes use it without a pipeline)",
+    "expert_ranks, shares_over_context": f"{CORE}/parallel_state.py, initialize_model_parallel (0.16.1)",
+    "orders": f"{CORE}/parallel_state.py, use_tp_pp_dp_mapping (0.16.1)",
+    "kv_heads": f"{CORE}/transformer/transformer_config.py, __post_init__ (0.16.1)",
+    "recompute": f"{CORE}/transformer/transformer_config.py, recompute_granularity (0.16.1)",
+    "context": f"{CORE}/transformer/transformer_config.py, cp_comm_type (0.16.1)",
+    "offload": f"{CORE}/optimizer/optimizer_config.py, optimizer_cpu_offload (0.16.1)",
+}
+MEGATRON: dict[str, Any] = {
+    "axes": ("tp", "pp", "cp", "ep"),
+    "schedules": ("1f1b", "interleaved"),
+    "zero": (0, 1, 2, 3),
+    "zero_in_pipelines": (0, 1),
+    "experts_need_sp": True,
+    "orders": (DEFAULT_ORDER, "tp-cp-pp-dp"),
+    "offload": ("none", "optimizer"),
+    "kv_heads": "either",
+    "context": "ring over pairs of chunks (p2p), all-gather or all-to-all",
+    "sources": MEGATRON_SOURCES,
+}
+AUTOMODEL = "NVIDIA-NeMo/Automodel:nemo_automodel/components"
+TITAN = "pytorch/torchtitan:torchtitan"
+ACCELERATE = "huggingface/accelerate:src/accelerate"
+CONFIG_JSON = "https://www.deepspeed.ai/docs/config-json/"
+BASE_YML = "AI-Hypercomputer/maxtext:src/MaxText/configs/base.yml"
+PIPELINING = "pytorch/pytorch:torch/distributed/pipelining/schedules.py"
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            name="megatron",
+            title="Megatron-LM and megatron-core",
+            version="core 0.16",
+            stacks=("megatron", "bridge", "since-2024"),
+            **MEGATRON,
+        ),
+        Engine(
+            name="bridge",
+            title="Megatron-Bridge",
+            version="0.3, core 0.16",
+            stacks=("bridge", "since-2024"),
+            **MEGATRON,
+        ),
+        Engine(
+            name="nemo",
+            title="NeMo 1 and 2",
+            version="2.x",
+            stacks=("nemo", "dgxc", "since-2024"),
+            **{**MEGATRON, "zero": (0, 1)},
+        ),
+        Engine(
+            name="automodel",
+            title="NeMo Automodel",
+            version="0.7",
+            stacks=("automodel", "since-2024"),
+            axes=("tp", "pp", "cp", "ep"),
+            schedules=("gpipe", "1f1b", "interleaved", "zb"),
+            virtual_only=("interleaved", "zb"),
+            zero=(2, 3),
+            zero_in_pipelines=(2, 3),
+            etp="one",
+            expert_ranks="shard-cp-tp",
+            replicas=True,
+            offload=("none", "parameters"),
+            context="ring of DTensor's context parallelism",
+            sources={
+                "axes, orders": f"{AUTOMODEL}/distributed/mesh.py (0.7.0)",
+                "zero, zero_in_pipelines, replicas, sp, offload": f"{AUTOMODEL}/distributed/config.py (0.7.0)",
+                "shares_over_context": f"{AUTOMODEL}/distributed/fsdp2.py (0.7.0)",
+                "etp, expert_ranks, experts_need_sp": f"{AUTOMODEL}/moe/parallelizer.py (0.7.0)",
+                "schedules, virtual_only": f"{PIPELINING}; {AUTOMODEL}/distributed/pipelining/autopipeline.py (0.7.0)",
+                "kv_heads": f"{AUTOMODEL}/distributed/optimized_tp_plans.py (0.7.0)",
+                "context": f"{AUTOMODEL}/distributed/context_parallel (0.7.0)",
+                "recompute": f"{AUTOMODEL}/distributed/activation_checkpointing.py (0.7.0)",
+            },
+        ),
+        Engine(
+            name="torchtitan",
+            title="torchtitan",
+            version="0.3",
+            stacks=("torchtitan", "titan", "since-2024"),
+            axes=("tp", "pp", "cp", "ep"),
+            schedules=("gpipe", "1f1b", "interleaved", "zb"),
+            virtual_only=("interleaved", "zb"),
+            zero=(0, 2, 3),
+            zero_in_pipelines=(0, 2, 3),
+            zero_with_tensor=(2, 3),
+            etp="one",
+            expert_ranks="shard-cp-tp",
+            replicas=True,
+            offload=("none", "parameters"),
+            context="ring of DTensor's context parallelism",
+            sources={
+                "axes, replicas, sp, zero": f"{TITAN}/config/configs.py, ParallelismConfig (0.3.0)",
+                "etp, expert_ranks, experts_need_sp": f"{TITAN}/config/configs.py, expert_parallel_degree (0.3.0)",
+                "schedules, virtual_only": f"{PIPELINING}; {TITAN}/distributed/pipeline_parallel.py (0.3.0)",
+                "zero_in_pipelines": f"{TITAN}/distributed/fsdp.py, reshard_after_forward (0.3.0)",
+                "zero_with_tensor, orders, shares_over_context": f"{TITAN}/distributed/parallel_dims.py (0.3.0)",
+                "kv_heads": f"{TITAN}/distributed/tensor_parallel.py (0.3.0)",
+                "context": f"{TITAN}/distributed/context_parallel (0.3.0)",
+                "recompute": f"{TITAN}/distributed/activation_checkpoint.py (0.3.0)",
+                "offload": f"{TITAN}/config/configs.py, enable_cpu_offload (0.3.0)",
+            },
+        ),
+        Engine(
+            name="deepspeed",
+            title="DeepSpeed",
+            version="0.18",
+            stacks=("deepspeed", "since-2024"),
+            axes=("tp",),
+            zero=(0, 1, 2, 3),
+            zero_with_tensor=(0, 1, 2),
+            sp="never",
+            recompute=("none", "full"),
+            offload=("none", "optimizer", "parameters"),
+            sources={
+                "zero, offload, replicas, shares_over_context": f"{CONFIG_JSON}#zero-optimizations-for-fp16-training",
+                "axes, zero_with_tensor, sp, orders, kv_heads": "https://www.deepspeed.ai/tutorials/autotp-training/",
+                "recompute": "https://huggingface.co/docs/transformers/main_classes/trainer (gradient_checkpointing)",
+            },
+        ),
+        Engine(
+            name="accelerate",
+            title="Accelerate and plain FSDP",
+            version="1.15",
+            stacks=("accelerate", "fsdp", "since-2024"),
+            axes=("tp", "cp"),
+            zero=(0, 2, 3),
+            zero_with_tensor=(2, 3),
+            sp="never",
+            replicas=True,
+            recompute=("none", "full"),
+            offload=("none", "parameters"),
+            context="ring of DTensor's context parallelism",
+            sources={
+                "axes, replicas, zero_with_tensor, orders, shares_over_context": f"{ACCELERATE}/parallelism_config.py",
+                "sp, kv_heads": "https://huggingface.co/docs/transformers/perf_train_gpu_many (tp_plan)",
+                "context": "https://huggingface.co/docs/accelerate/concept_guides/context_parallelism",
+                "zero": "https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2",
+                "recompute, offload": f"{ACCELERATE}/utils/dataclasses.py (1.15.0)",
+            },
+        ),
+        Engine(
+            name="maxtext",
+            title="MaxText",
+            version="2026",
+            stacks=("maxtext", "pax", "since-2024"),
+            axes=("tp", "pp", "cp", "ep"),
+            schedules=("gpipe", "interleaved"),
+            zero=(0, 1, 3),
+            zero_in_pipelines=(0, 1, 3),
+            sp="always",
+            expert_ranks="dp",
+            shares_over_context=True,
+            replicas=True,
+            recompute=("selective", "full"),
+            offload=("none", "optimizer", "parameters"),
+            context="all-gather of keys and values, load balanced",
+            sources={
+                "axes, sp, shares_over_context, orders": f"{BASE_YML} (mesh_axes, logical_axis_rules)",
+                "etp, expert_ranks, experts_need_sp, kv_heads": f"{BASE_YML} (logical_axis_rules)",
+                "zero, zero_in_pipelines, replicas": f"{BASE_YML} (shard_optimizer_over_data)",
+                "schedules, virtual_only": "AI-Hypercomputer/maxtext:src/MaxText/layers/pipeline.py",
+                "context": f"{BASE_YML} (context_parallel_load_balance)",
+                "recompute, offload": f"{BASE_YML} (remat_policy)",
+            },
+        ),
+    )
+}
+ALIASES = {"fsdp": "accelerate", "megatron-lm": "megatron", "megatron-bridge": "bridge"}
+
+
+def engine_named(name: str, *, flag: str = "--engine") -> Engine:
+    """Return an engine by its name; InputError with the nearest for one that is not known."""
+    plain = ALIASES.get(name.lower(), name.lower())
+    if plain not in ENGINES:
+        raise InputError(f"{flag} {name}: no such engine ({nearest(name, [*ENGINES, 'fsdp'])})")
+    return ENGINES[plain]
+
+
+def applicable(engine: Engine) -> list[str]:
+    """Return the facts of an engine that concern an axis it has; each has a source."""
+    of_axis = {
+        "pp": {"schedules", "virtual_only", "zero_in_pipelines"},
+        "ep": {"experts_need_sp", "etp", "expert_ranks"},
+        "cp": {"context"},
+    }
+    without = {name for axis, names in of_axis.items() if axis not in engine.axes for name in names}
+    said = {"name", "title", "version", "stacks", "sources"} | without
+    names = [name for name in engine.__struct_fields__ if name not in said]
+    return [name for name in names if getattr(engine, name) not in {None, ""}]
+
+
+def sources_of(engine: Engine, fact: str) -> list[str]:
+    """Return where a fact of an engine stands."""
+    return [where for key, where in engine.sources.items() if fact in [part.strip() for part in key.split(",")]]

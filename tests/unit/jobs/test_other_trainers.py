@@ -1,0 +1,228 @@
+"""Trainers around the engines: some are refused by name, others keep their own rules."""
+
+import pytest
+
+from meshwright.errors import InputError
+from meshwright.jobs.unread import unread_command, yaml_of_command
+from tests.unit.jobs.test_strangers import MEGATRON, job
+
+# --- refused by name
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("megatron sft --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4", "ms-swift"),
+        ("swift sft --model Qwen/Qwen2.5-7B --deepspeed zero3", "ms-swift"),
+        ("deepspeed --module openrlhf.cli.train_sft --zero_stage 3 --bf16", "OpenRLHF"),
+        ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "verl"),
+        ("ray job submit -- python3 train.py --actor-num-nodes 8 --tensor-model-parallel-size 8", "slime"),
+        ("tune run --nproc_per_node 8 full_finetune_distributed --config llama3/8B_full", "torchtune"),
+        ("litgpt pretrain --config config_hub/pretrain/tinyllama.yaml", "LitGPT"),
+        ("composer -n 8 train.py parameters.yaml", "Composer"),
+        ("./deepy.py train.py configs/20B.yml", "GPT-NeoX"),
+        ("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1", None),
+        ("composer install", None),
+        ("pip install verl", None),
+    ],
+)
+def test_a_trainer_that_is_not_read_is_known_by_its_command(words, name):
+    assert unread_command(words.split()) == name
+
+
+def test_a_script_of_such_a_trainer_is_refused_by_its_name(tmp_path):
+    script = "NNODES=2 NPROC_PER_NODE=4 \\\nmegatron sft --model Qwen/Qwen2.5-14B --tensor_model_parallel_size 4\n"
+
+    with pytest.raises(InputError, match=r"run\.sh: this starts ms-swift, which is not read"):
+        job(tmp_path, {"run.sh": script})
+
+
+def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
+    script = "read -r -d '' words <<EOF\nopenrlhf.cli.train_sft \\\n --zero_stage 2\nEOF\ndeepspeed --module $words\n"
+
+    with pytest.raises(InputError, match="OpenRLHF"):
+        job(tmp_path, {"run.sh": script})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("max_duration: 10ba\ntrain_batch_size: 16\ngrad_accum: 2\n", "Composer"),
+        ("train_batch_size: 1024\nmax_response_length: 512\nreward_fn_key: data_source\n", "verl"),
+        ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),
+        ("grpo: {num_prompts_per_step: 32}\npolicy: {megatron_cfg: {tensor_model_parallel_size: 1}}\n", "NeMo RL"),
+    ],
+)
+def test_a_file_of_such_a_trainer_is_refused_by_its_name(tmp_path, text, name):
+    with pytest.raises(InputError, match=f"a configuration of {name}, which is not read"):
+        job(tmp_path, {"a.yaml": text})
+
+
+def test_a_trainer_on_lightning_is_not_taken_for_nemo(tmp_path):
+    text = "trainer: {num_nodes: 2, devices: 2, strategy: ddp}\nmodel: {vocab_size: 65, n_embd: 384}\n"
+
+    with pytest.raises(InputError, match="no engine's configuration is recognised"):
+        job(tmp_path, {"a.yaml": text})
+
+
+def test_a_script_that_starts_llama_factory_asks_for_its_yaml(tmp_path):
+    script = "FORCE_TORCHRUN=1 llamafactory-cli train examples/full.yaml\n"
+
+    assert yaml_of_command(script.split()) == ("LLaMA-Factory", "examples/full.yaml")
+    with pytest.raises(InputError, match=r"starts LLaMA-Factory with examples/full\.yaml, which is not here"):
+        job(tmp_path, {"run.sh": script})
+
+
+# --- programs of Megatron's that have another name
+
+
+def test_a_program_with_megatron_in_its_name_is_not_nemos(tmp_path):
+    script = f"torchrun --nproc_per_node 8 --nnodes 1 pretrain_megatron_llama.py {MEGATRON}"
+
+    assert job(tmp_path, {"run.sh": script}).engine == "megatron"
+
+
+def test_the_old_switches_of_fp8_are_fp8(tmp_path):
+    script = f"torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py {MEGATRON} --fp8-hybrid"
+
+    assert job(tmp_path, {"run.sh": script}).precision == "fp8"
+
+
+def test_latent_attention_and_shared_experts_of_pai_megatron_patch_are_the_models(tmp_path):
+    flags = (
+        "--num-layers 27 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 10944 --num-experts 64 "
+        "--moe-ffn-hidden-size 1408 --moe-router-topk 6 --moe-layer-freq '([0]+[1]*26)' --swiglu --kv-channels 128 "
+        "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type "
+        "rope --micro-batch-size 1 --global-batch-size 64 --seq-length 1024 --bf16 --vocab-size 102400 "
+    )
+    theirs = "--kv-lora-rank 512 --qk-nope-head-dim 128 --qk-rope-head-dim 64 --v-head-dim 128 --num-shared-experts 2"
+    own = "--multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 "
+    own += "--moe-shared-expert-intermediate-size 2816"
+    start = "torchrun --nproc_per_node 8 --nnodes 1 pretrain_deepseek.py "
+
+    patched = job(tmp_path, {"patch.sh": start + flags + theirs})
+    plain = job(tmp_path, {"plain.sh": start + flags + own})
+
+    assert patched.architecture.parameters == plain.architecture.parameters  # DeepSeek-V2-Lite without one norm
+    assert plain.architecture.parameters == 15_706_484_224 - 27 * 512
+
+
+# --- DeepSpeed
+
+
+def test_deepspeed_cuts_layers_that_do_not_divide_with_the_embeddings_as_layers(tmp_path):
+    flags = MEGATRON.replace("--num-layers 16", "--num-layers 70")
+    script = (
+        "cat > ds.json <<EOF\n" + '{"train_batch_size": 64, "zero_optimization": {"stage": 0}}\nEOF\n'
+        f"deepspeed --num_gpus 8 --num_nodes 3 pretrain_gpt.py {flags} --pipeline-model-parallel-size 12 --deepspeed "
+        "--deepspeed_config ds.json --zero-stage 0 --pp-partition-method 'type:transformer|embedding'\n"
+    )
+
+    found = job(tmp_path, {"bloom.sh": script})
+
+    assert found.stages == (5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5)
+    assert found.layout.zero == 1  # its optimizer for bf16 shares the states
+    assert any("in bf16 DeepSpeed shares the states" in text for text in found.assumed)
+
+
+def test_the_stage_in_deepspeeds_file_counts_and_a_flag_that_differs_is_said(tmp_path):
+    script = (
+        "cat > ds.json <<EOF\n"
+        '{"train_batch_size": 64, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}\nEOF\n'
+        f"deepspeed --num_gpus 8 pretrain_gpt.py {MEGATRON} --deepspeed --deepspeed_config ds.json --zero-stage 1\n"
+    )
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert (found.layout.zero, found.layout.offload) == (3, "optimizer")
+    assert "zero-stage 1 gives way to zero_optimization.stage 3 (ds.json)" in found.notes
+
+
+@pytest.mark.parametrize(("flags", "zero", "precision"), [("--zero_stage 3 --dtype bf16", 3, "bf16")])
+def test_a_program_that_makes_deepspeeds_configuration_from_flags_is_read_by_them(tmp_path, flags, zero, precision):
+    start = "deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --max_seq_len 512 "
+
+    found = job(tmp_path, {"run.sh": f"{start} --per_device_train_batch_size 4 --deepspeed {flags}\n"})
+
+    assert (found.engine, found.layout.zero, found.precision) == ("deepspeed", zero, precision)
+
+
+def test_a_stage_of_zero_that_is_nowhere_is_asked_for(tmp_path):
+    start = "deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf"
+
+    with pytest.raises(InputError, match=r"no --deepspeed FILE and no --zero_stage: the DeepSpeed config"):
+        job(tmp_path, {"run.sh": f"{start} --per_device_train_batch_size 4 --max_seq_len 512\n"})
+
+
+# --- scripts
+
+
+def test_an_argument_that_is_not_given_takes_the_default_that_the_script_has_for_it(tmp_path):
+    script = (
+        'ZERO=$1\nif [ "$ZERO" == "" ]; then\n  ZERO=2\nfi\n'
+        "deepspeed --num_gpus 8 main.py --per_device_train_batch_size 4 --deepspeed --zero_stage $ZERO\n"
+    )
+
+    found = job(tmp_path, {"run.sh": script})
+
+    assert found.layout.zero == 2
+    assert "argument 1 of run.sh is not given, taken as empty" in found.assumed
+
+
+def test_gpus_that_only_the_machine_counts_are_those_that_the_batch_script_asks_for(tmp_path):
+    script = (
+        "#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\n"
+        "GPUS=`python3 -c 'import torch; print(torch.cuda.device_count())'`\n"
+        f"srun torchrun --nproc_per_node $GPUS --nnodes $SLURM_NNODES pretrain_gpt.py {MEGATRON}\n"
+    )
+
+    assert job(tmp_path, {"run.slurm": script}).world == 32
+
+
+# --- Python
+
+
+def test_a_table_that_a_decorator_fills_gives_the_function_of_that_name(tmp_path):
+    recipe = (
+        "from megatron.bridge.training.config import ConfigContainer\n"
+        "TABLE = {}\n\n\ndef register(function):\n    TABLE[function.__name__] = function\n    return function\n\n\n"
+        "@register\ndef bf16_with_mxfp8_mixed():\n"
+        '    return MixedPrecisionConfig(bf16=True, fp8="e4m3", fp8_recipe="mxfp8")\n\n\n'
+        "def chosen(name):\n    if isinstance(name, MixedPrecisionConfig):\n        return name\n"
+        '    return TABLE[name.replace("-", "_")]()\n\n\n'
+        "def job_config() -> ConfigContainer:\n"
+        '    return ConfigContainer(mixed_precision=chosen("bf16-with-mxfp8-mixed"), '
+        "train=TrainingConfig(global_batch_size=64))\n"
+    )
+
+    found = job(tmp_path, {"recipe.py": recipe}, f"{tmp_path / 'recipe.py'}:job_config", gpus=8)
+
+    assert (found.engine, found.precision) == ("bridge", "mxfp8")
+    assert not any("isinstance" in text for text in found.assumed)
+
+
+def test_parameters_of_a_recipe_without_a_default_are_asked_for_and_taken(tmp_path):
+    recipe = (
+        "from megatron.bridge.training.config import ConfigContainer\n\n\n"
+        "def job_config(degree, precision='bf16_mixed') -> ConfigContainer:\n"
+        "    return ConfigContainer(model=Provider(tensor_model_parallel_size=degree), mixed_precision=precision)\n"
+    )
+    (tmp_path / "recipe.py").write_text(recipe)
+    item = f"{tmp_path / 'recipe.py'}:job_config"
+
+    with pytest.raises(InputError, match="job_config: takes degree without a default: say degree=VALUE"):
+        job(tmp_path, {}, item, gpus=8)
+    assert job(tmp_path, {}, item, "degree=4", gpus=8).layout.tp == 4
+
+
+def test_sizes_that_a_model_of_several_kinds_of_layers_cannot_take_are_named(tmp_path):
+    recipe = (
+        "from megatron.bridge.training.config import ConfigContainer\n\n\n"
+        "def nano_config() -> ConfigContainer:\n"
+        "    return ConfigContainer(model=Provider(ffn_hidden_size=1234), hf_path='nemotron3-nano-30b-a3b')\n"
+    )
+
+    found = job(tmp_path, {"recipe.py": recipe}, f"{tmp_path / 'recipe.py'}:nano_config", gpus=8)
+
+    assert found.architecture.name == "nemotron3-nano-30b-a3b"
+    assert any(text.startswith("intermediate_size = 1234: nemotron3-nano-30b-a3b has") for text in found.ignored)
