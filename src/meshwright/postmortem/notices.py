@@ -173,7 +173,7 @@ def by_store(facts: list[Fact]) -> Position | None:
     elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened):
         blamed = silent
     everyone = not silent and world is not None and len(waiting) == world
-    what = "for a key of the store" if waits else "for others' data"
+    what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} waited in vain {what}" if told else f"ranks waited in vain {what}"
     addresses = sorted({fact.to for fact in waits})

@@ -7,6 +7,7 @@ from .facts import Fact, Progress, Shortened, Timeout, of
 from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .opcount import by_calls
 from .position import MOST_SILENT, Position
+from .submitted import by_models, by_stalls
 from .timeouts import groups_of, size_of
 from .waits import judged
 from .world import A_HOST
@@ -14,7 +15,7 @@ from .world import A_HOST
 
 def position(facts: list[Fact]) -> Position | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
-    for reader in (by_barrier, by_fingerprints, by_report, by_sizes):
+    for reader in (by_barrier, by_fingerprints, by_report, by_stalls, by_models, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))
