@@ -62,8 +62,8 @@ CASES = {
     ),
     "XLA's rendezvous names nobody": (
         [
-            "This thread has been waiting for `all reduce 3` for 20 seconds and may be stuck. Expected 2 threads to join"
-            " the rendezvous, but not all of them arrived on time."
+            "This thread has been waiting for `all reduce 3` for 20 seconds and may be stuck. Expected 2 threads to"
+            " join the rendezvous, but not all of them arrived on time."
         ],
         answer("absent", unknown=True),
     ),
@@ -144,8 +144,8 @@ CASES = {
     "a pipe whose other end is gone": ([*raised(2, "EOFError"), *others()], answer("absent", 2, 9)),
     "DDP finds one rank's parameters unlike": (
         [
-            "[rank3]: RuntimeError: [3]: params[3] in this process with sizes [128] appears not to match sizes of the same"
-            " param in process 0.",
+            "[rank3]: RuntimeError: [3]: params[3] in this process with sizes [128] appears not to match sizes of the"
+            " same param in process 0.",
             *others(but=3),
         ],
         answer("sizes", 3),
@@ -172,8 +172,8 @@ CASES = {
     "the verbs library": (["mlx5: node-3: got completion with error:", "00000000 00008813"], answer("network")),
     "a socket that the host's own side gave up": (
         [
-            "n:12:13 [5] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::9%ib1<17943> failed : Software"
-            " caused connection abort"
+            "n:12:13 [5] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::9%ib1<17943> failed :"
+            " Software caused connection abort"
         ],
         answer("network"),
     ),
