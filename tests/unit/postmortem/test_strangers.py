@@ -239,3 +239,21 @@ def test_stamps_of_kubectl_do_not_hide_an_exception(tmp_path):
     stamp = "2026-11-20T10:20:30.123456789Z "
     wanted = answer("exception", 2)
     assert told(judge(tmp_path, [stamp + line for line in raised(2, "ValueError: bad batch")]), wanted) == wanted
+
+
+def test_a_rank_whose_file_is_not_here_is_not_taken_for_silent(tmp_path):
+    files = {f"rank{rank}.log": ["step 1 loss 2.0", timed_out(rank, 9)] for rank in (0, 1, 3)}
+    verdict = judge(tmp_path, files)
+    assert told(verdict, wanted := answer("absent", seq=9, unknown=True)) == wanted
+    assert any("rank 2" in what for what in verdict.missing)
+
+
+def test_of_two_that_did_not_time_out_the_one_whose_file_is_here_is_blamed(tmp_path):
+    files = {f"rank{rank}.log": ["step 1 loss 2.0", timed_out(rank, 9)] for rank in (0, 1, 2, 4, 5, 7)}
+    wanted = answer("absent", 3, 9)
+    assert told(judge(tmp_path, {**files, "rank3.log": ["step 1 loss 2.0"]}), wanted) == wanted
+
+
+def test_equal_sizes_of_a_gather_do_not_make_a_group_of_one(tmp_path):
+    lines = [timed_out(rank, 9, "_ALLGATHER_BASE", 1000) for rank in (0, 1, 2)]
+    assert judge(tmp_path, lines).kind != "stuck"
