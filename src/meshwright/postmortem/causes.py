@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
 from .position import Position
 from .verdict import Kind, shortened
+from .world import ranks_seen, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -79,11 +80,16 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=() if kind == "network" else ranks,
+        ranks=() if kind == "network" or (everyone and _are_all(ranks, facts)) else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
+    """Whether a fault befell every rank alike: then nobody is to blame."""
+    return set(ranks) >= (set(range(world_of(facts) or 0)) | ranks_seen(facts))
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:

@@ -32,7 +32,7 @@ _CUDA_FAULT = re.compile(
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
 WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
 _ERROR = re.compile(
-    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*_?(?P<name>[A-Z]\w*(?:Error|Exception|Failure"
+    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*_?(?P<name>Exception|[A-Z]\w*(?:Error|Exception|Failure"
     r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
 )
 _RAISED = re.compile(  # what a traceback ends in, whatever its name
@@ -45,21 +45,26 @@ _NOT_THE_CAUSE = {
     *("KeyboardInterrupt", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError"),
     *("ConnectionError", "ConnectionAbortedError", "EOFError", "RayActorError", "ActorDiedError", "RayTaskError"),
     *("RankFailure", "CollectiveError", "WorkerCrashedError", "RendezvousConnectionError", "RendezvousClosedError"),
-    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired"),
+    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired", "HorovodInternalError"),
+    *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
+    *("ObjectLostError", "UnavailableError", "AbortedError"),
 }
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
-    r"[NH]CCL (?:error|communicator)|EI000\d|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
+    r"[NH]CCL (?:[Ee]rror|communicator|operation)|EI000\d|nccl\w*Error"
+    r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives"
-    r"|process group has been|shutting down|SIGTERM",
+    r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
+    r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
 )
 _WORKER_KILLED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
-    r" (?P<signal>\w[\w ]*)|exited unexpectedly)"
+    r" (?P<signal>\w+(?: \w+)*)|exited unexpectedly)"
 )
+_ENDED_BY_OTHERS = {"Terminated", "Interrupt", "Hangup", "Aborted"}
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
     # a path that is named and lies elsewhere is a disk that is full
@@ -162,7 +167,9 @@ def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
     elif worker:
         killed = worker.group("signal") in {"Killed", "Bus error"}
         what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"
-        yield Failure(kind="host_memory" if killed else "data", what=what, rank=rank, where=where)
+        follows = worker.group("signal") in _ENDED_BY_OTHERS  # the launcher ends the workers of ranks that waited
+        kind = "host_memory" if killed else "data"
+        yield Failure(kind=kind, what=what, rank=rank, where=where, follows=follows)
     elif _SHARED_MEMORY_WORKER.search(text):
         what = "a data loader's worker met a bus error: shared memory is full"
         yield Failure(kind="host_memory", what=what, rank=rank, where=where)

@@ -5,6 +5,7 @@ The summary at the end of torchrun is read in `endings`.
 """
 
 import re
+import signal as signal_module
 from collections.abc import Iterator, Sequence
 
 from .facts import Exit, Fact, Failure
@@ -13,7 +14,7 @@ from .lines import Message
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
     r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort|lost communication with"
-    r"|marked dead|its node has died"
+    r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 _DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+).*exits with return code = (?P<code>-?\d+)")
@@ -39,9 +40,13 @@ _RAY_MEMORY = re.compile(
 _RAY_DIED = re.compile(r"actor is dead because its worker process has died|Worker unexpectedly exits")
 _RAY_NODE = re.compile(
     r"node with node id: \w+ and (?:ip|address): (?P<host>[\w.:-]+)\b.*marked dead|its node has died"
+    r"|(?:LocalRaylet|Node)DiedError"
 )
 _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<task>\d+)")
-_OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _DEEPSPEED_BARE, _MPICH)
+# torch.multiprocessing.spawn; the number is the place among its processes
+_SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>SIG[A-Z]+)|exit code (?P<code>\d+))")
+_CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
+_OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _DEEPSPEED_BARE, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice
@@ -74,6 +79,8 @@ def _of_a_line(message: Message, text: str) -> Iterator[Fact]:
 def _exit(message: Message, found: re.Match[str]) -> Exit:
     told = found.groupdict()
     pid, signal = int(told.get("pid") or 0), told.get("signal")
+    if told.get("name") in signal_module.Signals.__members__:
+        signal = signal_module.Signals[told["name"]].value
     return Exit(
         rank=None,
         task=int(told["task"]) if told.get("task") else None,

@@ -181,6 +181,45 @@ CASES = {
         ["[19277.9] amdgpu 0000:3d:00.0: amdgpu: [mmhub0] no-retry page fault (src_id:0 ring:160 vmid:3 pasid:3)"],
         answer("device", unknown=True),
     ),
+    "Horovod's words on the rank that ended are not those of the one that did": (
+        [f"[1,{r}]<stderr>:HorovodInternalError: Horovod has been shut down." for r in (0, 2, 3)]
+        + ["[1,1]<stderr>:ValueError: bad batch"],
+        answer("exception", 1),
+    ),
+    "Horovod's words by themselves blame nobody": (
+        [f"[1,{r}]<stderr>:HorovodInternalError: Horovod has been shut down." for r in (0, 2, 3)],
+        answer("exception", unknown=True),
+    ),
+    "the launcher ends the loader's workers of ranks that waited": (
+        [*others(), "[rank1]: RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated. "],
+        answer("absent", 2, 9),
+    ),
+    "a worker that the launcher ended is nobody's fault": (
+        ["[rank1]: RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated. "],
+        answer("none", unknown=True),
+    ),
+    "an error of NCCL as old torch spells it": (
+        [f"[rank{r}]: RuntimeError: NCCL Error 2: unhandled system error" for r in (0, 1, 3)]
+        + ["[rank2]: ValueError: bad batch"],
+        answer("exception", 2),
+    ),
+    "JAX's word on a task that died": (
+        [f"[1,{r}]<stderr>:XlaRuntimeError: UNAVAILABLE: Task {TASK}1 heartbeat timeout." for r in (0, 2, 3)],
+        answer("killed", 1),
+    ),
+    "what befell every rank alike is nobody's": (
+        [f"[rank{r}]: RuntimeError: CUDA error: an illegal memory access was encountered" for r in range(4)],
+        answer("exception"),
+    ),
+    "a process that accelerate started": (
+        ["subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>."],
+        answer("killed", unknown=True),
+    ),
+    "torch.multiprocessing.spawn": (
+        ["ProcessExitedException: process 3 terminated with signal SIGKILL"],
+        answer("killed", unknown=True),
+    ),
+    "an exception of no class of its own": ([*raised(2, "Exception: bad"), *others()], answer("exception", 2, 9)),
     "a size that was printed without its sign": (
         [timed_out(rank, 1, "COALESCED", 18446744073709551615) for rank in (1, 2, 3)],
         answer("absent", 0, 1),
