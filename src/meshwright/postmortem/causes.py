@@ -244,7 +244,12 @@ def _first(found: Sequence[Failure]) -> Failure:
 
 def _alike(fault: Failure, first: Failure) -> bool:
     """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
-    return fault.what[:40] == first.what[:40] or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+    return _said(fault) == _said(first) or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+
+
+def _said(fault: Failure) -> str:
+    """Return how a fault begins; an exception's numbers are the rank, its device, a batch."""
+    return re.sub(r"\d+", "#", fault.what)[:40] if fault.kind == "exception" else fault.what[:40]
 
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:

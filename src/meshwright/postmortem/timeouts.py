@@ -32,7 +32,7 @@ def groups_of(facts: list[Fact]) -> list[Group]:
             name=name,
             ranks=ranks,
             members=_members(name, ranks, places[name], world, seen),
-            whole=world is not None or size_of(ranks) is not None,
+            whole=size_of(ranks) is not None or (world is not None and (name.is_default or name == UNKNOWN)),
         )
         for name, ranks in parts.items()
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .made import answer, joined, judge, timed_out, told
+from .made import answer, failed_at, joined, judge, timed_out, told
 
 STALLS = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting"
 TASK = "/job:jax_worker/replica:0/task:"
@@ -220,6 +220,16 @@ CASES = {
         answer("killed", unknown=True),
     ),
     "an exception of no class of its own": ([*raised(2, "Exception: bad"), *others()], answer("exception", 2, 9)),
+    "one assertion that names its rank, on two ranks": (
+        [f"[rank{r}]: AssertionError: Rank {r}: found NaN in local grad norm" for r in (1, 2)] + [timed_out(0, 9)],
+        answer("exception", ranks=(1, 2), seq=9),
+    ),
+    "a group whose size is not told may have members that are not heard": (
+        [timed_out(rank, 9, place=place) for place, rank in enumerate((0, 2, 4))]
+        + [failed_at(rank, "PG ID 2 PG GUID 3(dp)", 9, 10, 8, place=place) for place, rank in enumerate((0, 2, 4))]
+        + ["world_size=8"],
+        answer("absent", seq=9, unknown=True),
+    ),
     "a size that was printed without its sign": (
         [timed_out(rank, 1, "COALESCED", 18446744073709551615) for rank in (1, 2, 3)],
         answer("absent", 0, 1),
