@@ -35,8 +35,9 @@ _ERROR = re.compile(
     r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*_?(?P<name>Exception|[A-Z]\w*(?:Error|Exception|Failure"
     r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
 )
-_RAISED = re.compile(  # what a traceback ends in, whatever its name
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*_?(?P<name>[A-Za-z]\w*))(?::\s*(?P<text>.*))?$"
+_RAISED = re.compile(  # what a traceback ends in, where its name has no usual ending: of a module, or of Python itself
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)+_?(?P<name>[A-Za-z]\w*)|(?P<builtin>StopIteration|StopAsyncIteration|GeneratorExit))"
+    r"(?::\s*(?P<text>.*))?$"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _OF_A_SERVICE = re.compile(r"^(?:requests|urllib3|httpx|aiohttp|huggingface_hub|botocore|fsspec|google|azure)\.")
@@ -208,24 +209,25 @@ def _exception(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
     if not match:
         return
     told = match.group("text") or ""
+    name = match.group("name") or match.group("builtin")
     # a service's error is none of another rank, nor is a file that ends too soon
-    is_own = bool(_OF_A_SERVICE.match(match.group("type"))) or (match.group("name") == "EOFError" and bool(told))
+    is_own = bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
     if _SHARED_MEMORY.search(told):
         what = f"shared memory is full: {told[:80]}"
         yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
         return
-    if _HOST_MEMORY.search(told) or match.group("name") == "MemoryError":
+    if _HOST_MEMORY.search(told) or name == "MemoryError":
         what = f"out of host memory: {told[:120]}".rstrip(": ")
         yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
         return
     yield Failure(
         kind="exception",
-        what=f"{match.group('name')}: {told[:160]}" if told else match.group("name"),
+        what=f"{name}: {told[:160]}" if told else name,
         rank=message.rank,
         pid=message.pid,
         where=message.where,
-        follows=not is_own and (match.group("name") in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told))),
-        is_over=match.group("name") in _SAY_NOTHING,
+        follows=not is_own and (name in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told))),
+        is_over=name in _SAY_NOTHING,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from .endings import MANY_STEPS, WENT_ON
 from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
 from .lines import Message
+from .world import MOST_RANKS
 
 _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
@@ -13,9 +14,9 @@ _TELLS = re.compile(
 )
 _STALLED = re.compile(r"(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?")
 _STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
-_STALLED_RANK = re.compile(r"^(?P<rank>\d+): \[(?P<tensors>[^\]]*)\]?")
-_TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d+)")
-_TASK_SILENT = re.compile(r"/task:(?P<task>\d+) heartbeat timeout")
+_STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
+_TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
+_TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
 _TASKS_UNHEALTHY = re.compile(r"following tasks are unhealthy")
 _BARRIER = re.compile(r"[Tt]imed out task names:")
 _REACHED = re.compile(r"reached the barrier: (?P<came>\d+)/(?P<all>\d+)")
@@ -23,7 +24,7 @@ _RENDEZVOUS = re.compile(
     r"(?:waiting for|Termination timeout for) `(?P<what>[^`]*)`.*?"
     r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
 )
-_COMPOSER = re.compile(r"Rank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)")
+_COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
 _XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
 _ASCEND = re.compile(r"EI0006: .*?(?:socket times out)")
 _NAMES = 32  # lines over which a list of tasks goes on
@@ -48,7 +49,7 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
         if _STALLED_HEAD.search(text):
             head = index
         for found in _STALLED.finditer(text):
-            ranks = tuple(int(rank) for rank in re.findall(r"\d+", found.group("ranks")))
+            ranks = tuple(rank for text in re.findall(r"\d+", found.group("ranks")) if (rank := int(text)) < MOST_RANKS)
             told = {found.group("which"): ranks}
             stalls[found.group("tensor")] = index, Stalled(tensor=found.group("tensor"), where=message.where, **told)
         yield from _jax(messages, index)
@@ -92,13 +93,11 @@ def _silent(task: int, message: Message) -> Failure:
 def _listed(messages: Sequence[Message], index: int, after: str = "") -> Iterator[tuple[int, Message]]:
     """Yield the tasks on a line behind `after`, and on the lines of names alone that follow it."""
     rest = messages[index].text.rsplit(after, 1)[-1] if after else messages[index].text
-    for found in _TASK.finditer(rest):
-        yield int(found.group("task")), messages[index]
+    yield from ((int(found["task"]), messages[index]) for found in _TASK.finditer(rest))
     for message in messages[index + 1 : index + _NAMES]:
-        if not (found_here := list(_TASK.finditer(message.text))) or not message.text.strip().startswith("/job:"):
+        if not message.text.strip().startswith("/job:"):
             return
-        for found in found_here:
-            yield int(found.group("task")), message
+        yield from ((int(found["task"]), message) for found in _TASK.finditer(message.text))
 
 
 def _others(message: Message) -> Iterator[Fact]:

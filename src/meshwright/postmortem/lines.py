@@ -32,25 +32,16 @@ _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:
 _POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)")  # pdsh, kubectl logs of several pods, compose
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
-    *(
-        (_CONTAINER, _DIGITS),
-        (_POD, "["),
-        (_KUBECTL, _DIGITS),
-        (_SRUN, f" {_DIGITS}"),
-        (_RAY, "("),
-        (_MPI, "["),
-        (_ROLE, "["),
-    ),
-    *((_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
+    *((_CONTAINER, _DIGITS), (_POD, "["), (_KUBECTL, _DIGITS), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "[")),
+    *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
     r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
-_SHORT = re.compile(
-    r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)"
-)  # of a viewer that we do not know
+# what a viewer that we do not know puts before a line: one word
+_SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
 _C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _SYSLOG_TIME = re.compile(
@@ -78,6 +69,7 @@ _OPENED = re.compile(
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 _MOST_PIECES = 4  # that one message was wrapped into
+MOST_WRAPPED = 4096  # characters of a message that lost spaces where it was wrapped
 _NEAR = 64  # lines among which the pieces of one source are looked for, between those of others
 
 
@@ -219,7 +211,8 @@ def _joined(rows: list[tuple[int, str]], sources: Sequence[tuple[str, int]]) -> 
 
 def _whole(pieces: Sequence[str]) -> str:
     """Return the message that pieces make, "" for none: a break in mid-word, or at a space that is lost."""
-    for gaps in itertools.product(("", " "), repeat=len(pieces) - 1):
+    lost = ("", " ") if sum(map(len, pieces)) < MOST_WRAPPED else ("",)
+    for gaps in itertools.product(lost, repeat=len(pieces) - 1):
         text = pieces[0] + "".join(gap + piece for gap, piece in zip(gaps, pieces[1:], strict=True))
         if _WHOLE.search(text):
             return text

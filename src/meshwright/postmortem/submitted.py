@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from .facts import Fact, Stalled, UnlikeModel, of
+from .facts import Fact, Stalled, UnlikeModel, Where, of
 from .position import Position, minority
-from .world import ranks_seen, world_of
+from .world import MOST_RANKS, ranks_seen, world_of
 
 
 def by_stalls(facts: list[Fact]) -> Position | None:
@@ -22,8 +22,8 @@ def by_stalls(facts: list[Fact]) -> Position | None:
     if never:
         ranks = ", ".join(map(str, sorted(never)))
         why = f"Horovod: rank{'s' * (len(never) > 1)} {ranks} did not submit {told}, with which the others wait"
-        return Position(kind="absent", blamed=tuple(sorted(never)), waiting=tuple(sorted(ready)), why=why,
-                        evidence=evidence)  # fmt: skip
+        blamed, waiting = tuple(sorted(never)), tuple(sorted(ready))
+        return Position(kind="absent", blamed=blamed, waiting=waiting, why=why, evidence=evidence)
     if not any(missing):
         return Position(
             kind="absent",
@@ -36,14 +36,13 @@ def by_stalls(facts: list[Fact]) -> Position | None:
     return _split(stalls, evidence)
 
 
-def _split(stalls: list[Stalled], evidence: tuple[object, ...]) -> Position:
+def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> Position:
     brought: dict[int, set[str]] = defaultdict(set)
     for stall in stalls:
         for rank in stall.ready:
             brought[rank].add(stall.tensor)
-    blamed, certain = (
-        minority({rank: frozenset(tensors) for rank, tensors in brought.items()}) if brought else ((), False)
-    )
+    calls = {rank: frozenset(tensors) for rank, tensors in brought.items()}
+    blamed, certain = minority(calls) if calls else ((), False)
     told = "; ".join(
         f"{stall.tensor} without {', '.join(map(str, stall.missing))}" for stall in stalls if stall.missing
     )
@@ -54,7 +53,7 @@ def _split(stalls: list[Stalled], evidence: tuple[object, ...]) -> Position:
         waiting=tuple(sorted(set(brought) - set(blamed))),
         why=f"Horovod: the ranks wait with different tensors: {told[:300]}",
         certain=certain,
-        evidence=evidence,  # type: ignore[arg-type]  # lines, kept in order
+        evidence=evidence,
         missing=() if certain else ("which of the ranks is wrong: the code of both, or all ranks of each tensor",),
     )
 
@@ -62,7 +61,7 @@ def _split(stalls: list[Stalled], evidence: tuple[object, ...]) -> Position:
 def by_models(facts: list[Fact]) -> Position | None:
     """Return whose parameters differ from those of the many; DDP compares each rank with rank 0 alone."""
     found = of(facts, UnlikeModel)
-    unlike = {fact.rank for fact in found if fact.rank is not None}
+    unlike = {fact.rank for fact in found if fact.rank is not None and fact.rank < MOST_RANKS}
     if not found:
         return None
     world = world_of(facts) or max(ranks_seen(facts) | unlike, default=0) + 1
