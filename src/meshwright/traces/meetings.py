@@ -7,6 +7,7 @@ wrong and left out.
 """
 
 import heapq
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -201,16 +202,17 @@ def _ahead(hosts: set[object], apart: Mapping[tuple[object, object], Sequence[fl
         beside[one].append((len(differences), other, by_s))
         beside[other].append((len(differences), one, -by_s))
     found: dict[object, float] = {}
+    order = itertools.count()
     for start in sorted(hosts, key=str):
-        reached = [(0, len(found), start, 0.0)]  # how often they met (fewer is later), in order of discovery
+        reached = [(0, next(order), start, 0.0)]  # how often they met (fewer is later), in order of discovery
         while reached:
             _, _, host, by_s = heapq.heappop(reached)
             if host in found:
                 continue
             found[host] = by_s
-            for place, (count, other, more_s) in enumerate(beside[host]):
+            for count, other, more_s in beside[host]:
                 if other not in found:
-                    heapq.heappush(reached, (-count, place + len(reached) * len(hosts), other, by_s + more_s))
+                    heapq.heappush(reached, (-count, next(order), other, by_s + more_s))
     return found
 
 
