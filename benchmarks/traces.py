@@ -1,5 +1,7 @@
 """`report` on traces beside HolisticTraceAnalysis and beside plain unions of the raw intervals: shares, time, memory.
 
+The last row is `doctor --logs` on the log of a job of 1,024 ranks, of which one did not come (wanted: under 5 s).
+
 Every set of tests/unit/traces/data is read, those given as arguments too, and a long trace that is made here (--long
 MEGABYTES). HolisticTraceAnalysis runs in the interpreter that --hta names, which need not be this project's own (`pip
 install HolisticTraceAnalysis` there). Shares are percent of the typical step; those of HolisticTraceAnalysis are of the
@@ -59,6 +61,18 @@ print("\\n" + json.dumps(found))
 """
 
 
+HANG = """
+import json, resource, sys, time
+from pathlib import Path
+from meshwright.postmortem.inputs import examine
+begun = time.perf_counter()
+verdict = examine([Path(sys.argv[1])])
+took = time.perf_counter() - begun
+assert (verdict.kind, verdict.rank) == ("absent", 517), verdict
+print(json.dumps([{"s": took, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}]))
+"""
+
+
 def run(arguments: list[str]) -> Result:
     """Read every set with each tool; return a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks traces")
@@ -75,6 +89,7 @@ def run(arguments: list[str]) -> Result:
         made = Path(folder) / "rank0.json"
         _write_long(made, options.long * 10**6)
         rows.append(_timed(made, options.hta, options.long))
+        rows.append(_hang(Path(folder) / "train.log"))
     notes = [
         "shares in percent of the typical step; off: the largest difference from plain unions, in points; empty where "
         "the device waits for the data loader, which unions do not show, and for hosts",
@@ -129,6 +144,26 @@ def _timed(path: Path, python: str, megabytes: int) -> dict[str, Any]:
         "HTA s": round(medians["theirs"], 2) or "",
         "MiB": round(peaks["ours"] / 2**20),
         "HTA MiB": round(peaks["theirs"] / 2**20) or "",
+    }
+
+
+def _hang(path: Path) -> dict[str, Any]:
+    """Return how long the verdict on 10,000 lines of 1,024 ranks takes; InputError would end the benchmark."""
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=10, NumelOut=10,"
+    lines = [f"[rank{rank}]: step {step} loss 2.1" for step in range(9) for rank in range(1024)]
+    lines += [
+        f"[rank{rank}]:[E1120 10:20:00.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] {said} Timeout(ms)=600000) ran for"
+        " 600040 milliseconds before timing out."
+        for rank in range(1024)
+        if rank != 517
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    found = [_program(HANG, sys.executable, path)[0] for _ in range(ROUNDS)]
+    return {
+        "set": f"doctor --logs, {len(lines):,} lines of 1,024 ranks",
+        "culprit": "rank 517",
+        "s": round(statistics.median(one["s"] for one in found), 2),
+        "MiB": round(max(one["peak"] for one in found) / 2**20),
     }
 
 

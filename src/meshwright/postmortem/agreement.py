@@ -40,10 +40,11 @@ def _adds_up(calls: Mapping[int, Call]) -> bool:
     return len(set(wholes)) == 1 and sum(part for part in parts if part is not None) == wholes[0]
 
 
-def disagreement(group: Group) -> Position | None:
+def disagreement(group: Group, siblings: Sequence[Group] = ()) -> Position | None:
     """Return the first call of a group that its ranks do not make alike, None where all that can be compared agree.
 
-    What ended on all is compared by operation only: sizes that differed did no harm.
+    What ended on all is compared by operation only: sizes that differed did no harm. Where a group is split in halves,
+    its siblings (`siblings_of`) say which half is right.
     """
     numbers = sorted({seq for part in group.ranks.values() for seq in part.calls})
     for seq in numbers:
@@ -52,11 +53,15 @@ def disagreement(group: Group) -> Position | None:
         if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
             continue
         kind, blamed, certain = found
+        beside = () if blamed else _by_siblings(calls, [sibling.of(seq) for sibling in siblings])
+        if beside:
+            blamed, certain = tuple(rank for rank in calls if _made(calls[rank]) != beside), True
         if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
             continue
         usual = next(call for rank, call in calls.items() if rank not in blamed)
         told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
         others = f", the others {_full(usual)}" if blamed else ""
+        others += f", as the ranks of the other groups of {group.name.purpose} do" if beside else ""
         return Position(
             kind=kind,
             blamed=blamed,
@@ -69,6 +74,31 @@ def disagreement(group: Group) -> Position | None:
             evidence=tuple(call.where for call in calls.values()),
         )
     return None
+
+
+def siblings_of(group: Group, groups: Sequence[Group]) -> list[Group]:
+    """Return the other groups of one purpose and size: replicas of one program, which make the same calls."""
+    if group.name.purpose in {"", "undefined", "default_pg"}:
+        return []
+    return [
+        other
+        for other in groups
+        if other is not group
+        and other.name.purpose == group.name.purpose
+        and len(other.members) == len(group.members)
+        and not set(other.members) & set(group.members)
+    ]
+
+
+def _made(call: Call) -> tuple[object, ...]:
+    return call.operation, call.size, call.types
+
+
+def _by_siblings(calls: Mapping[int, Call], others: Sequence[Mapping[int, Call]]) -> tuple[object, ...]:
+    """Return the call that the ranks of the other groups all make and some of this one; empty where that is not so."""
+    made = [_made(call) for other in others for call in other.values()]
+    alike = len(made) > 1 and len(set(made)) == 1 and any(_made(call) == made[0] for call in calls.values())
+    return made[0] if alike else ()
 
 
 def _still_open(group: Group) -> bool:

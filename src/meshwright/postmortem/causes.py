@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from .facts import Exit, Fact, Failure, Identity, Timeout, Torchrun, Where, of
 from .position import Position
 from .verdict import Kind, shortened
+from .world import ranks_seen, world_of
 
 # where no clock tells what came first: the more a fault explains, the sooner it is taken for the cause
 ORDER: tuple[Kind, ...] = (
@@ -79,11 +80,16 @@ def cause_of(facts: list[Fact], position: Position | None) -> Cause | None:
     return Cause(
         kind=kind,
         what=f"{told.what}{f', on ranks {shortened(ranks)}' if everyone else ''}",
-        ranks=() if kind == "network" else ranks,
+        ranks=() if kind == "network" or (everyone and _are_all(ranks, facts)) else ranks,
         lines=tuple(dict.fromkeys((*(fault.where for fault in (*alike, *_same_rank(found, first))), *joins))),
         first=first,
         is_general=first.is_general or everyone,
     )
+
+
+def _are_all(ranks: Sequence[int], facts: list[Fact]) -> bool:
+    """Whether a fault befell every rank alike: then nobody is to blame."""
+    return set(ranks) >= (set(range(world_of(facts) or 0)) | ranks_seen(facts))
 
 
 def least_evidence(facts: list[Fact]) -> Failure | None:
@@ -238,7 +244,12 @@ def _first(found: Sequence[Failure]) -> Failure:
 
 def _alike(fault: Failure, first: Failure) -> bool:
     """Whether two faults are one: the same text on several ranks, or two lines on one rank or process."""
-    return fault.what[:40] == first.what[:40] or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+    return _said(fault) == _said(first) or (bool(_ranks(fault)) and _ranks(fault) == _ranks(first))
+
+
+def _said(fault: Failure) -> str:
+    """Return how a fault begins; an exception's numbers are the rank, its device, a batch."""
+    return re.sub(r"\d+", "#", fault.what)[:40] if fault.kind == "exception" else fault.what[:40]
 
 
 def _same_rank(found: Iterable[Failure], first: Failure) -> list[Failure]:

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun
+from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun, UnlikeModel
 from .lines import Message
 from .names import collective_in
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
 _CUDA_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU) out of memory\.? ?(?P<rest>.*)"
-    r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory",
+    r"|(?<![\w.])(?:torch\.)?(?:cuda\.)?OutOfMemoryError: (?P<other>.*)|CUDA error: out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .*(?:Out of memory|while trying to allocate)"
+    r"|Ran out of memory in memory space (?:hbm|vmem)",
 )
 _WANTED = re.compile(
     r"Tried to allocate (?:more than )?(?P<wanted>[\d.]+ ?\w+).*?(?:of which|;) ?(?P<free>[\d.]+ ?\w+) (?:is )?free",
@@ -28,36 +30,58 @@ _CUDA_FAULT = re.compile(
     re.IGNORECASE,
 )
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
-_WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
+WENT_ON = re.compile(r"\b(?:step|epoch|iter(?:ation)?|loss)\b\D{0,12}\d", re.IGNORECASE)
 _ERROR = re.compile(
-    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w*(?:Error|Exception|Failure"
+    r"^\s*(?:E +)?(?P<type>(?:[A-Za-z_]\w*\.)*_?(?P<name>Exception|[A-Z]\w*(?:Error|Exception|Failure"
     r"|Exit|Interrupt|Fault|Timeout)))(?::\s*(?P<text>.*))?$"
 )
+_RAISED = re.compile(  # what a traceback ends in, where its name has no usual ending: of a module, or of Python itself
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)+_?(?P<name>[A-Za-z]\w*)|(?P<builtin>StopIteration|StopAsyncIteration|GeneratorExit))"
+    r"(?::\s*(?P<text>.*))?$"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_OF_A_SERVICE = re.compile(r"^(?:requests|urllib3|httpx|aiohttp|huggingface_hub|botocore|fsspec|google|azure)\.")
 _NOT_THE_CAUSE = {
     *("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException"),
     *("KeyboardInterrupt", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError"),
     *("ConnectionError", "ConnectionAbortedError", "EOFError", "RayActorError", "ActorDiedError", "RayTaskError"),
     *("RankFailure", "CollectiveError", "WorkerCrashedError", "RendezvousConnectionError", "RendezvousClosedError"),
-    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired"),
+    *("CalledProcessError", "CancelledError", "RendezvousTimeoutError", "TimeoutExpired", "HorovodInternalError"),
+    *("ProcessExitedException", "ProcessRaisedException", "LocalRayletDiedError", "NodeDiedError", "OwnerDiedError"),
+    *("ObjectLostError", "UnavailableError", "AbortedError"),
 }
 _SAY_NOTHING = {"KeyboardInterrupt", "SystemExit", "ChildFailedError", "CalledProcessError", "CancelledError"}
 _FOLLOWS = re.compile(
-    r"[NH]CCL (?:error|communicator)|EI000\d|nccl\w*Error|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
+    r"[NH]CCL (?:[Ee]rror|communicator|operation)|EI000\d|nccl\w*Error"
+    r"|[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe"
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
     r"|Detected mismatch between collectives"
-    r"|process group has been|shutting down|SIGTERM",
+    r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
+    r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
 )
 _WORKER_KILLED = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal:"
-    r" (?P<signal>\w[\w ]*)|exited unexpectedly)"
+    r" (?P<signal>\w+(?: \w+)*)|exited unexpectedly)"
 )
+_ENDED_BY_OTHERS = {"Terminated", "Interrupt", "Hangup", "Aborted"}
 _LOADER_SLOW = re.compile(r"DataLoader timed out after")
 _SHARED_MEMORY = re.compile(
     # a path that is named and lies elsewhere is a disk that is full
     r"(?:out of shared memory|No space left on device(?!: '(?!/dev/shm|/torch_))).*"
     r"|unable to (?:mmap|open shared memory|write to file </torch)"
+)
+_MAY_FAIL = re.compile(r"rror|emory|_FAILED|xception|Interrupt|rank|Fault|Failure|Timeout|Exit")  # a quick look
+_HOST_MEMORY = re.compile(
+    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|Unable to allocate [\d.]+ \w+ for an array"
+    r"|Cannot allocate memory|std::bad_alloc"
+)
+_SHARED_MEMORY_WORKER = re.compile(r"Unexpected bus error encountered in worker")
+_UNLIKE_MODEL = re.compile(
+    r"(?P<what>(?:\[(?P<place>\d+)\]: )?params\[\d+\] in this process with .*?not to match .*?"
+    r" of the same param in process 0"
+    r"|DDP expects same model across all ranks, but Rank (?P<rank>\d+) has \d+ params.*)"
 )
 _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
@@ -76,6 +100,7 @@ _CODE_FILE = re.compile(r'distributed_c10d\.py", line \d+, in (?P<name>\w+)')
 _ENDED_OUTSIDE = re.compile(
     r"Received (?:Signals\.SIGTERM|15) death signal|SignalException: Process \d+ got signal: 15"
 )
+_HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
 _FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
@@ -88,8 +113,9 @@ def read(messages: list[Message]) -> Iterator[Fact]:
     """Yield how ranks ended, as the messages of one file say."""
     yield from _exits(messages)
     went_on: dict[int | None, list[int]] = defaultdict(list)
+    ends = _ends_of_tracebacks(messages)
     for index, message in enumerate(messages):
-        if _WENT_ON.search(message.text):
+        if WENT_ON.search(message.text):
             went_on[message.rank].append(index)
     yield from _progress(messages, went_on)
     for index, message in enumerate(messages):
@@ -99,18 +125,26 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         if _ENDED_OUTSIDE.search(text):
             what = "the launcher was told to end (SIGTERM)"
             yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
+        if _HUNG_UP.search(text.rstrip()):
+            what = "the launcher's terminal was closed (SIGHUP): nohup, tmux or sbatch keep a job from that"
+            yield Failure(kind="killed", what=what, where=message.where, is_general=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
         if "(" in text:
             yield from _code(message)
-        if "rror" in text or "emory" in text or "xception" in text or "Interrupt" in text or "rank" in text:
+        if unlike := _UNLIKE_MODEL.search(text):
+            own = message.rank if message.rank is not None else unlike.group("place") or unlike.group("rank")
+            rank = None if own is None else int(own)
+            yield UnlikeModel(rank=rank, what=unlike.group("what")[:160], where=message.where.by(rank))
+            continue
+        if index in ends or _MAY_FAIL.search(text):
             later = bisect.bisect_right(went_on[message.rank], index)
             handled = len(went_on[message.rank]) - later >= (1 if message.rank is not None else MANY_STEPS)
-            for fact in _failure(message):
+            for fact in _failure(message, ends_traceback=index in ends):
                 yield replace(fact, follows=True, is_over=True) if fact.kind == "exception" and handled else fact
 
 
-def _failure(message: Message) -> Iterator[Failure]:
+def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
     text, where, rank = message.text, message.where, message.rank
     memory, worker, fault, ours = (
         pattern.search(text) for pattern in (_CUDA_MEMORY, _WORKER_KILLED, _CUDA_FAULT, _OURS)
@@ -134,7 +168,12 @@ def _failure(message: Message) -> Iterator[Failure]:
     elif worker:
         killed = worker.group("signal") in {"Killed", "Bus error"}
         what = f"a data loader's worker ended ({worker.group('signal') or 'unexpectedly'})"
-        yield Failure(kind="host_memory" if killed else "data", what=what, rank=rank, where=where)
+        follows = worker.group("signal") in _ENDED_BY_OTHERS  # the launcher ends the workers of ranks that waited
+        kind = "host_memory" if killed else "data"
+        yield Failure(kind=kind, what=what, rank=rank, where=where, follows=follows)
+    elif _SHARED_MEMORY_WORKER.search(text):
+        what = "a data loader's worker met a bus error: shared memory is full"
+        yield Failure(kind="host_memory", what=what, rank=rank, where=where)
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
     elif fault and re.search(r"CUDA|GPU|cuda|ECC", text):
@@ -146,26 +185,49 @@ def _failure(message: Message) -> Iterator[Failure]:
     elif cuda := _CUDA_ERROR.search(text):
         yield Failure(kind="exception", what=cuda.group("what").strip(), rank=rank, where=where)
     else:
-        yield from _exception(message)
+        yield from _exception(message, ends_traceback=ends_traceback)
 
 
-def _exception(message: Message) -> Iterator[Failure]:
-    match = _ERROR.match(message.text)
+def _ends_of_tracebacks(messages: list[Message]) -> set[int]:
+    """Return which messages end a traceback: the first line of the rank behind it that is not indented."""
+    found: set[int] = set()
+    opened: dict[tuple[int | None, int | None], int] = {}  # lines since the heading, by rank and process
+    for index, message in enumerate(messages):
+        key = message.rank, message.pid
+        if message.text.startswith(_TRACEBACK):
+            opened[key] = 0
+        elif key in opened:
+            if message.text[:1].isspace():
+                opened[key] += 1
+            elif opened.pop(key):  # an empty traceback is cut off
+                found.add(index)
+    return found
+
+
+def _exception(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
+    match = _ERROR.match(message.text) or (_RAISED.match(message.text) if ends_traceback else None)
     if not match:
         return
     told = match.group("text") or ""
+    name = match.group("name") or match.group("builtin")
+    # a service's error is none of another rank, nor is a file that ends too soon
+    is_own = bool(_OF_A_SERVICE.match(match.group("type"))) or (name == "EOFError" and bool(told))
     if _SHARED_MEMORY.search(told):
         what = f"shared memory is full: {told[:80]}"
         yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
         return
+    if _HOST_MEMORY.search(told) or name == "MemoryError":
+        what = f"out of host memory: {told[:120]}".rstrip(": ")
+        yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
+        return
     yield Failure(
         kind="exception",
-        what=f"{match.group('name')}: {told[:160]}" if told else match.group("name"),
+        what=f"{name}: {told[:160]}" if told else name,
         rank=message.rank,
         pid=message.pid,
         where=message.where,
-        follows=match.group("name") in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told)),
-        is_over=match.group("name") in _SAY_NOTHING,
+        follows=not is_own and (name in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told))),
+        is_over=name in _SAY_NOTHING,
     )
 
 

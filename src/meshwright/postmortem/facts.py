@@ -146,13 +146,31 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
 class StoreWait(msgspec.Struct, frozen=True, kw_only=True):
     """A rank waited in vain for a key of the store, or for others to join; `of` is the rank that writes the key.
 
-    `to` is the address of a store that could not be reached at all.
+    `to` is the address of a store that could not be reached at all; `what` says it where it is no key of a store.
     """
 
     rank: int | None
     where: Where
     of: int | None = None
     to: str = ""
+    what: str = "for a key of the store"
+
+
+class Stalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that some ranks have submitted and others have not, as Horovod's stall check prints it."""
+
+    tensor: str
+    where: Where
+    missing: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+
+
+class UnlikeModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank whose parameters are not those of rank 0, as DDP finds before the first step."""
+
+    rank: int | None
+    what: str
+    where: Where
 
 
 class PeerLost(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,6 +318,8 @@ Fact = (
     | Absentees
     | Arrived
     | StoreWait
+    | Stalled
+    | UnlikeModel
     | PeerLost
     | Busy
     | Heartbeat

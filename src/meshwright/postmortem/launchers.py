@@ -5,6 +5,7 @@ The summary at the end of torchrun is read in `endings`.
 """
 
 import re
+import signal as signal_module
 from collections.abc import Iterator, Sequence
 
 from .facts import Exit, Fact, Failure
@@ -12,7 +13,8 @@ from .lines import Message
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
-    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly"
+    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort|lost communication with"
+    r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 _DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+).*exits with return code = (?P<code>-?\d+)")
@@ -36,6 +38,16 @@ _RAY_MEMORY = re.compile(
     r"|Task was killed due to the node running low on memory"
 )
 _RAY_DIED = re.compile(r"actor is dead because its worker process has died|Worker unexpectedly exits")
+_RAY_NODE = re.compile(
+    r"node with node id: \w+ and (?:ip|address): (?P<host>[\w.:-]+)\b.*marked dead|its node has died"
+    r"|(?:LocalRaylet|Node)DiedError"
+)
+_MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<task>\d+)")
+# torch.multiprocessing.spawn; the number is the place among its processes
+_SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>SIG[A-Z]+)|exit code (?P<code>\d+))")
+_CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
+_OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _DEEPSPEED_BARE, _MPICH, _SPAWN, _CALLED)
+_DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice
 _QUOTES = "=> \t"
@@ -51,6 +63,8 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
             yield from _mpi(message, messages[index : index + _SPREAD])
         elif _RAY_MEMORY.search(text) or _RAY_DIED.search(text):
             yield from _ray(message, messages[index : index + _SPREAD])
+        elif "lost communication with" in text or _RAY_NODE.search(text):
+            yield from _node(message, messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)
 
@@ -58,13 +72,15 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
 def _of_a_line(message: Message, text: str) -> Iterator[Fact]:
     for agent in _ELASTIC.finditer(text):
         yield _exit(message, agent)
-    if found := _LIGHTNING.search(text) or _DEEPSPEED.search(text) or _DEEPSPEED_BARE.search(text):
+    if found := next((found for form in _OF_A_LINE if (found := form.search(text))), None):
         yield _exit(message, found)
 
 
 def _exit(message: Message, found: re.Match[str]) -> Exit:
     told = found.groupdict()
     pid, signal = int(told.get("pid") or 0), told.get("signal")
+    if told.get("name") in signal_module.Signals.__members__:
+        signal = signal_module.Signals[told["name"]].value
     return Exit(
         rank=None,
         task=int(told["task"]) if told.get("task") else None,
@@ -92,3 +108,15 @@ def _ray(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
     else:
         what = "the process of a Ray worker ended unexpectedly: killed, out of memory or crashed"
         yield Failure(kind="killed", what=what, pid=pid, host=message.host, where=message.where, follows=True)
+
+
+def _node(message: Message, following: Sequence[Message]) -> Iterator[Fact]:
+    """Read that a whole node no longer answers: to Ray's head, or to Open MPI's."""
+    if found := _RAY_NODE.search(message.text):
+        host = found.group("host") or ""
+        what = f"Ray: node {host} no longer answers" if host else "Ray: the node of a worker has died"
+        yield Failure(kind="killed", what=what, host=host, where=message.where, is_general=True)
+        return
+    host = next((found["host"] for line in following if (found := _DAEMON.search(line.text))), "")
+    what = f"Open MPI lost its daemon on node {host}" if host else "Open MPI lost its daemon on a node"
+    yield Failure(kind="network", what=what, host=host, where=message.where)

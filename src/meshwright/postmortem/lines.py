@@ -3,8 +3,9 @@
 A message keeps the number of the line that it began on, and what its prefix says of rank, host, process and time.
 """
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -18,22 +19,29 @@ _STAMP = r"\d{4}-\d\d-\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CONTAINER = re.compile(rf"^(?P<stamp>{_STAMP}) (?:stdout|stderr) [FP] ")  # containerd's log files
 _STAMPED = re.compile(rf"^\[?(?P<stamp>{_STAMP})\]?\s+(?=[\[(]|\S+:\d+:\d+ \[)")
 _POD = re.compile(r"^\[pod/(?P<pod>[^/\]]+)/[^\]]*\] ")
-_RAY = re.compile(r"^\((?P<actor>[\w.<>:]+)(?:\(rank=(?P<rank>\d+)\))? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\) ?")
+_RAY = re.compile(
+    r"^\((?P<actor>[\w.<>:]+)(?:[(\[]rank=(?P<rank>\d+)[)\]])? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\) ?"
+)
 _SRUN = re.compile(r"^ *(?P<task>\d{1,6}): ?")
-_MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>: ?")
+_MPI = re.compile(  # Open MPI's [1,3], PRRTE's [job@1,3], SageMaker's [1,mpirank:3,algo-1], horovodrun's [3]
+    r"^\[(?:[\w.@-]+,(?:mpirank:)?)?(?P<rank>\d+)(?:,[\w.-]+)?\]<(?:stdout|stderr)>: ?"
+)
 _ROLE = re.compile(r"^\[(?!rank)(?P<role>[A-Za-z_]+)(?P<local>\d+)\]: ?")
+_KUBECTL = re.compile(r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z) ")  # kubectl logs --timestamps
 _HOST = re.compile(r"^(?P<host>\w[\w.-]*): (?=\[rank\d|\[[EWIF]\d{0,4} |\S+:\d+:\d+ \[|\[ *\d+\.\d+\])")
-_POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d):(?: |$)")  # pdsh, kubectl logs of several pods
+_POD_NAME = re.compile(r"^(?P<host>\w[\w.-]*\d)(?::(?: |$)| +\| ?)")  # pdsh, kubectl logs of several pods, compose
 _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PREFIXES = (  # in the order in which launchers put them around each other, and what each begins with
-    *((_CONTAINER, _DIGITS), (_POD, "["), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "["), (_ROLE, "[")),
-    *((_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
+    *((_CONTAINER, _DIGITS), (_POD, "["), (_KUBECTL, _DIGITS), (_SRUN, f" {_DIGITS}"), (_RAY, "("), (_MPI, "[")),
+    *((_ROLE, "["), (_HOST, _LETTERS + _DIGITS), (_STAMPED, f"[{_DIGITS}"), (_RAY, "(")),
 )
 _GLUED = re.compile(
     r"(?<=\S)(?=\[rank\d+\]:)|(?<=\S)(?<!\]:)(?=\[[EWIF]\d{0,4} ?[\d:. ]*ProcessGroup)"
     r"|(?<=\S)(?=\[[EWIF] ProcessGroup)"
 )
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
+# what a viewer that we do not know puts before a line: one word
+_SHORT = re.compile(r"^(?:\[[^\[\]\s]{1,40}\]|[\w./:-]{1,64}(?: +\|)?) +(?=\[rank\d+\]:)")
 _C10D_TIME = re.compile(r"\[[EWIF](?P<month>\d{1,2}?)(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)")
 _ISO_TIME = re.compile(r"\d{4}-(?P<month>\d\d)-(?P<day>\d\d)[T_ ](?P<clock>\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _SYSLOG_TIME = re.compile(
@@ -61,6 +69,8 @@ _OPENED = re.compile(
 MOST_CHARACTERS = 16_384  # of a line that are read; what is longer is data, not a message
 _NO_HOST = {"dmesg", "kern", "kernel", "syslog", "journal", "log", "node", "host"}
 _MOST_PIECES = 4  # that one message was wrapped into
+MOST_WRAPPED = 4096  # characters of a message that lost spaces where it was wrapped
+_NEAR = 64  # lines among which the pieces of one source are looked for, between those of others
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +145,8 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
     attempt = hint.attempt
-    for number, row in _joined(rows):
+    sources = [_source(row, tasks=tasks, host=hosts.get(number, "")) for number, row in rows]
+    for number, row in _joined(rows, sources):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
             if not message.host and number in hosts:
@@ -170,24 +181,54 @@ def _is_labelled(labels: list[re.Match[str] | None]) -> bool:
     return bool(labels) and sum(map(bool, labels)) >= 0.9 * len(labels)
 
 
-def _joined(rows: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield the rows, those joined that make a whole message only together: a terminal wrapped them."""
+def _joined(rows: list[tuple[int, str]], sources: Sequence[tuple[str, int]]) -> Iterator[tuple[int, str]]:
+    """Yield the rows, those joined that make a whole message only together: a terminal or a launcher wrapped them.
+
+    A source is what a launcher put before the row, and where the row's own text begins: the pieces of one message
+    have one source, and others may write between them.
+    """
     width = max((len(row) for _, row in rows), default=0)
-    index = 0
-    while index < len(rows):
-        number, row = rows[index]
-        taken = 1
+    taken: set[int] = set()
+    for index, (number, row) in enumerate(rows):
+        if index in taken:
+            continue
         if (len(row) == width or _OPENED.search(row)) and not _WHOLE.search(row):
-            for count in range(2, _MOST_PIECES + 1):
-                pieces = [piece for _, piece in rows[index : index + count]]
-                if len(pieces) < count or any(_begins(piece) for piece in pieces[1:]):
+            source, _ = sources[index]
+            following = [at for at in range(index + 1, min(index + _NEAR, len(rows))) if sources[at][0] == source]
+            pieces, used = [row], []
+            for at in following[: _MOST_PIECES - 1]:
+                piece = rows[at][1][sources[at][1] :]
+                if _begins(piece):
                     break
-                whole = "".join(pieces)
-                if _WHOLE.search(whole):
-                    row, taken = whole, count
+                pieces.append(piece)
+                used.append(at)
+                if whole := _whole(pieces):
+                    row = whole
+                    taken.update(used)
                     break
         yield number, row
-        index += taken
+
+
+def _whole(pieces: Sequence[str]) -> str:
+    """Return the message that pieces make, "" for none: a break in mid-word, or at a space that is lost."""
+    lost = ("", " ") if sum(map(len, pieces)) < MOST_WRAPPED else ("",)
+    for gaps in itertools.product(lost, repeat=len(pieces) - 1):
+        text = pieces[0] + "".join(gap + piece for gap, piece in zip(gaps, pieces[1:], strict=True))
+        if _WHOLE.search(text):
+            return text
+    return ""
+
+
+def _source(row: str, *, tasks: bool, host: str) -> tuple[str, int]:
+    """Return what launchers put before a row, without its clock, and where the row's own text begins."""
+    found, text = host, row
+    for pattern, begins in _PREFIXES:
+        if text[:1] not in begins or pattern in {_HOST, _STAMPED} or (pattern is _SRUN and not tasks):
+            continue
+        if match := pattern.match(text):
+            found += "".join(value for key, value in match.groupdict().items() if value and key != "stamp") + "|"
+            text = text[match.end() :]
+    return found, len(row) - len(text)
 
 
 def _begins(row: str) -> bool:
@@ -212,6 +253,8 @@ def _message(
             found |= {key: value for key, value in match.groupdict().items() if value}
             text = text[match.end() :]
     stamp = found.get("stamp", "")
+    if "[rank" in text[1:128] and (short := _SHORT.match(text)):
+        text = text[short.end() :]
     match = _RANK.match(text)
     rank = int(match.group("rank")) if match else _number(found.get("rank"))
     while match:

@@ -30,12 +30,12 @@ _COMPLETION = re.compile(
 _ASYNC = re.compile(r"NET/IB\S* ?: (?:\S+ )?Got async (?:error )?(?:fatal )?event ?: (?P<what>[\w ]+)")
 _LINK = re.compile(
     r"(?:connect(?:ing)? to (?P<to>[^\s<]+)(?:<\d+>)?|Call to connect)\b.*?(?P<why>No route to host"
-    r"|Connection timed out|Connection refused|Network is unreachable|timed out)",
+    r"|Connection timed out|connection abort|Connection refused|Network is unreachable|timed out)",
     re.IGNORECASE,
 )
 _FABRIC = re.compile(
     r"(?P<what>ibv_(?:modify_qp|reg_|create_|alloc_|poll_|post_)\w*.*?failed.*"
-    r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver).*)"
+    r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver|Couldn't \w+|failed: \w+).*)"
 )
 _GPU_LOST = re.compile(
     r"Cuda failure (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'", re.IGNORECASE
@@ -44,7 +44,10 @@ _OUT_OF_MEMORY = re.compile(r"Cuda failure (?:\d+ )?'out of memory'")
 _CUDA = re.compile(r"Cuda failure (?:\d+ )?'(?P<what>[^']+)'")
 _ENDING = "driver shutting down"  # what CUDA says in a process that is being ended
 _MISMATCH = re.compile(r"Mismatched collective detected.*?rank (?P<rank>\d+)")
-_SIZES = re.compile(r"collective mismatch error,? local size (?P<local>\d+) remote (?:size )?(?P<remote>\d+)")
+_SIZES = re.compile(
+    r"collective mismatch error,? local size (?P<local>\d+) remote (?:size )?(?P<remote>\d+)"
+    r"|[Mm]essage truncated : rece\w+ (?P<came>\d+) bytes instead of (?P<wanted>\d+)"
+)
 _SHARED_MEMORY = re.compile(r"posix_fallocate failed : No space left|Error while creating shared memory segment")
 _SETUP = (  # what the ranks were told differs, before any collective: the job's, not a rank's
     (
@@ -130,7 +133,7 @@ def _faults(message: Message, rest: str, host: str, pid: int | None) -> Iterator
     if mismatch := _MISMATCH.search(rest):
         yield Fingerprint(rank=int(mismatch.group("rank")), where=message.where)
     if sizes := _SIZES.search(rest):
-        came, expected = int(sizes.group("remote")), int(sizes.group("local"))
+        came, expected = (int(sizes[one] or sizes[other]) for one, other in (("remote", "came"), ("local", "wanted")))
         yield SizesDiffer(rank=message.rank, came_bytes=came, expected_bytes=expected, where=message.where)
 
 

@@ -16,7 +16,7 @@ from .facts import (
     of,
 )
 from .position import Position, minority
-from .world import ranks_seen, world_of
+from .world import ranks_seen, with_own_files, world_of
 
 
 def by_barrier(facts: list[Fact]) -> Position | None:
@@ -167,13 +167,14 @@ def by_store(facts: list[Fact]) -> Position | None:
     writers = {fact.of for fact in waits if fact.of is not None} - waiting
     seen, world = ranks_seen(facts), world_of(facts)
     silent = set(range(world or max(seen, default=-1) + 1)) - waiting
+    own = with_own_files(facts)
     blamed: set[int] = set()
     if len(writers) == 1 and len(waiting) >= 1:
         blamed = writers
-    elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened):
+    elif len(silent) == 1 and (len(waiting) >= 2 or world) and not of(facts, Shortened) and silent <= (own or silent):
         blamed = silent
     everyone = not silent and world is not None and len(waiting) == world
-    what = "for a key of the store" if waits else "for others' data"
+    what = waits[0].what if waits else "for others' data"
     told = ", ".join(map(str, sorted(waiting)))
     why = f"rank{'s' * (len(waiting) > 1)} {told} waited in vain {what}" if told else f"ranks waited in vain {what}"
     addresses = sorted({fact.to for fact in waits})
@@ -200,7 +201,8 @@ def by_lost_peers(facts: list[Fact]) -> Position | None:
     if not lost:
         return None
     ended = any(fact.kind == "killed" for fact in lost)
-    certain = ended and len(silent) == 1 and len(losers) >= 2 and not of(facts, Shortened)
+    heard = silent <= (with_own_files(facts) or silent)
+    certain = ended and len(silent) == 1 and len(losers) >= 2 and heard and not of(facts, Shortened)
     return Position(
         kind="killed" if ended else "network",
         blamed=tuple(silent) if certain else (),

@@ -7,14 +7,15 @@ from .facts import Fact, Progress, Shortened, Timeout, of
 from .notices import by_barrier, by_fingerprints, by_lost_peers, by_report, by_sizes, by_store
 from .opcount import by_calls
 from .position import MOST_SILENT, Position
+from .submitted import by_models, by_stalls
 from .timeouts import groups_of, size_of
 from .waits import judged
-from .world import A_HOST
+from .world import A_HOST, with_own_files
 
 
 def position(facts: list[Fact]) -> Position | None:
     """Return what the logs say of the call that hangs and of who is not in it; None where they say nothing."""
-    for reader in (by_barrier, by_fingerprints, by_report, by_sizes):
+    for reader in (by_barrier, by_fingerprints, by_report, by_stalls, by_models, by_sizes):
         if found := reader(facts):
             return found
     found = judged(groups_of(facts))
@@ -51,10 +52,18 @@ def _weighed(found: Position, facts: list[Fact]) -> Position:
     if found.kind != "absent" or (not silent and found.certain):
         return found
     silent = silent or [int(name.split()[-1]) for name in found.missing if name.startswith("the record of rank")]
+    own = with_own_files(facts)
+    missing_files = [rank for rank in silent if own is not None and rank not in own]
+    if missing_files and len(missing_files) < len(
+        silent
+    ):  # of those whose log is here it is known that they are silent
+        silent = [rank for rank in silent if rank not in missing_files]
+        found = replace(found, blamed=tuple(rank for rank in found.blamed if rank not in missing_files))
+        missing_files = []
     few = len(silent) == 1 or (len(silent) <= MOST_SILENT and 2 * len(silent) <= len(found.waiting))
     enough = len(found.waiting) >= 2 or bool(group and group.whole and len(found.waiting) == 1 and len(silent) == 1)
     lines = tuple(f"the log of rank {rank}" for rank in silent[:16])
-    if few and enough and not of(facts, Shortened) and not _is_host(silent):
+    if few and enough and not missing_files and not of(facts, Shortened) and not _is_host(silent):
         told = ", ".join(map(str, silent))
         why = f"rank{'s' * (len(silent) > 1)} {told} printed no time-out, while the others wait"
         return replace(found, why=f"{why} in {_named(found)}", missing=lines, silent=True)

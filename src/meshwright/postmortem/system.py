@@ -25,7 +25,7 @@ _LOST = re.compile(
 )
 _AMD = re.compile(
     r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?(?P<what>GPU reset begin"
-    r"|GPU fault detected|uncorrectable"
+    r"|GPU fault detected|\[\w+\] (?:no-)?retry page fault|uncorrectable"
     r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
@@ -65,6 +65,13 @@ _KUBERNETES = re.compile(
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
 _SHELL = re.compile(r"line \d+: +(?P<pid>\d+) (?:Killed|Segmentation fault|Bus error)\b")
+_SHELL_BARE = re.compile(r"^(?:Killed|(?:Segmentation fault|Bus error)(?: \(core dumped\))?)$")
+_SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or seconds since the start
+    r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
+)
+_RDMA = re.compile(
+    r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*)"
+)
 XIDS = {
     13: "graphics engine exception, most often of the program",
     31: "memory page fault of a kernel, most often of the program",
@@ -92,7 +99,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
-    r"|Bus error|ceph"
+    r"|Bus error|ceph|mlx[45]: |libfabric:"
 )
 
 
@@ -176,6 +183,8 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
     elif server:
         yield Failure(kind="host", what=server.group("what")[:120], host=host, where=where)
+    elif rdma := _RDMA.search(text):
+        yield Failure(kind="network", what=rdma.group("what")[:160], host=host or rdma.group("host") or "", where=where)
     elif down:
         yield Failure(kind="network", what=down.group("what")[:120], host=host, where=where)
     elif fatal := _FATAL.search(text):
@@ -225,10 +234,12 @@ def _kubernetes(message: Message, text: str) -> Iterator[Fact]:
     elif match := _SHELL.search(text):
         what = f"the shell saw process {match.group('pid')} end: {text.strip()[-60:]}"
         yield Failure(kind="killed", what=what, pid=int(match.group("pid")), where=where)
+    elif _SHELL_BARE.match(text):
+        yield Failure(kind="killed", what=f"the shell saw a process end: {text}", rank=message.rank, where=where)
 
 
 def _syslog_host(text: str) -> str:
-    match = re.search(r"\d\d:\d\d:\d\d(?:\.\d+\S*)? (?P<host>[A-Za-z][\w.-]*) kernel:", text)
+    match = _SYSLOG.search(text)
     return match.group("host") if match else ""
 
 

@@ -32,7 +32,7 @@ def groups_of(facts: list[Fact]) -> list[Group]:
             name=name,
             ranks=ranks,
             members=_members(name, ranks, places[name], world, seen),
-            whole=world is not None or size_of(ranks) is not None,
+            whole=size_of(ranks) is not None or (world is not None and (name.is_default or name == UNKNOWN)),
         )
         for name, ranks in parts.items()
     ]
@@ -132,4 +132,5 @@ def size_of(ranks: dict[int, RankGroup]) -> int | None:
             gathers = call.operation in {"all_gather", "reduce_scatter", "coalesced"}
             if gathers and small and large % small == 0 and large // small < MOST_RANKS:
                 ratios.add(large // small)
-    return ratios.pop() if len(ratios) == 1 else None
+    size = ratios.pop() if len(ratios) == 1 else 0
+    return size if size > 1 and size >= len(ranks) else None  # equal sizes: a part that was counted as the whole

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from .agreement import disagreement, unequal_transfer
+from .agreement import disagreement, siblings_of, unequal_transfer
 from .calls import Call, Group
 from .facts import GroupName, Where
 from .names import ROOTED
@@ -28,7 +28,7 @@ def judged(groups: Iterable[Group], excused: frozenset[int] = frozenset()) -> Po
     """
     groups = list(groups)
     for group in groups:
-        if found := disagreement(group) or unequal_transfer(group):
+        if found := disagreement(group, siblings_of(group, groups)) or unequal_transfer(group):
             return found
     for group in groups:
         if found := overtaken(group) or staggered(group, excused):

@@ -47,8 +47,11 @@ _OUR_BARRIER = re.compile(r"timed out in monitoredBarrier after [\d.]+ s: (rank 
 _REACHED = re.compile(r"Rank (\d+) successfully reached monitoredBarrier")
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _GLOO_WAITED = re.compile(r"Timed out waiting \d+ ?ms for (?:recv|send) operation to complete")
-_CONNECTS = re.compile(r"client socket has (?:timed out|failed).*?to connect|Timed out.*?connecting to.*?store")
-_ADDRESS = re.compile(r"connect to [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
+_CONNECTS = re.compile(
+    r"client socket has (?:timed out|failed).*?to connect|network addresses of \(.*cannot be retrieved"
+    r"|Timed out.*?connecting to.*?store"
+)
+_ADDRESS = re.compile(r"(?:connect to|addresses of) [\[(]([\w.:-]+)[\]]?(?:, |:)(\d+)\)?")
 _HCCL = re.compile(r"not received the Notify record from remote rank ?\[(\d+)\]")
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
@@ -75,7 +78,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|lagging| started |dump signal"
     r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
-    r"|Notify record|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to"
+    r"|Notify record|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved"
 )
 
 
@@ -240,7 +243,8 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+    number = int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+    return None if number is not None and number >= 2**63 else number  # -1 printed without its sign: not known
 
 
 def _elements(shape: str | None) -> int | None:

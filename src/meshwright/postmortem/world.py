@@ -34,3 +34,17 @@ def world_of(facts: list[Fact]) -> int | None:
     sizes += [fact.ranks for fact in of(facts, Identity) if fact.ranks]
     largest = max((size for size in sizes if size <= MOST_RANKS), default=0)
     return largest if largest > max(ranks_seen(facts), default=0) else None
+
+
+def with_own_files(facts: list[Fact]) -> set[int] | None:
+    """Return the ranks that have a file each, empty or not; None where ranks share files.
+
+    Of a rank whose file is not among them nothing is known: that it is not heard is no silence.
+    """
+    speakers: dict[str, set[int]] = {}
+    for fact in of(facts, Spoke):
+        if fact.where.rank in {None, fact.rank}:
+            speakers.setdefault(fact.where.file, set()).add(fact.rank)
+    if len(speakers) < 2 or any(len(ranks) > 1 for ranks in speakers.values()):
+        return None
+    return {rank for ranks in speakers.values() for rank in ranks}

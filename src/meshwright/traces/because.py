@@ -19,11 +19,12 @@ _ACTIVITIES: tuple[tuple[str, str], ...] = (
     ("waiting", "waits for the device"),
     ("operators", "runs operators and launches"),
 )
+LEAST_EXCESS = 0.05  # of what the rank costs: less is no reason for it
 Step = tuple[RankTrace, Window]
 
 
-def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
-    """Return why a rank is late: what it spends more time on than the others."""
+def reason(ranks: Sequence[Sequence[RankTrace]], rank: int, costs_s: float) -> str:
+    """Return why a rank is late: what it spends more time on than the others do, of `costs_s` a noticeable part."""
     wanted = common_steps(ranks) or {window.number for cycles in ranks for trace in cycles for window in trace.windows}
     steps = {cycles[0].rank: steps_of(cycles, wanted) for cycles in ranks}
     own, others = steps[rank], [found for key, found in steps.items() if key != rank]
@@ -31,7 +32,7 @@ def reason(ranks: Sequence[Sequence[RankTrace]], rank: int) -> str:
     mine, theirs = _typical(own), [_typical(found) for found in others]
     excess = {key: time_s - statistics.median(one.get(key, 0.0) for one in theirs) for key, time_s in mine.items()}
     largest = max(excess, key=excess.__getitem__)
-    if excess[largest] <= 0:
+    if excess[largest] <= LEAST_EXCESS * costs_s:
         return "nothing in its trace tells why"
     longer = format_time(excess[largest])
     if largest == "compute":

@@ -13,7 +13,7 @@ import msgspec
 
 from ..units import format_time
 from .because import reason
-from .intervals import Array, joined, length_s, union, without
+from .intervals import EMPTY, Array, clipped, inside, joined, length_s, trimmed, union, without
 from .meetings import Meeting, Meetings
 from .model import RankTrace
 
@@ -23,6 +23,7 @@ TRANSFER_SHARE = 0.1  # of what the transfers themselves take
 NAMED_SHARE = 0.05  # of those: it is named beside them, and not blamed
 LEAST_STEPS, STEADY = 3, 3.0  # a cost of more than 3 times its median deviation over 3 steps or more is no chance
 RIVAL = 2.0  # times what the next rank costs: otherwise they are late in turn
+RIVAL_MEAN = 2.5  # of all steps together: of few steps one rank may have had two turns, another one
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,24 +50,31 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     everyone = sorted({arrival.rank for meeting in found for arrival in meeting.arrivals})
     steps = sorted({meeting.step for meeting in found})
     waits = {id(trace): without(trace.comm, trace.compute) for cycles in ranks for trace in cycles}
-    by_step = {rank: _costs_s(rank, found, steps, waits) for rank in everyone}
+    level = _level(found, waits)
+    by_step = {rank: _costs_s(rank, found, steps, waits, level) for rank in everyone}
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
+    worst = max(everyone, key=lambda rank: costs[rank])
+    peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
+    bystanders = [cycles for cycles in ranks if cycles[0].rank not in peers]
+    moving = _moving(found) if bystanders else {}
+    costs[worst] = min([costs[worst], *(_waited_s(cycles, moving, waits) for cycles in bystanders)])
     lateness = {
         rank: (sum(meeting.last.rank == rank and _lag_s(meeting) > 0 for meeting in found), costs[rank])
         for rank in everyone
     }
-    worst = max(everyone, key=lambda rank: costs[rank])
-    rivals = [costs[rank] for rank in everyone if rank != worst]
+    others = [rank for rank in everyone if rank != worst]
+    rivals = [costs[rank] for rank in others]
     transfer_s = _transfer_s(found) / len(steps)
     device = found[0].last.trace.device
     is_late = (
         costs[worst] > LEAST_SHARE[device] * step_s
         and costs[worst] > _noise_s(worst, found, steps, by_step[worst])
         and costs[worst] > RIVAL * max(rivals)
+        and statistics.fmean(by_step[worst]) > RIVAL_MEAN * max(statistics.fmean(by_step[rank]) for rank in others)
     )
     if not is_late:
         return Finding(culprit=None, said=_nobody(found, len(steps)), lateness=lateness)
-    because = reason(ranks, worst)
+    because = reason([cycles for cycles in ranks if cycles[0].rank in peers], worst, costs[worst])
     if costs[worst] <= TRANSFER_SHARE * transfer_s:
         also = f"; rank {worst} costs {format_time(costs[worst])} a step beside it, because {because}"
         also = also if costs[worst] > NAMED_SHARE * transfer_s else ""
@@ -75,6 +83,34 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     both = transfer_s > costs[worst] and transfer_s > LEAST_LINK_SHARE * step_s
     said = f"the transfers themselves take {format_time(transfer_s)} a step, more than that" if both else ""
     return Finding(culprit=culprit, said=said, lateness=lateness)
+
+
+def _is_in(meeting: Meeting, rank: int) -> bool:
+    return any(arrival.rank == rank for arrival in meeting.arrivals)
+
+
+def _moving(found: Sequence[Meeting]) -> dict[int, Array]:
+    """Return when data moved, by the id of the trace and on its clock."""
+    starts_s: dict[int, list[float]] = defaultdict(list)
+    ends_s: dict[int, list[float]] = defaultdict(list)
+    for meeting in found:
+        for arrival in meeting.arrivals:
+            begun_s = meeting.last.start_s - arrival.moved_s
+            starts_s[id(arrival.trace)].append(begun_s)
+            ends_s[id(arrival.trace)].append(begun_s + meeting.transfer_s)
+    return {key: union(starts_s[key], ends_s[key]) for key in starts_s}
+
+
+def _waited_s(cycles: Sequence[RankTrace], moving: Mapping[int, Array], waits: Mapping[int, Array]) -> float:
+    """Return how long a rank waits for others in its typical step: exposed communication without the transfers.
+
+    A stage of a pipeline that waits for nobody sets the pace: who is late in another stage costs no more than that.
+    """
+    waited = []
+    for trace in cycles:
+        left = without(waits[id(trace)], moving.get(id(trace), EMPTY))
+        waited += [length_s(clipped(left, window.start_s, window.end_s)) for window in trace.windows]
+    return statistics.median(waited)
 
 
 def _lag_s(meeting: Meeting) -> float:
@@ -88,7 +124,13 @@ def _transfer_s(found: Sequence[Meeting]) -> float:
     return length_s(union(starts, [start + meeting.transfer_s for start, meeting in zip(starts, found, strict=True)]))
 
 
-def _costs_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: Mapping[int, Array]) -> list[float]:
+def _costs_s(
+    rank: int,
+    found: Sequence[Meeting],
+    steps: Sequence[int],
+    waits: Mapping[int, Array],
+    level: Mapping[int, float],
+) -> list[float]:
     """Return what the others lose by a rank in each step; `waits` is the exposed communication of each trace."""
     by_step: dict[int, list[float]] = {step: [] for step in steps}
     windows: dict[tuple[int, int], list[tuple[Array, RankTrace, float]]] = defaultdict(list)
@@ -97,7 +139,7 @@ def _costs_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: M
             continue
         own = meeting.last
         lag = union([meeting.arrivals[-2].start_s - own.moved_s], [own.start_s - own.moved_s])
-        at_fault = without(lag, waits[id(own.trace)])
+        at_fault = trimmed(without(lag, waits[id(own.trace)]), _inherited_s(meeting, level.get(id(meeting)), waits))
         for other in meeting.arrivals[:-1]:
             windows[meeting.step, other.rank].append((at_fault + own.moved_s, other.trace, other.moved_s))
     for (step, _), parts in windows.items():
@@ -105,6 +147,41 @@ def _costs_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], waits: M
         lost = without(joined([part[0] for part in parts]) - moved_s, trace.compute)
         by_step[step].append(length_s(lost))
     return [statistics.median(values) if values else 0.0 for values in by_step.values()]
+
+
+def _level(found: Sequence[Meeting], waits: Mapping[int, Array]) -> dict[int, float]:
+    """Return by the id of each meeting when its ranks were last level, on the common clock; not there: never before.
+
+    They are where a collective ends while none of them computes. One that is hidden under computation leaves ranks as
+    far apart as they were.
+    """
+    latest: dict[tuple[int, ...], float] = {}
+    level: dict[int, float] = {}
+    for meeting in sorted(found, key=lambda meeting: meeting.last.start_s):
+        members = tuple(sorted(arrival.rank for arrival in meeting.arrivals))
+        if members in latest:
+            level[id(meeting)] = latest[members]
+        ends_s = meeting.last.start_s + meeting.transfer_s
+        middle_s = ends_s - meeting.transfer_s / 2
+        if all(inside(waits[id(arrival.trace)], [middle_s - arrival.moved_s])[0] for arrival in meeting.arrivals):
+            latest[members] = ends_s
+    return level
+
+
+def _inherited_s(meeting: Meeting, since_s: float | None, waits: Mapping[int, Array]) -> float:
+    """Return how much longer than the last of the others who came last has waited since they were level: for a third.
+
+    What it came later beyond that is its own work.
+    """
+    pair = (meeting.arrivals[-2], meeting.last)
+    if since_s is None:
+        since_s = max(arrival.trace.windows[0].start_s + arrival.moved_s for arrival in pair)
+    until_s = max(since_s, meeting.arrivals[-2].start_s)
+    waited = [
+        length_s(clipped(waits[id(arrival.trace)], since_s - arrival.moved_s, until_s - arrival.moved_s))
+        for arrival in pair
+    ]
+    return max(0.0, waited[1] - waited[0])
 
 
 def _noise_s(rank: int, found: Sequence[Meeting], steps: Sequence[int], costs_s: Sequence[float]) -> float:

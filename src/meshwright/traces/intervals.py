@@ -77,3 +77,11 @@ def _combined(a: Array, b: Array, keep: Keep) -> Array:
     begins = edges[:-1]
     wanted = keep(inside(a, begins), inside(b, begins))
     return union(begins[wanted], edges[1:][wanted])
+
+
+def trimmed(found: Array, by_s: float) -> Array:
+    """Return a set of intervals without its first `by_s` seconds."""
+    lengths = found[:, 1] - found[:, 0]
+    before = np.cumsum(lengths) - lengths
+    starts = found[:, 0] + np.clip(by_s - before, 0.0, lengths)
+    return union(starts, found[:, 1])

@@ -6,6 +6,8 @@ ends on all at once, so that clocks are aligned by the ends; a join in which som
 wrong and left out.
 """
 
+import heapq
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,16 +176,44 @@ def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:
     traces = {id(entry[1]): entry[1] for join in joins for entry in join}
     origin_ns = min(trace.epoch_ns for trace in traces.values())
     base = {key: _clock_s(trace, origin_ns) for key, trace in traces.items()}
-    hosts = {key: trace.host_name or key for key, trace in traces.items()}
+    hosts: dict[int, object] = {key: trace.host_name or key for key, trace in traces.items()}
     if len(set(hosts.values())) == 1:
         return base
-    ahead: dict[object, list[float]] = defaultdict(list)
+    apart: dict[tuple[object, object], list[float]] = defaultdict(list)
     for join in joins:
-        ends = {id(entry[1]): entry[2].end_s + base[id(entry[1])] for entry in join}
-        middle = statistics.median(ends.values())
-        for key, end_s in ends.items():
-            ahead[hosts[key]].append(end_s - middle)
-    return {key: base[key] - statistics.median(ahead[hosts[key]]) for key in traces}
+        ends: dict[object, list[float]] = defaultdict(list)
+        for entry in join:
+            ends[hosts[id(entry[1])]].append(entry[2].end_s + base[id(entry[1])])
+        first, *others = ends
+        for host in others:
+            apart[first, host].append(statistics.median(ends[host]) - statistics.median(ends[first]))
+    ahead = _ahead(set(hosts.values()), apart)
+    return {key: base[key] - ahead[hosts[key]] for key in traces}
+
+
+def _ahead(hosts: set[object], apart: Mapping[tuple[object, object], Sequence[float]]) -> dict[object, float]:
+    """Return how far the clock of each host is ahead of one of them, over the pairs that met most often.
+
+    Groups that never meet one another have nothing in common: each of them has a host whose clock is taken.
+    """
+    beside: dict[object, list[tuple[int, object, float]]] = defaultdict(list)
+    for (one, other), differences in apart.items():
+        by_s = statistics.median(differences)
+        beside[one].append((len(differences), other, by_s))
+        beside[other].append((len(differences), one, -by_s))
+    found: dict[object, float] = {}
+    order = itertools.count()
+    for start in sorted(hosts, key=str):
+        reached = [(0, next(order), start, 0.0)]  # how often they met (fewer is later), in order of discovery
+        while reached:
+            _, _, host, by_s = heapq.heappop(reached)
+            if host in found:
+                continue
+            found[host] = by_s
+            for count, other, more_s in beside[host]:
+                if other not in found:
+                    heapq.heappush(reached, (-count, next(order), other, by_s + more_s))
+    return found
 
 
 def _meeting(join: Iterable[_Entry], moved: Mapping[int, float]) -> Meeting:

@@ -5,18 +5,16 @@ Tables are made by nsys as they are needed, and columns were added over the year
 Steps are ranges that count ("step 12", "iteration_12", "ProfilerStep#12"), or one name that returns again and again.
 """
 
-import re
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 from ..errors import InputError
-from .collector import COPY, DEVICE, SET, Collector, Process, Record
+from .collector import COPY, DEVICE, SET, Collector, Process
 from .events import Head
-from .names import collective
 from .opening import Source
+from .ranges import Ranges, ranks_by_device
 
 MAGIC = b"SQLite format 3\x00"
 _KERNELS, _RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -25,10 +23,6 @@ _COPIES, _SETS, _RANGES = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEM
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
                10: "PtoP"}  # fmt: skip
 _LASTING = (59, 60)  # NVTX ranges that were pushed and popped, or started and ended
-_COUNTED = re.compile(
-    r"(?:profiler|train(?:ing)?|global)?[\s_-]*(?:step|iter(?:ation)?|batch)[\s_#:=-]*(\d{1,9})", re.IGNORECASE
-)
-_UNCOUNTED = re.compile(r"(?:train(?:ing)?[\s_-]*)?(?:step|iter(?:ation)?)", re.IGNORECASE)
 
 
 def collected(source: Source) -> tuple[Collector, Head, str]:
@@ -57,7 +51,7 @@ def _read(source: Source, connection: sqlite3.Connection) -> tuple[Collector, He
         _runtime(connection, strings, found)
     if _RANGES in tables:
         _ranges(connection, strings, found)
-    return found, _head(connection, tables), _label(found)
+    return found, _head(connection, tables), ranks_by_device(found)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -108,36 +102,13 @@ def _runtime(connection: sqlite3.Connection, strings: dict[int, str], found: Col
 
 def _ranges(connection: sqlite3.Connection, strings: dict[int, str], found: Collector) -> None:
     columns = {"start": "0", "end": "NULL", "eventType": "59", "globalTid": "0", "text": "NULL", "textId": "NULL"}
-    again: Counter[tuple[int, str]] = Counter()
-    steps: list[tuple[Process, tuple[int, str], float, float]] = []
+    noted = Ranges(found)
     for start, end, kind, tid, text, text_id in _rows(connection, _RANGES, columns):
         said = (text or strings.get(text_id, "")).strip()
         if end is None or end < start or kind not in _LASTING or not said:
             continue
-        process, begins, ends = _process(found, tid), start * 1e-3, end * 1e-3
-        counted = _COUNTED.fullmatch(said)
-        if counted:
-            process.marks.append((begins, ends, int(counted[1])))
-        elif _UNCOUNTED.fullmatch(said):
-            key = (((tid or 0) >> 24) & 0xFFFFFF, said)
-            again[key] += 1
-            steps.append((process, key, begins, ends))
-        elif said.startswith(("nccl", "rccl")) and collective(said) != "communication":
-            process.records.append(Record(begins, ends, found.thread(tid), f"nccl:{said}", -1, None))
-        else:
-            found.special(process, said, begins, ends)
-    _number(steps, again)
-
-
-def _number(steps: list[tuple[Process, tuple[int, str], float, float]], again: Counter[tuple[int, str]]) -> None:
-    """Count the ranges of one name as steps, where no range counts by itself and the name returns."""
-    chosen = {pid: name for (pid, name), count in reversed(again.most_common()) if count > 1}
-    numbers: Counter[int] = Counter()
-    counted = {id(process) for process, *_ in steps if process.marks}
-    for process, (pid, name), begins, ends in sorted(steps, key=lambda step: step[2]):
-        if id(process) not in counted and chosen.get(pid) == name:
-            process.marks.append((begins, ends, numbers[pid]))
-            numbers[pid] += 1
+        noted.add(_process(found, tid), said, start * 1e-3, end * 1e-3, found.thread(tid))
+    noted.count()
 
 
 def _head(connection: sqlite3.Connection, tables: set[str]) -> Head:
@@ -149,13 +120,3 @@ def _head(connection: sqlite3.Connection, tables: set[str]) -> Head:
         columns = {"name": "NULL", "value": "NULL"}
         host = next((str(v) for n, v in _rows(connection, "TARGET_INFO_SYSTEM_ENV", columns) if n == "Hostname"), "")
     return Head(base_ns=base_ns, host=host)
-
-
-def _label(found: Collector) -> str:
-    """Name the processes that used devices rank 0, 1, … where there are several; return what a reader must know."""
-    used = {pid: min(process.devices) for pid, process in found.processes.items() if process.device.starts}
-    if len(used) < 2:
-        return ""
-    for rank, pid in enumerate(sorted(used, key=lambda pid: (used[pid], str(pid)))):
-        found.processes[pid].label = f"rank {rank}"
-    return "the processes of this export are taken as ranks in the order of their devices"

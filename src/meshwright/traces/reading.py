@@ -9,9 +9,9 @@ import msgspec
 
 from ..errors import InputError
 from ..timeline import parse_chrome_trace
-from . import chakra, nsys
+from . import chakra, nsys, rocprof
 from .collector import Collector
-from .events import EventStream
+from .events import EventStream, Head
 from .kineto import ranks_of
 from .model import RankTrace
 from .opening import Source, head_of, natural, pieces, sources_of
@@ -37,19 +37,25 @@ def read_source(source: Source) -> list[RankTrace]:
     """Return the ranks of one file, whatever its format."""
     head = head_of(source.path, HEAD_BYTES) if not source.member else b""
     if head.startswith(nsys.MAGIC):
-        collected, beside, note = nsys.collected(source)
-        found = ranks_of(source, collected, beside)
-        for trace in found:
-            trace.notes += (note,) if note else ()
-        return found
+        return _of_export(source, *nsys.collected(source))
     facts = Facts(str(source), source.name, None)
     if source.name.endswith((".et", ".et.gz")) or (
         head[:1] not in b"{[\x1f\xef\xfe\xff \r\n\t" and chakra.is_messages(head)
     ):
         return [chakra.of_messages(source, facts)]
-    if chakra.SCHEMA.search(next(pieces(source), b"")[:HEAD_BYTES]):
+    begins = next(pieces(source), b"")[:HEAD_BYTES]
+    if chakra.SCHEMA.search(begins):
         return [chakra.of_json(source, facts)]
+    if rocprof.SCHEMA.match(begins):
+        return _of_export(source, *rocprof.collected(source))
     return _of_events(source)
+
+
+def _of_export(source: Source, collected: Collector, beside: Head, note: str) -> list[RankTrace]:
+    found = ranks_of(source, collected, beside)
+    for trace in found:
+        trace.notes += (note,) if note else ()
+    return found
 
 
 def _of_events(source: Source) -> list[RankTrace]:

@@ -376,7 +376,7 @@ def test_an_attempt_that_goes_on_does_not_hide_the_one_that_hung(tmp_path):
 
 def test_a_restart_is_counted_as_torchrun_counts_it_and_not_once_a_line(tmp_path):
     left = "I1120 [default] Worker group FAILED. 3/3 attempts left; will restart worker group"
-    files = {f"logs/attempt_1/{rank}/stderr.log": [timed_out(rank, 9)] for rank in (0, 1, 3)}
+    files = {f"logs/attempt_1/{r}/stderr.log": [timed_out(r, 9)] if r != 2 else [] for r in range(4)}
 
     verdict = judge(tmp_path, {**files, "launcher.log": ["[rank0]: RuntimeError: first", left, left, "step 1"]})
 

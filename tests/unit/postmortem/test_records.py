@@ -484,3 +484,20 @@ def test_a_log_of_docker_with_half_a_character_is_read(tmp_path):
     (tmp_path / "rank_0.log").write_text(json.dumps({"log": f"[rank0]: {line}\n", "stream": "stderr"}) + "\n")
 
     assert "out of memory ?" in to_json(examine([tmp_path]))
+
+
+@pytest.mark.parametrize(
+    ("operation", "numel", "kind"), [("all_gather", 1000, "desync"), ("all_reduce", 1064, "sizes")]
+)
+def test_of_a_pair_that_disagrees_the_pairs_beside_it_say_who_is_wrong(operation, numel, kind, tmp_path):
+    config = {str(n): {"name": str(n), "desc": "dp", "ranks": str([n, n + 4])} for n in range(4)}
+    files = {}
+    for rank in range(8):
+        group = (str(rank % 4), "dp")
+        name, size = (operation, numel) if rank == 6 else ("all_reduce", 1000)
+        calls = [entry(0, 1, "all_reduce", 512, 512, "completed", group=group, pg_id=rank % 4)]
+        calls.append(entry(1, 2, name, size, size, "started", group=group, pg_id=rank % 4))
+        files[f"nccl_trace_rank_{rank}"] = record(calls, config)
+    verdict = judge(tmp_path, files)
+    assert (verdict.kind, verdict.rank, verdict.seq, verdict.unknown) == (kind, 6, 2, False)
+    assert "the other groups of dp" in verdict.because

@@ -244,3 +244,19 @@ def test_a_slow_loader_and_a_slow_link_are_both_said(tmp_path):
     assert "the transfers themselves take 30 ms a step, more than that" in larger.finding.said
     assert little.culprit is None
     assert "the transfer itself takes the time; rank 2 costs 4 ms a step beside it" in little.finding.said
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["host names", "no host names"])
+def test_clocks_are_aligned_over_hosts_that_meet_only_through_others(tmp_path, named):
+    hosts = [f"node{n}" if named else "" for n in range(6)]
+    job = Job(6, hosts=hosts, clocks=[n * (-1) ** n * 1.7e6 for n in range(6)])
+    for step in range(4):
+        job.step(step)
+        for rank in job.ranks:
+            rank.compute(20_000.0 + (9_000.0 if rank.number == 3 else 0.0))
+        for first in (0, 2, 4, 1, 3):  # neighbours alone
+            job.meet([first, first + 1], transfer_us=500.0)
+    found = summarized(read_traces(job.write(tmp_path))).meetings.found
+    ends = [[arrival.end_s for arrival in meeting.arrivals] for meeting in found]
+    assert len(ends) == 20
+    assert max(max(one) - min(one) for one in ends) < 1e-6

@@ -1,0 +1,114 @@
+"""Text of other runtimes than c10d: Horovod's stall check, JAX's coordination service, XLA's rendezvous, Composer."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .endings import MANY_STEPS, WENT_ON
+from .facts import Absentees, Exit, Fact, Failure, Stalled, StoreWait, WorldSize
+from .lines import Message
+from .world import MOST_RANKS
+
+_TELLS = re.compile(
+    r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
+    r"|crashed with exit code|EI0006"
+)
+_STALLED = re.compile(r"(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?")
+_STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
+_STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
+_TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
+_TASK_SILENT = re.compile(r"/task:(?P<task>\d{1,6}) heartbeat timeout")
+_TASKS_UNHEALTHY = re.compile(r"following tasks are unhealthy")
+_BARRIER = re.compile(r"[Tt]imed out task names:")
+_REACHED = re.compile(r"reached the barrier: (?P<came>\d+)/(?P<all>\d+)")
+_RENDEZVOUS = re.compile(
+    r"(?:waiting for|Termination timeout for) `(?P<what>[^`]*)`.*?"
+    r"Expected (?P<all>\d+) threads to join the rendezvous, but (?:only (?P<came>\d+)|not all)"
+)
+_COMPOSER = re.compile(r"Rank (?P<rank>\d{1,6}) crashed with exit code (?P<code>-?\d+)")
+_XRT = re.compile(r"Failed to meet rendezvous '(?P<what>[^']*)'")
+_ASCEND = re.compile(r"EI0006: .*?(?:socket times out)")
+_NAMES = 32  # lines over which a list of tasks goes on
+
+
+def read(messages: Sequence[Message]) -> Iterator[Fact]:
+    """Yield what runtimes other than c10d say in the messages of one file."""
+    stalls: dict[str, tuple[int, Stalled]] = {}
+    head = -1  # the line of Horovod's list that is open
+    for index, message in enumerate(messages):
+        text = message.text
+        if head >= 0 and (row := _STALLED_RANK.match(text)):
+            for tensor in row.group("tensors").split(", "):
+                before = stalls.get(tensor)
+                earlier = before[1].missing if before and before[0] >= head else ()
+                missing = (*earlier, int(row.group("rank")))
+                stalls[tensor] = index, Stalled(tensor=tensor, missing=missing, where=message.where)
+            continue
+        head = -1
+        if not _TELLS.search(text):
+            continue
+        if _STALLED_HEAD.search(text):
+            head = index
+        for found in _STALLED.finditer(text):
+            ranks = tuple(rank for text in re.findall(r"\d+", found.group("ranks")) if (rank := int(text)) < MOST_RANKS)
+            told = {found.group("which"): ranks}
+            stalls[found.group("tensor")] = index, Stalled(tensor=found.group("tensor"), where=message.where, **told)
+        yield from _jax(messages, index)
+        yield from _others(message)
+    yield from _unfinished(messages, [stall for _, stall in sorted(stalls.values(), key=lambda pair: pair[0])], stalls)
+
+
+def _unfinished(
+    messages: Sequence[Message], found: Sequence[Stalled], stalls: dict[str, tuple[int, Stalled]]
+) -> Iterator[Stalled]:
+    """Yield the stalls after which nobody trained on; a validation on one rank alone makes one that ends."""
+    last = max((index for index, _ in stalls.values()), default=len(messages))
+    if sum(bool(WENT_ON.search(message.text)) for message in messages[last + 1 :]) < MANY_STEPS:
+        yield from found
+
+
+def _jax(messages: Sequence[Message], index: int) -> Iterator[Fact]:
+    """Yield the tasks that JAX's coordination service misses; a task is a process, which JAX numbers like ranks."""
+    message = messages[index]
+    text, where = message.text, message.where
+    if silent := _TASK_SILENT.search(text):
+        yield _silent(int(silent.group("task")), message)
+    elif _TASKS_UNHEALTHY.search(text):
+        for task, line in _listed(messages, index):
+            yield _silent(task, line)
+    elif _BARRIER.search(text):
+        tasks = [task for task, _ in _listed(messages, index, "imed out task names:")]
+        if tasks:
+            yield Absentees(ranks=tuple(tasks), where=where, by="JAX's coordination service", operation="barrier")
+    elif "Barrier timed out" in text:
+        yield StoreWait(rank=message.rank, where=where, what="at a barrier of JAX's coordination service")
+    if reached := _REACHED.search(text):
+        yield WorldSize(ranks=int(reached.group("all")), where=where)
+
+
+def _silent(task: int, message: Message) -> Failure:
+    what = f"JAX's coordination service no longer hears task {task}: it crashed, was killed or preempted"
+    return Failure(kind="killed", what=what, rank=task, where=message.where)
+
+
+def _listed(messages: Sequence[Message], index: int, after: str = "") -> Iterator[tuple[int, Message]]:
+    """Yield the tasks on a line behind `after`, and on the lines of names alone that follow it."""
+    rest = messages[index].text.rsplit(after, 1)[-1] if after else messages[index].text
+    yield from ((int(found["task"]), messages[index]) for found in _TASK.finditer(rest))
+    for message in messages[index + 1 : index + _NAMES]:
+        if not message.text.strip().startswith("/job:"):
+            return
+        yield from ((int(found["task"]), message) for found in _TASK.finditer(message.text))
+
+
+def _others(message: Message) -> Iterator[Fact]:
+    text, where, rank = message.text, message.where, message.rank
+    if met := _RENDEZVOUS.search(text):
+        came = f"{met.group('came')} of {met.group('all')}" if met.group("came") else f"not all of {met.group('all')}"
+        what = f"for others at XLA's rendezvous '{met.group('what')[:80]}' ({came} came)"
+        yield StoreWait(rank=rank, where=where, what=what)
+    if crashed := _COMPOSER.search(text):
+        yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)
+    if met := _XRT.search(text):
+        yield StoreWait(rank=rank, where=where, what=f"for others at PyTorch/XLA's rendezvous '{met.group('what')}'")
+    if _ASCEND.search(text):
+        yield StoreWait(rank=rank, where=where, what="for the socket of a remote rank (HCCL's EI0006)")

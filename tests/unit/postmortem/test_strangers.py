@@ -1,0 +1,308 @@
+"""Hangs of jobs that c10d does not tell of alone: Horovod, JAX, XLA, MPI, Ray; prefixes, memory, exceptions."""
+
+import pytest
+
+from .made import answer, failed_at, joined, judge, timed_out, told
+
+STALLS = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting"
+TASK = "/job:jax_worker/replica:0/task:"
+XID = "NVRM: Xid (PCI:0000:44:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+TWO_HOSTS = [joined(11, 16, host="node-b"), joined(3, 16, host="node-a")]
+
+
+def others(seq=9, but=2, ranks=4):
+    """The time-outs of all ranks but one."""
+    return [timed_out(rank, seq) for rank in range(ranks) if rank != but]
+
+
+def raised(rank, error):
+    """A traceback of one rank that ends in an error."""
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 4, in <module>', "    step()", error]
+    return [f"[rank{rank}]: {line}" for line in lines]
+
+
+CASES = {
+    "Horovod names who is missing": ([STALLS, "Stalled ops:", "grad_1 [missing ranks: 0]"], answer("absent", 0)),
+    "Horovod under Open MPI": (
+        [f"[1,0]<stderr>:{STALLS}", "[1,0]<stderr>:Stalled ops:grad_1 [missing ranks: 1]"],
+        answer("absent", 1),
+    ),
+    "Horovod names who is ready, and one is left out": (
+        [f"{STALLS} Stalled ops: grad_1 [ready ranks: 1, 3, 0], grad_2 [ready ranks: 0, 1, 3]"],
+        answer("absent", 2),
+    ),
+    "Horovod's ready ranks without a hole leave the number of ranks open": (
+        [f"{STALLS} Stalled ops: grad_1 [ready ranks: 1, 2, 0]"],
+        answer("absent", unknown=True),
+    ),
+    "Horovod's newer list": (
+        ["W stall_inspector.cc:107] " + STALLS, "Missing ranks:", "2: [grad_1, grad_2 ...]"],
+        answer("absent", 2),
+    ),
+    "each rank waits with another tensor of Horovod's": (
+        [STALLS, "Missing ranks:", "0: [grad_b]", "1: [grad_a]"],
+        answer("desync", unknown=True),
+    ),
+    "one rank alone with another tensor of Horovod's": (
+        [f"{STALLS} Stalled ops: loss [ready ranks: 3], grad_1 [ready ranks: 2, 0, 1], grad_2 [ready ranks: 0, 1, 2]"],
+        answer("desync", 3),
+    ),
+    "a stall of Horovod's after which the training goes on": (
+        [STALLS, "Stalled ops:", "grad_1 [missing ranks: 0]", *(f"step {step} loss 1.0" for step in range(4))],
+        answer("none", unknown=True),
+    ),
+    "JAX no longer hears a task": (
+        ["UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):", f"{TASK}3", "See the logs."],
+        answer("killed", 3),
+    ),
+    "JAX of 2023 no longer hears a task": ([f"UNAVAILABLE: Task {TASK}5 heartbeat timeout."], answer("killed", 5)),
+    "JAX's barrier": (
+        ["Barrier timed out. Id: x", f"# of tasks that reached the barrier: 7/8. Some timed out task names: {TASK}6"],
+        answer("absent", 6),
+    ),
+    "XLA's rendezvous names nobody": (
+        [
+            "This thread has been waiting for `all reduce 3` for 20 seconds and may be stuck. Expected 2 threads to"
+            " join the rendezvous, but not all of them arrived on time."
+        ],
+        answer("absent", unknown=True),
+    ),
+    "PyTorch/XLA's rendezvous": (
+        ["RuntimeError: mesh_service.cc:364 : Failed to meet rendezvous 'save': Connection reset by peer (14)"],
+        answer("absent", unknown=True),
+    ),
+    "a name of the first host that does not resolve": (
+        ["The IPv4 network addresses of (node-a, 29500) cannot be retrieved (gai error: -2)."],
+        answer("absent", unknown=True),
+    ),
+    "MPI_Abort of MPICH": (["application called MPI_Abort(MPI_COMM_WORLD, 1) - process 6"], answer("exception", 6)),
+    "Open MPI lost a node": (
+        ["ORTE has lost communication with a remote daemon.", "  Remote daemon: [[16372,0],3] on node gpu04"],
+        answer("network"),
+    ),
+    "Ray lost a node": (
+        ["The node with node id: 8f205b and ip: 10.128.0.103 has been marked dead because the detector has missed"],
+        answer("killed"),
+    ),
+    "Ray's worker died with its node": (["The actor is dead because its node has died."], answer("killed")),
+    "Composer's launcher": (["ERROR:composer.cli.launcher:Rank 3 crashed with exit code -9."], answer("killed", 3)),
+    "horovodrun says whose line it is": (
+        ["[1]<stderr>:Killed", "[0]<stderr>:Terminated", "[2]<stderr>:Terminated"],
+        answer("killed", 1),
+    ),
+    "SageMaker says whose line it is": (
+        ["[1,mpirank:5,algo-1]<stderr>:ValueError: x"],
+        answer("exception", 5),
+    ),
+    "a viewer that numbers the lines": (
+        [f"[{80746 + at}] {line}" for at, line in enumerate(others(but=5, ranks=8))],
+        answer("absent", 5, 9),
+    ),
+    "docker compose": (
+        [f"trainer-{r}  | {line}" for r in (0, 1, 3) for line in ("step 1 loss 2.0", timed_out(r, 9))],
+        answer("absent", 2, 9),
+    ),
+    "Ray's actor with its rank in brackets": (
+        ["(Work[rank=3] pid=31, ip=10.1.1.2) ValueError: x", "(Work[rank=1] pid=29, ip=10.1.1.2) " + timed_out(1, 7)],
+        answer("exception", 3, 7),
+    ),
+    "the terminal was closed": (
+        ["Received Signals.SIGHUP death signal, shutting down workers", "SignalException: Process 13 got signal: 1"],
+        answer("killed"),
+    ),
+    "host memory, as torch's allocator says": (
+        ["[rank2]: RuntimeError: DefaultCPUAllocator: can't allocate memory: tried 8 bytes.", *others()],
+        answer("host_memory", 2, 9),
+    ),
+    "host memory, as numpy says": (
+        [*raised(2, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.4 GiB for an array"), *others()],
+        answer("host_memory", 2, 9),
+    ),
+    "host memory, as Python says": ([*raised(1, "MemoryError"), *others(but=1)], answer("host_memory", 1, 9)),
+    "GPU memory, as cuBLAS says": (
+        ["[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"],
+        answer("device_memory", 1),
+    ),
+    "device memory, as XLA says": (
+        ["XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."],
+        answer("device_memory", unknown=True),
+    ),
+    "a loader's worker met full shared memory": (
+        ["Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."],
+        answer("host_memory", unknown=True),
+    ),
+    "an exception whose name has no ending": (
+        [*raised(2, "torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached"), *others()],
+        answer("exception", 2, 9),
+    ),
+    "an exception without a text": ([*raised(2, "StopIteration"), *others()], answer("exception", 2, 9)),
+    "a service that a rank cannot reach is no other rank": (
+        [*raised(2, "requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded"), *others()],
+        answer("exception", 2, 9),
+    ),
+    "a file that ends too soon": ([*raised(2, "EOFError: Ran out of input"), *others()], answer("exception", 2, 9)),
+    "a pipe whose other end is gone": ([*raised(2, "EOFError"), *others()], answer("absent", 2, 9)),
+    "DDP finds one rank's parameters unlike": (
+        [
+            "[rank3]: RuntimeError: [3]: params[3] in this process with sizes [128] appears not to match sizes of the"
+            " same param in process 0.",
+            *others(but=3),
+        ],
+        answer("sizes", 3),
+    ),
+    "DDP finds all unlike rank 0": (
+        [
+            f"[rank{rank}]: [{rank}]: params[3] in this process with sizes [128] appears not to match sizes of"
+            " the same param in process 0."
+            for rank in (1, 2, 3)
+        ],
+        answer("sizes", 0),
+    ),
+    "NCCL's sockets met another size": (
+        [
+            "n:41:46 [2] net_socket.cc:590 NCCL WARN NET/Socket : peer 10.0.0.5<4> message truncated : receiving 65536"
+            " bytes instead of 32768."
+        ],
+        answer("sizes", unknown=True),
+    ),
+    "libfabric": (
+        ["libfabric:451707:1708::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address"],
+        answer("network"),
+    ),
+    "the verbs library": (["mlx5: node-3: got completion with error:", "00000000 00008813"], answer("network")),
+    "a socket that the host's own side gave up": (
+        [
+            "n:12:13 [5] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::9%ib1<17943> failed :"
+            " Software caused connection abort"
+        ],
+        answer("network"),
+    ),
+    "amdgpu's page fault": (
+        ["[19277.9] amdgpu 0000:3d:00.0: amdgpu: [mmhub0] no-retry page fault (src_id:0 ring:160 vmid:3 pasid:3)"],
+        answer("device", unknown=True),
+    ),
+    "Horovod's words on the rank that ended are not those of the one that did": (
+        [f"[1,{r}]<stderr>:HorovodInternalError: Horovod has been shut down." for r in (0, 2, 3)]
+        + ["[1,1]<stderr>:ValueError: bad batch"],
+        answer("exception", 1),
+    ),
+    "Horovod's words by themselves blame nobody": (
+        [f"[1,{r}]<stderr>:HorovodInternalError: Horovod has been shut down." for r in (0, 2, 3)],
+        answer("exception", unknown=True),
+    ),
+    "the launcher ends the loader's workers of ranks that waited": (
+        [*others(), "[rank1]: RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated. "],
+        answer("absent", 2, 9),
+    ),
+    "a worker that the launcher ended is nobody's fault": (
+        ["[rank1]: RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated. "],
+        answer("none", unknown=True),
+    ),
+    "an error of NCCL as old torch spells it": (
+        [f"[rank{r}]: RuntimeError: NCCL Error 2: unhandled system error" for r in (0, 1, 3)]
+        + ["[rank2]: ValueError: bad batch"],
+        answer("exception", 2),
+    ),
+    "JAX's word on a task that died": (
+        [f"[1,{r}]<stderr>:XlaRuntimeError: UNAVAILABLE: Task {TASK}1 heartbeat timeout." for r in (0, 2, 3)],
+        answer("killed", 1),
+    ),
+    "what befell every rank alike is nobody's": (
+        [f"[rank{r}]: RuntimeError: CUDA error: an illegal memory access was encountered" for r in range(4)],
+        answer("exception"),
+    ),
+    "a process that accelerate started": (
+        ["subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>."],
+        answer("killed", unknown=True),
+    ),
+    "torch.multiprocessing.spawn": (
+        ["ProcessExitedException: process 3 terminated with signal SIGKILL"],
+        answer("killed", unknown=True),
+    ),
+    "an exception of no class of its own": ([*raised(2, "Exception: bad"), *others()], answer("exception", 2, 9)),
+    "one assertion that names its rank, on two ranks": (
+        [f"[rank{r}]: AssertionError: Rank {r}: found NaN in local grad norm" for r in (1, 2)] + [timed_out(0, 9)],
+        answer("exception", ranks=(1, 2), seq=9),
+    ),
+    "a group whose size is not told may have members that are not heard": (
+        [timed_out(rank, 9, place=place) for place, rank in enumerate((0, 2, 4))]
+        + [failed_at(rank, "PG ID 2 PG GUID 3(dp)", 9, 10, 8, place=place) for place, rank in enumerate((0, 2, 4))]
+        + ["world_size=8"],
+        answer("absent", seq=9, unknown=True),
+    ),
+    "a size that was printed without its sign": (
+        [timed_out(rank, 1, "COALESCED", 18446744073709551615) for rank in (1, 2, 3)],
+        answer("absent", 0, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_others_print_is_read(name, tmp_path):
+    lines, wanted = CASES[name]
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-11-20T10:20:30+00:00 node-b kernel: ",
+        "2026-11-20T10:20:30,123456+00:00 node-b kernel: ",
+        "Fri 2026-11-20 10:20:30 UTC node-b kernel: ",
+        "Nov 20 10:20:30 node-b kernel: ",
+        "[12345.678901] node-b kernel: ",
+    ],
+    ids=["iso", "dmesg iso", "full", "syslog", "monotonic"],
+)
+def test_the_host_of_a_kernel_line_leads_to_the_rank(prefix, tmp_path):
+    verdict = judge(tmp_path, {"journal.txt": [prefix + XID], "train.log": TWO_HOSTS})
+    assert (verdict.kind, verdict.rank) == ("device", 11)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[pod/job-{}/main] ",
+        "job-{}: ",
+        "2026-11-20T10:20:30.123456789Z ",
+        "[1,{}]<stderr>:",
+        "(Worker pid={}, ip=1.2.3.4) ",
+    ],
+    ids=["kubectl", "stern", "stamps", "mpi", "ray"],
+)
+@pytest.mark.parametrize("mixed", [False, True], ids=["in a row", "mixed"])
+def test_a_message_that_was_wrapped_behind_a_prefix_is_whole_again(prefix, mixed, tmp_path):
+    pieces = []
+    for rank in (1, 2, 3):
+        text = timed_out(rank, 88)
+        at = text.index("collective") + 4
+        rest = text.index("Timeout(ms)") - 1  # the space at this break is lost
+        pieces.append([prefix.format(rank) + part for part in (text[:at], text[at:rest], text[rest + 1 :])])
+    mixed = mixed and "{}" in prefix  # without a name nothing tells whose piece it is
+    lines = [line for row in (zip(*pieces, strict=True) if mixed else pieces) for line in row]
+    wanted = answer("absent", 0, 88)
+    assert told(judge(tmp_path, lines), wanted) == wanted
+
+
+def test_stamps_of_kubectl_do_not_hide_an_exception(tmp_path):
+    stamp = "2026-11-20T10:20:30.123456789Z "
+    wanted = answer("exception", 2)
+    assert told(judge(tmp_path, [stamp + line for line in raised(2, "ValueError: bad batch")]), wanted) == wanted
+
+
+def test_a_rank_whose_file_is_not_here_is_not_taken_for_silent(tmp_path):
+    files = {f"rank{rank}.log": ["step 1 loss 2.0", timed_out(rank, 9)] for rank in (0, 1, 3)}
+    verdict = judge(tmp_path, files)
+    assert told(verdict, wanted := answer("absent", seq=9, unknown=True)) == wanted
+    assert any("rank 2" in what for what in verdict.missing)
+
+
+def test_of_two_that_did_not_time_out_the_one_whose_file_is_here_is_blamed(tmp_path):
+    files = {f"rank{rank}.log": ["step 1 loss 2.0", timed_out(rank, 9)] for rank in (0, 1, 2, 4, 5, 7)}
+    wanted = answer("absent", 3, 9)
+    assert told(judge(tmp_path, {**files, "rank3.log": ["step 1 loss 2.0"]}), wanted) == wanted
+
+
+def test_equal_sizes_of_a_gather_do_not_make_a_group_of_one(tmp_path):
+    lines = [timed_out(rank, 9, "_ALLGATHER_BASE", 1000) for rank in (0, 1, 2)]
+    assert judge(tmp_path, lines).kind != "stuck"
