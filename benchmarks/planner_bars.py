@@ -13,9 +13,9 @@ TOTALS = ("all dense", "all dense, trusted")
 OWN_RUNS = "2"  # steps of one's own that calibrate a stack which nobody measured
 
 EXPERT_RELEASES = (
-    "releases of one stack differ by a third on one layout of experts, by CUDA graphs, dispatchers and recomputation that "
-    "the tables do not state; seven forms of their kernels (a time for each product, for each expert, for each layer, "
-    "and grouped products of another share in eight bits) left runs that were left out no nearer"
+    "releases of one stack differ by a third on one layout of experts, by CUDA graphs, dispatchers and recomputation "
+    "that the tables do not state; a time for each expert, one for each layer, another share for products in eight "
+    "bits, and pairs of these brought runs that were left out no nearer"
 )
 REASONS = {
     "experts left out": EXPERT_RELEASES,
