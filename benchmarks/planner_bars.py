@@ -24,8 +24,8 @@ REASONS = {
     "worst family unseen, experts": EXPERT_RELEASES,
     "MLPerf left out": "Llama 8B in one micro-batch: of a kind of run that no other family has",
     "SimuMax left out": "context parallelism and tensor parallelism in bf16 on Blackwell, which few other runs have",
-    "two own runs, dense": "of sweeps over many layouts on one machine two runs say little about the others",
-    "worst family unseen, dense": "its machine's links and hosts differ from those of all other runs",
+    "two own runs, dense": "sweeps over many layouts stay above it (titan and dgxc in fp8, bloom, both of vTrain)",
+    "worst family unseen, dense": "machine, precision and kind of parallelism together are in no other family",
 }
 
 
