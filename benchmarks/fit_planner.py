@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
+from benchmarks.planner_bars import bars_section
 from benchmarks.result import DOCS, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import Catalogue, load
@@ -160,7 +161,7 @@ def gains(known: Book, data: Study, start: Array) -> dict[str, float]:
     found = {}
     for name in known.names:
         errors = left_out(data, by_fold(known, data, start, GAIN_FOLDS, fixed=[name], iterations=GAIN_REFITS))
-        rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606"} else ~dense
+        rows = dense if name not in {"grouped", "routing", "launch_moe", "ep_exposed", "moe_2606", "scan"} else ~dense
         touched = rows & data.trusted & _uses(known, data, name)
         found[name] = 100.0 * float(_share(errors[touched]).mean() - _share(base[touched]).mean())
         print(f"  {name}: {found[name]:+.2f} points over {touched.sum()} runs")
@@ -214,7 +215,8 @@ def run(arguments: list[str]) -> Result:
         _write_errors(data, best.errors, out, strange)
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        (DOCS / "validation.md").write_text(f"{text.rstrip()}\n\n{own_section(own)}\n\n{section()}\n")
+        parts = (text.rstrip(), own_section(own), section(), bars_section(rows, own).rstrip())
+        (DOCS / "validation.md").write_text("\n\n".join(parts) + "\n")
         notes.append("written: constants.toml, errors.toml, seen.toml, docs/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 
@@ -322,15 +324,16 @@ def _write_errors(data: Study, fitted: Array, out: Array, strange: Array) -> Non
 
 
 def write_seen(data: Study) -> None:
-    """Rewrite seen.toml: the rare kinds of layouts, the accelerators and the stacks of the trusted runs."""
+    """Rewrite seen.toml: the rare kinds of layouts and of layers, the devices and the stacks of the trusted runs."""
     runs = [
-        (row.run.layout, row.run.accelerator, row.run.stack)
+        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture)
         for row, trusted in zip(data.rows, data.trusted, strict=True)
         if row.run and trusted
     ]
     found = counted(runs, book())
     lines = ["# Fitted runs by kind of layout, by device and by stack: `python -m benchmarks fit_planner --write`"]
     lines += ["[kinds]", *(f'"{kind}" = {count}' for kind, count in found.kinds.items())]
+    lines += ["", "[mixers]", *(f"{kind} = {count}" for kind, count in found.mixers.items())]
     lines += ["", "[devices]", *(f"{name} = {count}" for name, count in found.devices.items())]
     lines += ["", "[stacks]", *(f"{name} = {json.dumps(devices)}" for name, devices in sorted(found.stacks.items()))]
     (DATA / "seen.toml").write_text("\n".join(lines) + "\n")

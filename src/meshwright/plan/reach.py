@@ -12,7 +12,7 @@ from ..workload.conventions import OWN
 from .cost import Grid, Setting, price
 from .cost.conditions import parse_conditions
 from .cost.fits import OVER, verdicts
-from .cost.price import PEAKS, flops_per_token, machine_of, node_group_of
+from .cost.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of
 from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack
 
@@ -114,9 +114,11 @@ def _changes(setting: Setting) -> Iterator[tuple[str, Setting]]:
     for factor in BATCH_FACTORS:
         batch = setting.global_batch * factor
         yield f"global batch {batch:,}", replace(setting, global_batch=batch)
-    peaks, now = node_group_of(setting.cluster).gpu.peak_flops_per_s, machine_of(setting).peak
+    gpu, now = node_group_of(setting.cluster).gpu, machine_of(setting).peak
+    peaks = gpu.peak_flops_per_s
     for precision in PRECISIONS:
-        if precision != setting.precision and peaks.get(PEAKS[precision], 0.0) > now:
+        faster = precision != setting.precision and peaks.get(PEAKS[precision], 0.0) > now
+        if faster and not block_scaling_lacks(peaks, precision, where=gpu.model):
             stack = default_stack(precision) if setting.stack == OWN else setting.stack
             told = f"precision {precision}" + ("" if stack == setting.stack else f" (stack {stack})")
             yield told, replace(setting, precision=precision, stack=stack)

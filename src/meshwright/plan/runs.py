@@ -20,9 +20,9 @@ from ..workload.architecture import Architecture
 from ..workload.conventions import conventions_of
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
-from .cost.cautions import unseen_layers
 from .cost.coefficients import STRANGERS, Book
 from .cost.price import peak_flops_per_s
+from .cost.seen import recurrent_kinds
 from .legality import illegal
 from .row_layout import facts_of, layout_of
 from .row_model import architecture_of
@@ -217,7 +217,7 @@ def _stack(family: str, cells: Cells, precision: str, known: Book, beside: str, 
 def _traits(patterns: Mapping[str, str], beside: str, architecture: Architecture) -> tuple[str, ...]:
     """Return what sets a run apart: what its model is, then what is written beside it."""
     found = tuple(name for name, pattern in patterns.items() if re.search(pattern, beside))
-    return (RECURRENT, *found) if unseen_layers(architecture) else found
+    return (RECURRENT, *found) if recurrent_kinds(architecture) else found
 
 
 def beside_of(cells: Cells, accelerator: str) -> str:

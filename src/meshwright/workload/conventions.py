@@ -30,6 +30,7 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     sends_cut: Number = 1  # sends between stages are cut over tp
     keys_ring: Number = 1  # cp: keys and values pass round a ring beside attention, twice backwards; 0: gathered before
     routed_cut: Number = 1  # ep: under sequence parallelism rows to the experts are cut over tp
+    routed_once: Number = 0  # ep: a row goes once to each host, whose ranks pass it on (DeepEP, HybridEP)
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
@@ -85,7 +86,8 @@ STACKS = {  # published ones that do otherwise than most
 }
 # in 8 bits and fewer NVIDIA's recipes sum and reduce gradients in half precision
 HALF_SUMS = frozenset({"bridge", "nemo", "dgxc", "since-2024", "mlperf_gpt3", "mlperf_405b", "mlperf_8b"})
-DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS})  # stacks with facts of their own
+ROUTED_ONCE = frozenset({"bridge", "automodel"})  # their recipes dispatch by DeepEP and HybridEP
+DESCRIBED = frozenset({OWN, *STACKS, *HALF_SUMS, *ROUTED_ONCE})  # stacks with facts of their own
 HIGH = frozenset({"bf16", "fp16", "fp32", "float32"})
 
 
@@ -94,6 +96,8 @@ def conventions_of(stack: str, precision: str = "bf16") -> Conventions:
     if stack == OWN:
         return engine(precision)
     found = STACKS.get(stack, Conventions())
+    if stack in ROUTED_ONCE:
+        found = msgspec.structs.replace(found, routed_once=1)
     if stack in HALF_SUMS and precision not in HIGH:
         return msgspec.structs.replace(found, held_gradient_bytes=HALF_BYTES, gradient_bytes=HALF_BYTES)
     return found

@@ -95,6 +95,8 @@ def test_stage_3_prices_the_gather_of_weights_whatever_its_spelling(tmp_path):
         ({"tp": "1", "pp": "64", "dp": "1", "layers": "32"}, "64 stages are more than the 32 layers"),
         ({"tp": "1", "pp": "4", "dp": "16", "vpp": "7"}, "pp = 4 divides them with vpp = 2 or 4 or 5"),
         ({"ep": "8"}, "ep: 8, but the model has no experts"),
+        ({"precision": "mxfp8"}, "h100 has no mxfp8"),
+        ({"precision": "nvfp4", "gpu": "MI355X"}, "mi355x has no nvfp4"),
         ({"replicas": "3", "zero_stage_fsdp": "3"}, "replicas: 3 copies"),
     ],
 )

@@ -41,11 +41,12 @@ def seen_share(model: Model, seq_len: Number) -> Number:
 def recurrence_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:
     """Return seconds of the forward and the backward of the mean layer's recurrence over the sequence.
 
-    Its kernels pass through memory what they keep: a convolution and two passes of the scan read it, two write. The
-    products of a chunk and what moves through memory are kernels of their own, so that one hides nothing of the other.
+    Its kernels pass through memory what they keep: a convolution and two passes of the scan read it, two write;
+    `scan` says how many times that. The products of a chunk and what moves through memory are kernels of their own,
+    so that one hides nothing of the other.
     """
     computed = tokens * model.recurrent_flops / grid.tp / (machine.peak_half * c.attention * c.recurrence)
-    moved = RECURRENT_PASSES * 2.0 * tokens * model.recurrent_kept / grid.tp / (machine.memory_rate * c.memory)
+    moved = RECURRENT_PASSES * c.scan * 2.0 * tokens * model.recurrent_kept / grid.tp / (machine.memory_rate * c.memory)
     forward = computed + moved
     return forward, 2.0 * forward
 

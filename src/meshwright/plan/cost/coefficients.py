@@ -43,6 +43,7 @@ class Coefficients(NamedTuple):
     attention: Number  # share of the bf16 peak that a long fused attention reaches, counted causal
     attention_length: Number  # tokens at which it runs at half of that
     recurrence: Number  # products inside a recurrence's chunks, beside that
+    scan: Number  # multiplies the bytes of a recurrence's kernels
     softmax: Number  # multiplies the bytes of an unfused softmax
     head_ragged: Number  # slows batched products of heads that are no multiple of 8
     memory: Number  # share of the memory's rate that element-wise kernels reach
@@ -96,6 +97,7 @@ class Coefficients(NamedTuple):
     sends_cut: Number
     keys_ring: Number
     routed_cut: Number
+    routed_once: Number
     router_messages: Number
     gather_waits: Number
     stops_early: Number

@@ -116,16 +116,25 @@ def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> 
     return np.maximum(np.where(over.crosses, across, inside), moved_s + fill * np.cbrt(mib))
 
 
-def all_to_all_s(machine: Machine, c: Coefficients, over: Span, size_bytes: Number, *, peer_s: Number = 0.0) -> Number:
+def all_to_all_s(
+    machine: Machine,
+    c: Coefficients,
+    over: Span,
+    size_bytes: Number,
+    *,
+    peer_s: Number = 0.0,
+    once: Number = 1.0,
+) -> Number:
     """Return seconds of an all-to-all in which each rank sends `size_bytes`, evenly to all ranks.
 
-    `peer_s` is what a message to one more peer on another node costs, where nothing hides it.
+    `peer_s` is what a message to one more peer on another node costs, where nothing hides it; `once` the share of the
+    bytes for other nodes that leaves, where what several ranks of a node want is sent to it once.
     """
     steps = over.ranks - 1.0
     local = size_bytes * (over.inside - 1.0) / over.ranks / (machine.link_rate * c.link)
     per_gpu = machine.node_rate * c.network / machine.gpus_per_node
-    remote = size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
-    far = size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
+    remote = once * size_bytes * (over.ranks - over.inside) / over.ranks / per_gpu
+    far = once * size_bytes * (over.ranks - np.minimum(over.near, over.ranks)) / over.ranks / per_gpu
     slowest = np.maximum(local, np.maximum(remote, far * machine.oversubscription))
     started = c.small_s / 2.0 + over.latency_s + peer_s * (over.ranks - over.inside)
     return np.where(steps > 0, slowest + started, 0.0)

@@ -56,7 +56,7 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
     sizes = _sizes(model, grid, tokens)
     comm = _tensor_parallel(c, machine, sizes, grid)
     ring = _context_parallel(c, machine, sizes, grid, attention)
-    routed = _expert_parallel(machine, c, sizes, grid) * share
+    routed = _expert_parallel(machine, c, model, sizes, grid) * share
     moved = outer + inner
     forward_gpu = projections[0] + network[0] + attention[0] + moved
     backward_gpu = projections[1] + network[1] + attention[1] + BACKWARD_PASSES * moved
@@ -187,10 +187,16 @@ def _context_parallel(
     )
 
 
-def _expert_parallel(machine: Machine, c: Coefficients, sizes: Sizes, grid: Grid) -> Number:
-    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each."""
+def _expert_parallel(machine: Machine, c: Coefficients, model: Model, sizes: Sizes, grid: Grid) -> Number:
+    """Return seconds of dispatch and combine of one direction: an all-to-all of the routed tokens each.
+
+    A row that goes once to each of n nodes, where k experts drawn evenly want it, goes to n (1 - (1 - 1/n)^k) of them.
+    """
     over = span(machine, c, grid.ep, grid.expert_cut * grid.tp / grid.ep)
+    nodes, each = over.ranks / over.inside, np.maximum(model.experts_per_token, 1.0)
+    reached = nodes * (1.0 - (1.0 - 1.0 / nodes) ** each)
+    once = np.where(c.routed_once > 0, np.minimum(reached / each, 1.0), 1.0)
     found = expert_exchange(sizes, grid, c.conventions).forward
     messages = [comm for comm in found if comm.axis == "ep" and not is_never(comm)]
-    seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes) for comm in messages)
+    seconds = sum(comm.calls * all_to_all_s(machine, c, over, comm.bytes, once=once) for comm in messages)
     return seconds * c.ep_exposed * c.moe_pace

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...cluster.graph import Cluster, Fabric, NodeGroup
 from ...errors import InputError
+from ...hardware import load
 from ...layout import Layout
 from ...timeline import Performance
 from ...workload.adapters import trained_share
@@ -295,4 +296,20 @@ def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) 
         name = "fp16" if name == "bf16" else "bf16"
     if name not in peaks:
         raise InputError(f"precision: {where} has no {precision} (known: {', '.join(peaks)})")
+    lacking = block_scaling_lacks(peaks, precision, where=where)
+    if lacking:
+        raise InputError(f"precision: {where} has no {precision}: {lacking}")
     return peaks[name]
+
+
+def block_scaling_lacks(peaks: Mapping[str, float], precision: str, *, where: str) -> str:
+    """Return why an accelerator does not multiply a format with a scale for each block; "" where it does.
+
+    Tensor cores that take such scales are those that multiply four bits too (Blackwell, MI350); nvfp4 is NVIDIA's.
+    """
+    if precision == "mxfp8" and "fp4" not in peaks:
+        return "its tensor cores take no scales of blocks, as Blackwell's and MI350's do; fp8 is what it has"
+    known = load().accelerators.get(where)
+    if precision == "nvfp4" and known is not None and known.vendor != "nvidia":
+        return f"a format of NVIDIA's; {known.title} has another one of four bits"
+    return ""

@@ -1,4 +1,4 @@
-"""The runs that the constants were fitted to: their kinds of layouts, and accelerators.
+"""The runs that the constants were fitted to: their kinds of layouts and of layers, and accelerators.
 
 `data/seen.toml` is written from the table of runs by `python -m benchmarks fit_planner --write`.
 """
@@ -13,6 +13,8 @@ import msgspec
 
 from ...files import convert
 from ...layout import Layout
+from ...workload.architecture import Architecture
+from ...workload.kinds import Attention, Latent
 from .coefficients import Book
 
 # kinds of layouts that few people run
@@ -21,9 +23,12 @@ DOUBT = "in no measured run"
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Numbers of fitted runs with each kind of layout and on each device of stacks.toml; which devices a stack had."""
+    """Numbers of fitted runs with each kind of layout and of recurrent layers, and on each device of stacks.toml; which
+    devices a stack had.
+    """
 
     kinds: dict[str, int]
+    mixers: dict[str, int]
     devices: dict[str, int]
     stacks: dict[str, tuple[str, ...]]
 
@@ -39,17 +44,28 @@ def kinds_of(layout: Layout) -> tuple[str, ...]:
     return tuple(kind for kind, there in zip(KINDS, whether, strict=True) if there)
 
 
-def counted(runs: Iterable[tuple[Layout, str, str]], known: Book) -> Seen:
-    """Return what some runs have seen: the layout, the accelerator and the stack of each."""
+def recurrent_kinds(architecture: Architecture) -> tuple[str, ...]:
+    """Return the names of the layer kinds that mix tokens by other kernels than attention's."""
+    mixers = (mixer for run in architecture.runs for mixer in run.layer.mixers)
+    return tuple(sorted({type(mixer).__name__ for mixer in mixers if not isinstance(mixer, Attention | Latent)}))
+
+
+def counted(runs: Iterable[tuple[Layout, str, str, Architecture]], known: Book) -> Seen:
+    """Return what some runs have seen: the layout, the accelerator, the stack and the model of each."""
     kinds, devices = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(known.devices, 0))
+    mixers: Counter[str] = Counter()
     stacks: dict[str, set[str]] = {}
-    for layout, accelerator, stack in runs:
+    for layout, accelerator, stack, architecture in runs:
         kinds.update(kinds_of(layout))
+        mixers.update(recurrent_kinds(architecture))
         of_run = [name for name, device in known.devices.items() if accelerator in device.accelerators]
         devices.update(of_run)
         stacks.setdefault(known.fitted(stack), set()).update(of_run)
     return Seen(
-        kinds=dict(kinds), devices=dict(devices), stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks}
+        kinds=dict(kinds),
+        mixers=dict(sorted(mixers.items())),
+        devices=dict(devices),
+        stacks={stack: tuple(sorted(stacks[stack])) for stack in stacks},
     )
 
 

@@ -63,22 +63,13 @@ def step_s(
     layer = once_each(model, grid, LAYER, partial(layer_s, machine, c, model, seq_len=seq_len))
     tokens = grid.mbs * seq_len / grid.cp
     head = head_s(machine, c, model, grid, tokens)
-    per_stage = model.layers / grid.pp
-    # the longest stage sets the pace; where embedding and output have slots of their own, stages are taken as even
-    slots = (grid.vpp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
-    most = np.where(slots, per_stage, grid.vpp * np.ceil(per_stage / grid.vpp))
-    holds = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages)[0] if stages else None
-    most = most if holds is None else holds.max() + 0.0 * grid.pp
+    most, last = paced_layers(model, grid, stages)
     micro = global_batch / (grid.dp * grid.mbs)
     send = _send_s(machine, c, model, grid, tokens) * (grid.pp > 1) * (1.0 - c.sends_hidden * (grid.vpp > 1))
     each = layer.forward.total_s + layer.backward.total_s + layer.again.total_s
     extra = head[0] + head[1]
     held = parameters_of_rank(model, grid, most)
     sends = 2.0 * grid.vpp * send + c.micro_s * grid.vpp + _summed_s(machine, c, grid, held, micro, shard)
-    # the last stage carries the head; where layers do not divide, it is the one that has fewer
-    last = np.where(grid.pp > 1, model.layers - most * (grid.pp - 1.0), most)
-    last = np.where(last > 0, last, per_stage)
-    last = last if holds is None else holds[-1] + 0.0 * grid.pp
     longest = np.maximum(most * each, last * each + extra) + sends
     total = model.layers * each + extra + grid.pp * sends
     bubble = np.maximum(total - longest, 0.0) / grid.vpp * np.where(grid.schedule == 3, 1.0 / 3.0, 1.0)
@@ -109,6 +100,24 @@ def step_s(
         optimizer_s=update_s * p,
         other_s=(c.step_s + micro * c.micro_s * grid.vpp) * p,
     )
+
+
+def paced_layers(model: Model, grid: Grid, stages: Sequence[int] = ()) -> tuple[Number, Number]:
+    """Return the layers of the rank that has most, and those of the last one, which carries the output.
+
+    `stages` are the layers of each virtual stage where the job says them. Where layers do not divide the last one has fewer. Where virtual stages divide layers + 2, embedding and output
+    have a slot each, so that the first and the last rank have a layer less (Megatron-LM's accounting for both).
+    """
+    if stages:
+        holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages)
+        return holds.max() + 0.0 * grid.pp, holds[-1] + 0.0 * grid.pp
+    per_stage = model.layers / grid.pp
+    slots = (grid.vpp > 1) & (grid.pp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
+    most = grid.vpp * np.ceil(per_stage / grid.vpp)
+    last = np.where(grid.pp > 1, model.layers - most * (grid.pp - 1.0), most)
+    last = np.where(last > 0, last, per_stage)
+    ends = (model.layers + 2.0) / grid.pp - 1.0
+    return np.where(slots, ends + (grid.pp > 2), most), np.where(slots, ends, last)
 
 
 def head_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, tokens: Number) -> tuple[Number, Number]:

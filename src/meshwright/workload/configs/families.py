@@ -90,6 +90,15 @@ DECODERS: dict[str, Traits] = {
     "jais2": Traits(layer_norm=True, gated=False),
     "cohere": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, network_bias=False, head_norms=False),
     "cohere2": Traits(layer_norm=True, norm_bias=False, norms=1, tied=True, every=("sliding_window_pattern", 4)),
+    "cohere2_moe": Traits(
+        experts="all",
+        layer_norm=True,
+        norm_bias=False,
+        norms=1,
+        tied=True,
+        every=("sliding_window_pattern", 4),
+        network_bias=False,
+    ),
     "starcoder2": Traits(
         layer_norm=True,
         gated=False,

@@ -101,8 +101,13 @@ def dbrx(c: Reader) -> Architecture:
     return made(c, Traits(), [layer] * c.layers())
 
 
-def encoder(c: Reader, *, token_types: bool = True, rows: int = 0) -> Architecture:
-    """Return an encoder in the style of BERT, with the transform before its output."""
+def encoder(c: Reader, *, token_types: bool = True, rows: int = 0, last_norm: bool = False) -> Architecture:
+    """Return an encoder in the style of BERT, with the transform before its output.
+
+    `last_norm`: norms come before attention and network, and one more after the last layer.
+    """
+    if c.flag("use_task_id"):
+        raise ValueError("use_task_id: expected false; a table of tasks is not counted")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     narrow = c.whole("embedding_size", hidden)
     plain = attention(c)
@@ -114,7 +119,7 @@ def encoder(c: Reader, *, token_types: bool = True, rows: int = 0) -> Architectu
     positions = c.whole("max_position_embeddings") + rows
     tables = (types + positions + 2) * narrow
     projected = hidden * narrow if narrow != hidden else 0
-    beside = tables + vocab + 3 * narrow - 2 * hidden + (hidden if projected else 0)
+    beside = tables + 2 * hidden * last_norm + vocab + 3 * narrow - 2 * hidden + (hidden if projected else 0)
     c.skip("classifier_dropout", "summary_last_dropout", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout")
     return made(
         c,
@@ -284,6 +289,10 @@ OTHERS: dict[str, Callable[[Reader], Architecture]] = {
     "roberta": encoder,
     "xlm-roberta": encoder,
     "camembert": encoder,
+    "ernie": encoder,
+    "data2vec-text": encoder,
+    "megatron-bert": encoder,  # a norm after the last layer, and none of the embedding
+    "roberta-prelayernorm": partial(encoder, last_norm=True),
     "electra": encoder,
     "distilbert": partial(encoder, token_types=False),
     "modernbert": modernbert,

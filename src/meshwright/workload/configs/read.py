@@ -57,10 +57,11 @@ def architecture_of(
     Raises InputError naming an unknown model type, or a key that is wrong, missing, or not understood (unless
     `allow_unknown`, which passes over such keys and lists them).
     """
-    kind = _model_type(config, where)
+    kind = _model_type(config, where, alone=allow_unknown)
     _check_head(config, kind, where, allow_unknown=allow_unknown)
     try:
-        found = _composite(config, kind, where) if kind in COMPOSITES else _single(config, kind, where)
+        read = _composite if kind in COMPOSITES else _single if kind in RECIPES else _text_alone
+        found = read(config, kind, where)
     except (ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
     if found.ignored and not allow_unknown:
@@ -71,14 +72,22 @@ def architecture_of(
     return found._replace(architecture=msgspec.structs.replace(found.architecture, name=name))
 
 
-def _model_type(config: Mapping[str, Any], where: str) -> str:
+def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
+    """Return the model type; one that is not known where its text model is, `alone`, may stand for it."""
     kind = config.get("model_type")
     if kind is None:
         raise InputError(f"{where}: model_type: missing (expected a word such as llama)")
     if not isinstance(kind, str):
         raise InputError(f"{where}: model_type: expected a word, got {kind!r}")
     if kind not in RECIPES and kind not in COMPOSITES:
-        raise InputError(f"{where}: model_type: {kind} is not known ({nearest(kind, model_types())})")
+        inside = _inside(config)
+        text = config[inside].get("model_type") if inside else None
+        if text not in RECIPES:
+            raise InputError(f"{where}: model_type: {kind} is not known ({nearest(kind, model_types())})")
+        if not alone:
+            raise InputError(
+                f"{where}: model_type: {kind} is not known, but {inside} is a {text}: --allow-unknown plans it alone"
+            )
     return kind
 
 
@@ -103,9 +112,27 @@ def _single(config: Mapping[str, Any], kind: str, where: str) -> Described:
     return Described(architecture, tuple(reader.assumed), tuple(reader.unknown()))
 
 
+def _inside(config: Mapping[str, Any]) -> str | None:
+    """Return the key under which a config keeps its text model, None where it has none."""
+    return next((key for key in INSIDE if isinstance(config.get(key), Mapping)), None)
+
+
+def _text_alone(config: Mapping[str, Any], kind: str, where: str) -> Described:
+    """Return the text model of a model whose type is not known; everything beside it is passed over."""
+    inside = _inside(config)
+    assert inside is not None
+    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    text = {**tied, **config[inside]}
+    found = _single(text, text["model_type"], f"{where}: {inside}")
+    rest = {key: value for key, value in config.items() if key != inside}
+    beside = _beside({key: value for key, value in rest.items() if key != "model_type"}, found.architecture, where)
+    told = f"{inside} alone: parts of {kind} beside it, such as encoders, are not counted"
+    return Described(found.architecture, (*found.assumed, told), (f"model_type {kind}", *beside, *found.ignored))
+
+
 def _composite(config: Mapping[str, Any], kind: str, where: str) -> Described:
     composite = COMPOSITES[kind]
-    inside = next((key for key in INSIDE if isinstance(config.get(key), Mapping)), None)
+    inside = _inside(config)
     vision = config.get("vision_config") or {}
     if not isinstance(vision, Mapping):
         raise InputError(f"{where}: vision_config: expected an object")

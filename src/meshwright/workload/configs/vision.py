@@ -48,7 +48,12 @@ def siglip(c: Reader) -> int:
     c.skip("projection_dim", "num_image_tokens", "projector_hidden_act", "num_positions", "vocab_size")
     if not c.flag("vision_use_head", default=True):
         return found
-    return found + width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
+    return found + pooling(width, inner)
+
+
+def pooling(width: int, inner: int) -> int:
+    """Return the parameters of SigLIP's head: a query, its attention over the patches, a norm and a network."""
+    return width + 4 * width * width + 4 * width + 2 * width + 2 * width * inner + inner + width
 
 
 def clip(c: Reader) -> int:
@@ -68,6 +73,57 @@ def llava(c: Reader, text: int) -> int:
 def llava_next(c: Reader, text: int) -> int:
     """Return a CLIP encoder, two projections and the vector that ends a row of patches."""
     return llava(c, text) + text
+
+
+def llava_next_video(c: Reader, text: int) -> int:
+    """Return what LLaVA-NeXT has; frames of a video are averaged without parameters."""
+    c.skip("spatial_pool_mode", "spatial_pool_stride")
+    return llava_next(c, text)
+
+
+def llava_onevision(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder, two projections and the vector that ends a row of patches."""
+    return siglip(c) + text * (c.whole("hidden_size") + 1 + text + 1 + 1)
+
+
+def vipllava(c: Reader, text: int) -> int:
+    """Return a CLIP encoder, a norm over the features of several of its layers, and two projections."""
+    layers = c.value("vision_feature_layer", [-2, -5, -8, -11, 6])
+    width = c.whole("hidden_size") * (len(layers) if isinstance(layers, list) else 1)
+    return clip(c) + 2 * width + text * (width + 1 + text + 1)
+
+
+def cohere2(c: Reader, text: int) -> int:
+    """Return a SigLIP encoder and a gated projection of patches that are joined."""
+    joined, inner = (
+        c.whole("downsample_factor", 2) ** 2 * c.whole("hidden_size"),
+        c.whole("alignment_intermediate_size", 36864),
+    )
+    if inner % 2:
+        raise ValueError(f"alignment_intermediate_size: expected an even number, got {inner}")
+    return siglip(c) + inner * (joined + 1) + text * (inner // 2 + 1)
+
+
+def lfm2(c: Reader, text: int) -> int:
+    """Return a SigLIP 2 encoder, whose table of positions is stretched over an image, and its projector."""
+    width, inner = c.whole("hidden_size"), c.whole("intermediate_size")
+    c.whole("num_attention_heads")
+    c.skip(*LFM2_PASSED)
+    pixels = c.whole("channels", 3) * c.whole("patch_size") ** 2
+    found = width * (pixels + 1 + c.whole("num_patches")) + c.layers() * block(width, inner) + 2 * width
+    if c.flag("vision_use_head", default=True):
+        found += pooling(width, inner)
+    joined, middle = c.whole("downsample_factor", 2) ** 2 * width, c.whole("projector_hidden_size", 2560)
+    biases = (middle + text) * c.flag("projector_bias", default=True)
+    normed = 2 * joined * c.flag("projector_use_layernorm", default=True)
+    return found + normed + middle * (joined + text) + biases
+
+
+LFM2_PASSED = (
+    *("encoder_patch_size", "max_image_tokens", "min_image_tokens", "do_image_splitting", "tile_size"),
+    *("use_thumbnail", "max_tiles", "min_tiles", "max_num_patches", "max_pixels_tolerance", "projector_hidden_act"),
+    *("use_image_special_tokens",),
+)
 
 
 def idefics3(c: Reader, text: int) -> int:
@@ -212,6 +268,23 @@ def internvl(c: Reader, text: int) -> int:
 COMPOSITES: dict[str, Composite] = {
     "llava": Composite("llama", llava, whose="either"),
     "llava_next": Composite("llama", llava_next),
+    "llava_next_video": Composite(
+        "llama", llava_next_video, whose="either", beside=("spatial_pool_mode", "spatial_pool_stride")
+    ),
+    "llava_onevision": Composite("qwen2", llava_onevision, whose="either"),
+    "vipllava": Composite("llama", vipllava, beside=("vision_feature_layer",)),
+    "cohere2_vision": Composite(
+        "cohere2", cohere2, tied=True, beside=("downsample_factor", "alignment_intermediate_size")
+    ),
+    "lfm2_vl": Composite(
+        "lfm2",
+        lfm2,
+        tied=True,
+        beside=(
+            *("downsample_factor", "projector_hidden_size", "projector_bias", "projector_use_layernorm"),
+            *LFM2_PASSED,
+        ),
+    ),
     "idefics3": Composite("llama", idefics3, beside=("scale_factor",)),
     "smolvlm": Composite("llama", idefics3, beside=("scale_factor",)),
     "gemma3": Composite("gemma3_text", gemma3, tied=True),

@@ -361,16 +361,21 @@ def test_our_own_context_parallelism_waits_for_keys_and_values_and_scatters_thei
     assert others.tensor_comm_s[0] < own.tensor_comm_s[0]  # a ring hides behind attention
 
 
-def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band():
-    plain, hybrid = (
-        setting(load_model(name).architecture, node="dgx-h100", stack="bridge")
-        for name in ("qwen3-30b-a3b", "nemotron3-nano-30b-a3b")
-    )
-    bands = [performance(given, priced(given, Layout(dp=8)), 0, Layout(dp=8)) for given in (plain, hybrid)]
+@pytest.mark.parametrize(
+    ("name", "doubt", "more"),
+    [
+        ("qwen3-30b-a3b", "", 0.0),
+        ("nemotron3-nano-30b-a3b", "", 0.0),  # Mamba-2: NVIDIA's published hybrids are among the fitted runs
+        ("qwen3-next-80b-a3b", "recurrent layers: GatedDelta: in no measured run", 0.35),
+    ],
+)
+def test_layers_that_no_fitted_run_had_are_said_and_widen_the_band(name, doubt, more):
+    given = setting(load_model(name).architecture, node="dgx-h100", stack="bridge", global_batch=64)
+    said = performance(given, priced(given, Layout(dp=8)), 0, Layout(dp=8))
 
-    assert any("recurrent layers: Mamba2" in text for text in bands[1].not_modelled)
-    assert not any("recurrent layers" in text for text in bands[0].not_modelled)
-    assert bands[1].error_band == pytest.approx(book().band("bridge") + 0.35)
+    assert [text for text in said.not_modelled if text.startswith("recurrent layers")] == [doubt] * bool(doubt)
+    host = 0.1 * any(text.startswith("host") for text in said.not_modelled)
+    assert said.error_band == pytest.approx(book().band("bridge") + more + host)
 
 
 def test_a_recurrence_takes_at_least_as_long_as_its_bytes_take_through_memory():

@@ -115,12 +115,14 @@ def read_defaults() -> dict[str, dict[str, Any]]:
         found[kind] = _asked(values, but={*FILLED.get(kind, {}), *derived(kind, values)})
     for kind, composite in COMPOSITES.items():
         own = configuration({"model_type": kind, **({"vision_config": {}} if composite.optional else {})}).vision_config
-        values = Recording((own if kind in {"llava", "llava_next"} else type(own)()).to_dict())
+        values = Recording((own if kind in OWN_ENCODER else type(own)()).to_dict())
         composite.tower(Reader({}, values, kind), 1024)
         found[f"{kind}/vision"] = _asked(values, but=set())
     return found
 
 
+# classes that fill in sizes of the encoder which its own class does not assume
+OWN_ENCODER = frozenset({"llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "cohere2_vision"})
 LARGE = frozenset({  # types whose tokens have numbers beyond a small vocabulary
     *("glm", "glm4", "phi3", "flex_olmo", "kimi_linear", "modernbert", "marian", "olmo_hybrid", "smollm3", "minicpm3"),
     *("whisper", "dots1"),

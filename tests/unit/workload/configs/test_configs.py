@@ -105,8 +105,29 @@ def test_the_layers_in_windows_are_those_of_the_library(kind):
     assert [isinstance(m, Attention) and bool(m.window or m.chunk) for m in mixers] == expected
 
 
-def test_there_are_more_than_a_hundred_and_thirty_model_types():
-    assert len(model_types()) > 130
+def test_there_are_more_than_a_hundred_and_fifty_model_types():
+    assert len(model_types()) > 150
+
+
+TEXT = {"model_type": "qwen2", "hidden_size": 1024, "num_hidden_layers": 2, "vocab_size": 1000}
+STRANGE = {"model_type": "house_vl", "text_config": TEXT, "vision_config": {"width": 7}, "tie_word_embeddings": True}
+
+
+def test_the_text_model_of_a_type_that_is_not_known_is_planned_alone_where_that_is_asked_for():
+    with pytest.raises(InputError, match="house_vl is not known, but text_config is a qwen2: --allow-unknown"):
+        architecture_of(STRANGE)
+
+    found = architecture_of(STRANGE, allow_unknown=True)
+    alone = architecture_of(TEXT | {"tie_word_embeddings": True}).architecture
+    assert found.architecture.parameters == alone.parameters
+    assert {"model_type house_vl", "vision_config"} <= set(found.ignored)
+    assert any("encoders, are not counted" in told for told in found.assumed)
+
+
+def test_a_type_without_a_text_model_that_is_known_is_refused_whatever_is_allowed():
+    for config in ({"model_type": "house"}, STRANGE | {"text_config": {"model_type": "house_text"}}):
+        with pytest.raises(InputError, match="is not known"):
+            architecture_of(config, allow_unknown=True)
 
 
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}

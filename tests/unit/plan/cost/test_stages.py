@@ -1,0 +1,45 @@
+"""Stages of a pipeline: which has how many layers, and which of them sets the pace."""
+
+import numpy as np
+import pytest
+
+from meshwright.layout import Layout
+from meshwright.plan.cost.quantities import Grid, Model
+from meshwright.plan.cost.step import paced_layers
+from meshwright.workload.models import load_model
+from tests.unit.plan.cost.test_price import priced, setting
+
+LARGE = load_model("llama3-405b").architecture  # 126 layers: with embedding and output 128
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "most", "last"),
+    [
+        (126, 8, 8, 16, 15),  # the first and the last rank give a slot each to embedding and output
+        (126, 2, 8, 63, 63),  # both ranks do
+        (126, 8, 1, 16, 14),  # without virtual stages the last one has what is left
+        (128, 8, 8, 16, 16),
+        (61, 4, 8, 16, 13),  # neither divides: some virtual stages have a layer less
+        (80, 1, 1, 80, 80),
+    ],
+)
+def test_embedding_and_output_take_a_layer_each_where_they_have_slots(layers, pp, vpp, most, last):
+    model = Model.of(LARGE.resized(num_hidden_layers=layers))
+    schedule = "interleaved" if vpp > 1 else "1f1b"
+    found = paced_layers(model, Grid.of([Layout(pp=pp, vpp=vpp, schedule=schedule)]))
+
+    assert [float(np.ravel(each)[0]) for each in found] == [most, last]
+
+
+def test_a_step_is_paced_by_the_rank_with_most_layers_or_by_the_last_with_its_output():
+    small, large = (
+        setting(LARGE.resized(num_hidden_layers=126, vocab_size=vocab), "dgx-h100", 64, stack="bridge")
+        for vocab in (8, 1_000_000)
+    )
+    layout = Layout(tp=8, pp=8, vpp=8, sp=1, schedule="interleaved")
+    even = setting(LARGE.resized(num_hidden_layers=128, vocab_size=8), "dgx-h100", 64, stack="bridge")
+
+    work = [float(prices.forward_s[0] + prices.backward_s[0]) for prices in (priced(g, layout) for g in (small, even))]
+    assert work[0] == pytest.approx(work[1], rel=5e-3)  # 16 layers on the fullest rank of both; one has the output too
+    slow = priced(large, layout)
+    assert float(slow.forward_s[0] + slow.backward_s[0]) > 1.2 * work[0]
