@@ -5,10 +5,9 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from ..layout import Layout, PipelineSchedule, Recompute
+from ..layout import Layout, Offload, PipelineSchedule, Recompute
 from ..workload.architecture import Architecture
 
-Offload = Literal["none", "optimizer", "parameters"]
 FLAGS = {
     "world": "--gpus",
     "architecture": "--model",

@@ -115,7 +115,7 @@ def _end_of_step(
         *(("comm", "all_reduce", _shared_s(layout, inputs, comm)) for comm in sums if comm.axis == "pp"),
         *(("comm", comm.collective, _summed_s(inputs, layout, comm)) for comm in buckets),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in copies),
-        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "tp"),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis in {"tp", "host"}),
         ("compute", "optimizer", update_s),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in gathers),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "world"),
