@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, nearest
-from ..layout import AXES, ORDERS, Layout, PipelineSchedule, Recompute
+from ..layout import AXES, OFFLOADS, ORDERS, Layout, PipelineSchedule, Recompute
 
 Mask = npt.NDArray[np.bool_]
 # layouts as arrays of one length; names are indices into their lists, etp is the tensor parallelism inside an expert
@@ -51,6 +51,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     orders: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[str, ...] = EVERY_RECOMPUTE
     offload: tuple[str, ...] = ("none",)
+    offload_zero: Mapping[str, tuple[int, ...]] = {}  # the stages of ZeRO that each kind of offload goes with
     kv_heads: Literal["divides", "either"] = "divides"  # tp divides them, or they divide tp as well
     context: str = ""  # the kind of context parallelism
     sources: Mapping[str, str]  # fact: where it stands
@@ -165,6 +166,7 @@ ENGINES: dict[str, Engine] = {
             sp="never",
             recompute=("none", "full"),
             offload=("none", "optimizer", "parameters"),
+            offload_zero={"optimizer": (1, 2, 3), "parameters": (3,)},
             sources={
                 "zero, offload": "https://www.deepspeed.ai/docs/config-json/#zero-optimizations-for-fp16-training",
                 "axes, zero_with_tensor": "https://www.deepspeed.ai/tutorials/autotp-training/",
@@ -242,6 +244,11 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     alone, within = np.isin(zero, engine.zero), np.isin(zero, engine.zero_in_pipelines)
     found[f"its ZeRO stages are {_listed(engine.zero)}"] = sharded & ~piped & ~alone
     found[f"its ZeRO stages in a pipeline are {_listed(engine.zero_in_pipelines)}"] = sharded & piped & ~within
+    offload = layouts["offload"]
+    found[f"it offloads {', '.join(engine.offload)}"] = ~_among(offload, OFFLOADS, engine.offload)
+    for kind, stages in engine.offload_zero.items():
+        words = f"its offload={kind} goes with ZeRO stages {_listed(stages)}"
+        found[words] = _among(offload, OFFLOADS, (kind,)) & ~np.isin(zero, stages)
     if engine.zero_with_tensor is not None:
         cut = (tp > 1) | (cp > 1)
         words = f"its ZeRO stages with tp or cp are {_listed(engine.zero_with_tensor)}"
@@ -290,11 +297,9 @@ def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
         "schedule": np.array([SCHEDULES.index(layout.schedule)]),
         "recompute": np.array([RECOMPUTES.index(layout.recompute)]),
         "order": np.array([ORDERS.index(layout.order)]),
+        "offload": np.array([layout.offloaded]),
     }
-    told = [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
-    if getattr(layout, "offload", "none") not in engine.offload:
-        told.append(f"it offloads {', '.join(engine.offload)}")
-    return told
+    return [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
 
 
 def _among(indices: Any, names: tuple[str, ...], wanted: tuple[str, ...]) -> Mask:

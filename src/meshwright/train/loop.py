@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..device import allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
+from ..device import CPU, allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine

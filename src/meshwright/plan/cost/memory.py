@@ -6,7 +6,7 @@ has the output, else in its last layer. What torch's allocator reserves is more,
 use again; the card shows besides the CUDA context, libraries' workspaces and communicators' buffers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,8 @@ class Memory:
     activations_bytes: Number
     logits_bytes: Number
     working_bytes: Number
+    host_bytes: Number = 0.0  # of a rank, in the memory of its host: on the rank that has most there
+    pinned_bytes: Number = 0.0
 
 
 def memory_bytes(
@@ -56,12 +58,19 @@ def memory_bytes(
 
     kept, work = once_each(model, grid, KEPT, partial(_layers, machine, c, model, seq_len=seq_len))
     parts = []
-    for load, held in zip(loads(model, grid, micro), once_each(model, grid, STATES, states, shard), strict=True):
+    each = once_each(model, grid, STATES, states, shard)
+    for load, held in zip(loads(model, grid, micro), each, strict=True):
         parts.append(_rank(machine, c, model, grid, load, held, kept, work, seq_len))
     table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
     most = table.sum(axis=1).argmax(axis=0)
     terms = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
-    return _whole(c, grid, terms)
+    found = _whole(c, grid, terms)
+    if not np.any(grid.offload):
+        return found
+    host, pinned = (np.max([np.broadcast_to(x, np.shape(grid.tp)) for x in those], axis=0) for those in (
+        [held.host for held in each], [held.pinned for held in each])
+    )  # fmt: skip
+    return replace(found, host_bytes=host, pinned_bytes=pinned)
 
 
 def stage_memory(
