@@ -71,8 +71,8 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
         if self.offload == "parameters" and self.zero < 2:
             raise ValueError(
-                f"offload: parameters come from the host layer by layer, as zero=2 or 3 gather them, not zero={self.zero}; "
-                "offload=optimizer goes with any"
+                "offload: parameters come from the host layer by layer, as zero=2 or 3 gather them, "
+                f"not zero={self.zero}; offload=optimizer goes with any"
             )
         if self.sp and self.tp == 1:
             raise ValueError("sp: sequence parallelism needs tp of 2 or more")

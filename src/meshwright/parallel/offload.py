@@ -1,4 +1,4 @@
-"""Optimiser states, with the update, in the memory of a device's host: ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840).
+"""Optimiser states, with the update, in the memory of a device's host: ZeRO-Offload (Ren et al. 2021, 2101.06840).
 
 The optimiser holds a copy in pinned memory of what this rank updates. A step of it:
 
@@ -29,8 +29,8 @@ def check_offloadable(layout: Layout, where: torch.device, store: Store | None =
     """Raise InputError where a layout offloads what lives in the host's memory anyway, unless to another `store`."""
     if layout.offload != "none" and not is_accelerator(where) and store is None:
         raise InputError(
-            f"--layout {layout}: offload={layout.offload} moves what a GPU holds into its host's memory, and on CPUs it "
-            "is there already; leave it out"
+            f"--layout {layout}: offload={layout.offload} moves what a GPU holds into its host's memory, and on CPUs "
+            "it is there already; leave it out"
         )
 
 

@@ -249,7 +249,8 @@ class SpmdPart:
     def shards(self) -> list[Shard]:
         """Return every piece that this rank holds, with its optimiser state."""
         make_state(self.optimizer)
-        return [*(found for held in self._held for found in self._shards_of(held, self._updated(held))), *self._copies()]
+        own = [found for held in self._held for found in self._shards_of(held, self._updated(held))]
+        return [*own, *self._copies()]
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""
@@ -338,7 +339,7 @@ class SpmdPart:
                 yield Shard(held.name, at.shape, box.whole, piece, moments, updated and self._counts(held.name))
 
     def _copies(self) -> Iterator[Shard]:
-        """Yield the weights that others or the host update and that this rank computes with: a checkpoint fills them."""
+        """Yield weights that others or the host update and that this rank computes with: a checkpoint fills them."""
         for held in self._held if self._host is not None else ():
             if self._updated(held) is not held.tensor:
                 yield from self._shards_of(held, held.tensor)

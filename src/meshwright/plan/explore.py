@@ -29,7 +29,7 @@ from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import Rejection, Row, Study
 
 T = TypeVar("T")
-OFFERED = "no layout fits in the GPUs' memory alone: all that are shown keep optimiser states or weights in their hosts'"
+OFFERED = "no layout fits in the GPUs' memory alone: those shown keep optimiser states or weights in their hosts'"
 MAX_ROWS = 12
 MAX_PARETO = 16
 SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody

@@ -37,7 +37,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int  # that all ranks of the host may take together
     runtime_bytes: int  # that the process of a rank takes before the model
     data_s_per_sequence: float
-    host_memory_bytes: int = 0  # of the host, that what is offloaded may take together; 0 where ranks are its processors
+    host_memory_bytes: int = 0  # of the host of accelerators, for what all ranks offload; 0: ranks are on CPUs
 
 
 def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:

@@ -121,8 +121,10 @@ def _stage(
     back = () if facts.host_overlaps else _once(one.back for one in whole)  # else within the update's time
     of_stage = _shared(layout, facts, own)
     leaving = _in_each(one.leave for one in hosts)
-    waited = layout.offload == "parameters" and facts.shares_single > 0 and micro_batches(layout, setting.global_batch) > 1
     beside = facts.keys_ring > 0
+    several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
+    waited = layout.offload == "parameters" and facts.shares_single > 0 and several
+    hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
     twice = inside.forward if layout.recompute == "full" else ()
     once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
@@ -131,13 +133,13 @@ def _stage(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=layers,
             comms=blocking[0] + inside.forward,
-            ahead=(_in_each(rings.forward) if beside else ()) + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
+            ahead=hidden[0] + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=layers,
             comms=blocking[1] + twice + inside.backward + (leaving if waited else ()),
-            ahead=(_in_each(rings.backward) if beside else ()) + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
+            ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
             behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
         output_bytes=round(stage_message(sizes.residual, layout, facts)),

@@ -23,7 +23,7 @@ from .problem import Costs, Disturbance
 from .program import Builder
 from .topology import Topology
 
-
+LINK_PORTS = ("inside out", "inside in", "between out", "between in")
 HOST_PORTS = {"to_host": "host out", "to_device": "host in"}
 
 
@@ -120,9 +120,7 @@ class _Step:
 
     def _lane(self, rank: int, slowness: float, members: int) -> _Lane:
         lane = _Lane(rank=rank, slowness=slowness, members=members, device=self._builder.resource(1.0))
-        lane.ports = {
-            kind: self._builder.resource(1.0) for kind in ("inside out", "inside in", "between out", "between in", *HOST_PORTS.values())
-        }
+        lane.ports = {kind: self._builder.resource(1.0) for kind in (*LINK_PORTS, *HOST_PORTS.values())}
         return lane
 
     def _action(self, grid: Grid, rank: int, action: Action) -> None:

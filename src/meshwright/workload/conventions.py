@@ -58,8 +58,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
-    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10,
-    spare_gradient_bytes=0, master_bytes=0,
+    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1,
+    selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ class SplitStep:
             rest_s += sum(part.compute_s for part in parts)
             self.now = overlapped_backward(self.spans, self.now, rest_s, layout, inputs, buckets)
             return
-        self._pass("backward", parts)
+        self._pass("backward", parts, adding=index > 0)
         self._compute("backward", rest_s)
         self._wait(() if self.root is None else called_in(self.root.backward.behind, special=last))
 
@@ -126,8 +126,11 @@ class SplitStep:
         compute_s += sharded_s if layer.recomputable else 0.0
         return Part(compute_s + self._copy_s(weights + gradients), weights, called_in(each.comms), gradients)
 
-    def _pass(self, name: str, parts: Sequence[Part]) -> None:
-        """Append a pass through the parts, the weights of each travelling while the one before computes."""
+    def _pass(self, name: str, parts: Sequence[Part], *, adding: bool = False) -> None:
+        """Append a pass through the parts, the weights of each travelling while the one before computes.
+
+        Gradients leave for the host beside the computation that follows, unless the host is `adding` them to others.
+        """
         self._wait(parts[0].weights)
         for part, following in itertools.pairwise([*parts, Part(0.0)]):
             began, share = self.now, 0.0
@@ -139,7 +142,11 @@ class SplitStep:
             self._wait(part.activations, part.compute_s)
             self.now = max(self.now, arrived)
             self._wait([comm for comm in part.gradients if comm.axis != "host"])
-            self._leave([comm for comm in part.gradients if comm.axis == "host"])
+            leaving = [comm for comm in part.gradients if comm.axis == "host"]
+            if adding:
+                self._wait(leaving)
+            else:
+                self._leave(leaving)
 
     def _busy_share(self, comm: Comm) -> float:
         """Return the share of the cores that weights on their way take: of a copy from the host none."""
