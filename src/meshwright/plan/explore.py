@@ -21,7 +21,7 @@ from ..units import format_bytes
 from ..workload.conventions import OWN
 from .cost import Grid, Prices, Setting, performance, price
 from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, word
-from .cost.price import fitting, machine_of, node_group_of
+from .cost.price import machine_of, node_group_of, verdicts_in
 from .cost.quantities import Array
 from .keep import in_its_orders, narrowed
 from .reasons import batch_warnings, micro_batch_trade, why
@@ -81,7 +81,7 @@ def _price_all(setting: Setting, space: Space) -> Priced:
             f"batch of {setting.global_batch}: of {space.factorisations} ways to factor the ranks, {broken}"
         )
     first = price_in_chunks(setting, space.grid)
-    found = fitting(setting, first)
+    found = verdicts_in(setting, first)
     least = np.array([int(np.argmin(first.reserved_bytes))])
     fitting, doubtful = np.flatnonzero(found == SURE), np.flatnonzero(found == DOUBTFUL)
     if not len(fitting):
@@ -190,7 +190,7 @@ def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: st
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
-        fits=word(fitting(setting, prices)[index]),
+        fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         note=note,
@@ -211,7 +211,7 @@ def plain_data_parallel(setting: Setting) -> Row:
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
     prices = price(setting, grid)
-    fits = fitting(setting, prices) == SURE
+    fits = verdicts_in(setting, prices) == SURE
     key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.reserved_bytes
     return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
 

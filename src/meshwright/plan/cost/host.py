@@ -1,8 +1,8 @@
 """Time of what a step does with the memory of the GPUs' hosts: copies between device and host, and the update there.
 
-Adam on a host's processors is bound by its memory: every parameter's gradient, weight and moments are read, and all
-but the gradient written. CPU-Adam takes 2.57 s for 10 B parameters on a DGX-2's two Xeons of 128 GB/s each (Ren et al.
-2021, arXiv 2101.06840, table 4): 46 % of their rate. Copies reach what pinned memory reaches of a link.
+Adam on a host's processors is bound by its memory: every parameter's gradient, master weight and moments are read, and
+all but the gradient written, 30 bytes in all. CPU-Adam takes 2.57 s for 10 B parameters on a DGX-2's two Xeons of
+128 GB/s each (Ren et al. 2021, arXiv 2101.06840, table 4): 46 % of their rate.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ...workload.split import HostTraffic, host_traffic
 from .coefficients import Coefficients
 from .quantities import Grid, Machine, Number
 
-UPDATE_BYTES = 30.0  # a parameter: as the device's update, `step.UPDATE_BYTES`
+ONCE_BYTES, SINGLE_BYTES = 6.0, 4.0  # an update's gradient read and its weight written for the device; a master weight
 ADDED_BYTES = 12.0  # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
 MEMORY_SHARE = 0.46  # of the rate of the host's memory
 LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
@@ -61,7 +61,8 @@ def hosted_s(
     added = np.where(waiting > 0, ADDED_BYTES * c.trained * own * (micro - 1.0) / memory, 0.0)
     beside = np.maximum(seconds("fetch", "again"), gradients - waiting)
     late = np.maximum(beside - np.where(weights, window[0], window[1]), 0.0)
-    update, back = UPDATE_BYTES * c.optimizer * c.trained * own / memory, seconds("back")
+    states = c.optimizer_bytes - c.master_bytes + SINGLE_BYTES  # moments and the master weight, read and written
+    update, back = (ONCE_BYTES + 2.0 * states) * c.trained * own / memory, seconds("back")
     after = np.where(c.host_overlaps > 0, np.maximum(update, back), update + back)
     return Hosted(
         update_s=np.where(grid.offload > 0, after + added, 0.0),

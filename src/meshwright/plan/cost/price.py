@@ -292,7 +292,7 @@ def machine_of(setting: Setting) -> Machine:
     )
 
 
-def fitting(setting: Setting, prices: Prices) -> Any:
+def verdicts_in(setting: Setting, prices: Prices) -> Any:
     """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
     machine = machine_of(setting)
     found = verdicts(prices, machine.memory_bytes)
