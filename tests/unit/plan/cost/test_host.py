@@ -114,23 +114,30 @@ def test_offload_is_offered_where_nothing_fits_and_where_it_is_asked_for_alone()
     assert OFFERED not in enough.warnings
 
 
-def test_ten_billion_parameters_fit_one_v100_as_zero_offload_says_and_plain_training_stops_at_1_4():
-    """Ren et al. 2021, arXiv 2101.06840: 10 B at 40 TFLOP/s, 13 B at most on one V100 of 32 GB; 1.4 B without."""
-    offload = "dp=1,mbs={},zero=2,recompute=full,offload=optimizer"
+def priced(model, text, batch, stack):
+    given = setting("dgx-2", stack=stack, seq_len=1024, global_batch=batch, precision="fp16")
+    given, layout = replace(given, architecture=model), Layout.parse(text)
+    prices = price(given, Grid.of([layout]))
+    return verdicts_in(given, prices)[0], performance(given, prices, 0, layout).model_tflops_per_gpu
 
-    def priced(model, text, batch):
-        given = setting("dgx-2", stack="deepspeed", seq_len=1024, global_batch=batch, precision="fp16")
-        given = replace(given, architecture=model)
-        layout = Layout.parse(text)
-        prices = price(given, Grid.of([layout]))
-        return verdicts_in(given, prices)[0], performance(given, prices, 0, layout)
 
-    fits, ten = priced(gpt(10, 50, 4096), offload.format(10), 510)
+OFFLOAD = "dp=1,mbs={},zero=2,recompute=full,offload=optimizer"
+
+
+def test_ten_billion_parameters_train_on_one_v100_as_fast_as_zero_offload_says():
+    """Ren et al. 2021, arXiv 2101.06840: 40 TFLOP/s with 10 B, 30 with 1.4 B that the GPU holds alone."""
+    fits, ten = priced(gpt(10, 50, 4096), OFFLOAD.format(10), 510, "before-2023")
+    small = priced(gpt(1.4, 48, 1536), "dp=1,mbs=4,recompute=full", 512, "before-2023")[1]
+
     assert fits == 0
-    assert pytest.approx(ten.model_tflops_per_gpu, rel=ten.error_band) == 40.0
-    assert priced(gpt(13, 65, 4096), offload.format(4), 512)[0] != 2
-    assert priced(gpt(20, 98, 4096), offload.format(1), 512)[0] == 2
-    assert priced(gpt(10, 50, 4096), "dp=1,mbs=1,recompute=full", 512)[0] == 2
+    assert ten == pytest.approx(40, rel=0.15)
+    assert small == pytest.approx(30, rel=0.15)
+
+
+def test_thirteen_billion_parameters_are_about_the_most_that_one_v100_takes_as_zero_offload_says():
+    assert priced(gpt(13, 65, 4096), OFFLOAD.format(4), 512, "deepspeed")[0] != 2
+    assert priced(gpt(20, 98, 4096), OFFLOAD.format(1), 512, "deepspeed")[0] == 2
+    assert priced(gpt(10, 50, 4096), "dp=1,mbs=1,recompute=full", 512, "deepspeed")[0] == 2
 
 
 def test_one_layout_of_many_is_priced_as_it_is_alone():
