@@ -1,5 +1,6 @@
 """What offload is predicted to take from figures that can be added up by hand, and what has to be measured for it."""
 
+import msgspec
 import pytest
 
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, blocking
@@ -59,7 +60,7 @@ def test_gradients_leave_weights_come_back_and_the_host_updates_between_them(tex
 
     assert leaving[1] - leaving[0] == pytest.approx(LEAVING_S)
     assert coming[1] - coming[0] == pytest.approx(COMING_S)
-    assert leaving[1] <= update[0][0] and update[-1][1] <= coming[0]
+    assert leaving[1] <= update[0][0] < update[-1][1] <= coming[0]
     assert step_parts([span for span in timeline.spans if span.rank == 0])["optimizer_s"] >= UPDATE_S
 
 
@@ -125,7 +126,6 @@ def test_a_search_that_may_offload_finds_what_fits_in_a_gpu_no_other_way():
     found = splits([1], MODEL, problem, ("optimizer", "parameters"))
 
     assert not splits([1], MODEL, problem)
-    assert {one.offload for one in found} <= {"optimizer", "parameters"} and found
-    assert not fits(
-        found[0], Problem(**{n: getattr(problem, n) for n in problem.__struct_fields__} | {"host_memory_bytes": 1})
-    )
+    assert found
+    assert {one.offload for one in found} <= {"optimizer", "parameters"}
+    assert not fits(found[0], msgspec.structs.replace(problem, host_memory_bytes=1))
