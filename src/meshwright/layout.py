@@ -12,6 +12,8 @@ from .timeline import Performance
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved", "zb"]
 Recompute = Literal["none", "selective", "full"]
+Offload = Literal["none", "optimizer", "parameters"]
+OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "parameters")
 Fits = Literal["fits", "may not", "does not fit"]
 FITS: tuple[Fits, ...] = ("fits", "may not", "does not fit")
 AXES = ("tp", "cp", "dp", "pp")
@@ -24,7 +26,9 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     `mbs` is the micro-batch in sequences, `sp` the sequence-parallel switch of tensor parallelism, `ep` the expert
     degree, `etp` the tensor parallelism inside an expert, `vpp` the virtual stages of a pipeline rank, and `order`
     names the mesh axes from the innermost (neighbouring ranks) out. `replicas` is the number of copies of a model
-    sharded by ZeRO 2 or 3 (HSDP: sharded inside a node, replicated across); it divides dp x cp and is less.
+    sharded by ZeRO 2 or 3 (HSDP: sharded inside a node, replicated across); it divides dp x cp and is less. `offload`
+    is what lives in the host's memory: the optimiser's states, with the update on its processors, or the parameters
+    besides, which come to the device layer by layer as ZeRO 2 or 3 gathers them.
 
     ep divides dp x cp x tp / etp. Left out, etp is tp, or 1 where ep is so large that it takes the ranks of tp as well
     (experts folded over tensor parallelism).
@@ -45,6 +49,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     mode: Literal["sync", "async"] = "sync"
     replicas: Count = 1
     etp: Count | None = None
+    offload: Offload = "none"
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "dp", "cp", "ep", "vpp", "mbs", "replicas"):
@@ -63,6 +68,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(
                 f"replicas: {self.replicas} copies on dp x cp = {self.replicas} ranks leave nothing to shard; "
                 "take fewer, or zero=0"
+            )
+        if self.offload == "parameters" and self.zero < 2:
+            raise ValueError(
+                "offload: parameters come from the host layer by layer, as zero=2 or 3 gather them, "
+                f"not zero={self.zero}; offload=optimizer goes with any"
             )
         if self.sp and self.tp == 1:
             raise ValueError("sp: sequence parallelism needs tp of 2 or more")
@@ -91,6 +101,11 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def is_folded(self) -> bool:
         """Whether expert parallelism takes ranks of tensor parallelism."""
         return self.expert_tp != self.tp
+
+    @property
+    def offloaded(self) -> int:
+        """What lives in the host's memory, as its place in `OFFLOADS`."""
+        return OFFLOADS.index(self.offload)
 
     @property
     def world_size(self) -> int:

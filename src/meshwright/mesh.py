@@ -9,6 +9,7 @@ axes there are groups that combine or divide them:
     shard    the ranks of `data` that share one ZeRO-sharded copy; replica: those with the same part of other copies
     ep       neighbours in `data` that share the experts; edp: those with the same experts
     world    all ranks
+    host     a rank alone: what travels between its device and the memory of its host
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from .layout import AXES, ORDERS, Layout
 
-Axis = Literal["tp", "cp", "dp", "pp", "data", "shard", "replica", "ep", "edp", "world"]
+Axis = Literal["tp", "cp", "dp", "pp", "data", "shard", "replica", "ep", "edp", "world", "host"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -55,8 +56,8 @@ def size(layout: Layout, axis: Axis) -> int:
     """Return how many ranks each group of `axis` has."""
     data = layout.dp * layout.cp
     combined = {"data": data, "shard": data // layout.replicas, "replica": layout.replicas, "edp": data // layout.ep}
-    if axis == "world":
-        return layout.world_size
+    if axis in {"world", "host"}:
+        return layout.world_size if axis == "world" else 1
     return combined[axis] if axis in combined else int(getattr(layout, axis))
 
 
@@ -87,8 +88,9 @@ def groups(layout: Layout, axis: Axis) -> Ints:
 
     Groups come in the order of their first ranks.
     """
-    if axis == "world":
-        return np.arange(layout.world_size)[None, :]
+    if axis in {"world", "host"}:
+        every = np.arange(layout.world_size)
+        return every[None, :] if axis == "world" else every[:, None]
     place = coordinates(layout)
     meant = ("cp", "dp") if axis in _OF_DATA else (axis,)
     order = layout.order.split("-")

@@ -1,23 +1,31 @@
 """What ranks do on the fake device; run in processes of their own, which know the device from then on."""
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from meshwright import device as devices
 from meshwright.bench.calibrate import Request, measure_on_rank
 from meshwright.cluster.graph import Timed
-from meshwright.layout import Layout
+from meshwright.layout import Layout, Plan
+from meshwright.parallel.build import build_engine
+from meshwright.parallel.engine import Settings
+from meshwright.train.config import OptimizerConfig
+from meshwright.train.decoder import Decoder
 from meshwright.train.environment import Place
+from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
 from meshwright.train.run_folder import RunFolder
 from meshwright.train.worker import Member, work
 from meshwright.workload.graph import Operator
 from tests.fake import load
 from tests.multiproc.parallel import parity
+from tests.multiproc.train.jobs import UNMEASURED
 
 
 def joined(rank: int, world_size: int, store: dist.Store) -> torch.device:
@@ -35,6 +43,42 @@ def parts(rank: int, world_size: int, store: dist.Store, layout: str, changes: d
     """Return what some steps in float64 make of a model under a layout, as `parity.run` does on the CPU."""
     device = joined(rank, world_size, store)
     return parity.train(Layout.parse(layout), parity.small_model(**changes), device, rank)
+
+
+class Crossings(TorchDispatchMode):
+    """Counts the elements of floating tensors, single numbers left out, that cross between the device and its host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = call(*args, **(kwargs or {}))
+        if call in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            source = args[1] if call is torch.ops.aten.copy_.default else args[0]
+            if source.device.type != result.device.type and source.is_floating_point() and source.numel() > 1:
+                self.elements["to_host" if result.device.type == "cpu" else "to_device"] += source.numel()
+        return result
+
+
+def crossed(rank: int, world_size: int, store: dist.Store, text: str) -> Counter[str]:
+    """Return how many elements have crossed between device and host in the third step of a layout, each way."""
+    device, layout = joined(rank, world_size, store), Layout.parse(text)
+    torch.manual_seed(0)
+    module = devices.moved(Decoder(parity.small_model(), recompute=layout.recompute), device)
+    recorder = Recorder(rank, keep_steps=1, device=device)
+    settings = Settings(device, lambda part: make_optimizer(part, OptimizerConfig()), recorder, 1.0)
+    plan = Plan(
+        layout=layout, predicted=UNMEASURED, global_batch_sequences=parity.GLOBAL_BATCH, seq_len=parity.SEQ_LEN,
+        bucket_bytes=2**14,
+    )  # fmt: skip
+    engine = build_engine(module, plan, settings)
+    for step in range(3):
+        drawn = list(parity.batches(step, layout, engine.data_rank, engine.data_ranks, device))
+        with Crossings() as found:
+            engine.step(drawn, parity.GLOBAL_BATCH * parity.SEQ_LEN, number=step)
+        recorder.end_step(step)
+    return found.elements
 
 
 def mixed(rank: int, world_size: int, store: dist.Store) -> str:

@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace {
@@ -274,6 +275,31 @@ at::Generator host_generator(const at::Generator& generator) {
   return static_cast<FakeGenerator*>(generator.unsafeGetGeneratorImpl())->host;
 }
 
+// ---- memory of the host that the device copies from and to at its full rate ----
+
+std::set<const void*> pinned;
+
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* owner = new c10::DataPtr(c10::GetAllocator(c10::kCPU)->allocate(bytes));
+    void* start = owner->get();
+    Locked guard(lock);
+    if (start) pinned.insert(start);
+    return {start, owner, &release, c10::kCPU};
+  }
+  static void release(void* held) {
+    auto* owner = static_cast<c10::DataPtr*>(held);
+    {
+      Locked guard(lock);
+      pinned.erase(owner->get());
+    }
+    delete owner;
+  }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+PinnedAllocator pinned_memory;
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override { return make_generator(index); }
@@ -290,8 +316,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return before;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
-  bool isPinnedPtr(const void*) const override { return false; }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::kCPU); }
+  bool isPinnedPtr(const void* start) const override {
+    Locked guard(lock);
+    return pinned.count(start) > 0;
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   c10::Device getDeviceFromPtr(void*) const override { return {FAKE, 0}; }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     auto* impl = storage.unsafeGetStorageImpl();

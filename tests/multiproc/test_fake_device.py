@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from meshwright.train.run_folder import RunFolder
 from tests.fake import cases
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case
 from tests.multiproc.parallel.parity import difference, loss_difference, run
+from tests.multiproc.parallel.test_program import programmed
 from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(300)
@@ -20,7 +22,18 @@ START_S = 250.0  # the device is compiled once on a machine
 LOSS, PARAMETERS = 1e-12, 1e-10  # rounding of float64 sums in another order
 LAYOUTS = [case for case in (*FAST, *SLOW) if Layout.parse(case.layout).world_size <= 2]
 MORE = [case for case in SLOW if case.layout in ("dp=1,pp=4,mbs=1,schedule=zb", "dp=4,mbs=2,zero=3,replicas=2")]
-AT_ONCE = ("dp=2,mbs=4,zero=1", "dp=2,mbs=4,zero=3", "dp=1,tp=2,mbs=4,sp=1", "dp=1,pp=2,mbs=2")  # in `make test`
+OFFLOADING = (
+    *("dp=1,mbs=4,offload=optimizer", "dp=2,mbs=2,zero=1,offload=optimizer", "dp=2,mbs=2,zero=3,offload=parameters"),
+    *("dp=1,mbs=4,zero=3,offload=parameters", "dp=2,mbs=4,zero=2,offload=parameters"),
+    *("dp=1,pp=2,mbs=2,zero=3,offload=parameters", "dp=1,tp=2,mbs=4,sp=1,zero=3,offload=parameters"),
+)
+AT_ONCE = (
+    "dp=2,mbs=2,zero=3,offload=parameters",
+    "dp=2,mbs=4,zero=1",
+    "dp=2,mbs=4,zero=3",
+    "dp=1,tp=2,mbs=4,sp=1",
+    "dp=1,pp=2,mbs=2",
+)  # in `make test`
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +70,7 @@ def alone() -> Callable[[dict], list]:
     "case",
     [
         case if case.layout in AT_ONCE and not case.model else pytest.param(case, marks=pytest.mark.slow)
-        for case in (*LAYOUTS, *MORE)
+        for case in (*LAYOUTS, *MORE, *map(Case, OFFLOADING))
     ],
     ids=str,
 )
@@ -130,6 +143,20 @@ def test_calibration_times_the_device_and_not_the_host(device_pool):
 
 def test_one_group_serves_tensors_of_the_host_and_of_the_device(device_pool):
     assert device_pool(2).run(cases.on_both, timeout_s=START_S) == [[3.0] * 6] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", OFFLOADING)
+def test_what_crosses_between_a_device_and_its_host_is_what_the_program_says(text, device_pool):
+    ranks = device_pool(Layout.parse(text).world_size)
+    found = ranks.run(cases.crossed, text, timeout_s=START_S)
+
+    for elements, calls in zip(found, programmed(Case(text)), strict=True):
+        expected = Counter()
+        for (axis, name, size_bytes), count in calls.items():
+            if axis == "host":
+                expected[name] += count * size_bytes // 4
+        assert elements == expected
 
 
 def test_a_result_that_nobody_has_waited_for_is_not_there(device_pool):

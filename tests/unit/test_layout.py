@@ -10,6 +10,7 @@ DEGREE = st.integers(min_value=1, max_value=48)  # all together at most 5.3 mill
 
 @given(
     tp=DEGREE, pp=DEGREE, dp=DEGREE, cp=DEGREE, mbs=DEGREE, zero=st.integers(0, 3),
+    offload=st.sampled_from(["none", "optimizer"]),
     schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "zb"]),
     recompute=st.sampled_from(["none", "selective", "full"]), order=st.sampled_from(ORDERS),
 )  # fmt: skip
@@ -34,6 +35,8 @@ def test_a_missing_data_parallel_degree_is_what_is_left_over():
         ("dp=3", "3, but there are 8 ranks"),
         ("tp=3", "does not divide the 8 ranks"),
         ("sp=1", "needs tp"),
+        ("zero=1,offload=parameters", "zero=2 or 3 gather them, not zero=1"),
+        ("offload=disk", "'disk'"),
         ("zero=4", "4"),
         ("order=tp-tp-dp-pp", "axes"),
         ("vpp=2,pp=2,schedule=1f1b", "interleaved"),

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import xxhash
 from torch.distributed import Store
 
-from ..cluster.graph import CollectiveFit, Conditions, Host, Measurements, OperatorTime, Straggling, Timed
+from ..cluster.graph import CollectiveFit, Conditions, Host, Measurements, OperatorTime, Straggling, Timed, blocking
 from ..cluster.graph import Pace as MachinePace
 from ..cluster.local import fingerprint, threads_per_rank
 from ..device import device as device_at
@@ -29,6 +29,7 @@ from ..machine_load import Load, Snapshot, busy_words, others_share
 from ..native import kept_folder
 from ..workload.graph import Operator
 from .collectives import (
+    CROSSING,
     SMALL_BYTES,
     Beside,
     Cost,
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     collective_bytes: tuple[int, ...] = ()  # sizes of
     beside: tuple[Timed, ...] = (Timed("all_reduce"),)  # these collectives, which go on beside computation, and of
     blocking: tuple[Timed, ...] = ()  # these, which a rank waits for at once
+    host_bytes: tuple[int, ...] = ()  # sizes of copies between a device and its host, all ranks at once
 
 
 def calibrate(
@@ -153,9 +155,14 @@ def _missing(known: Measurements, request: Request) -> Request | None:
         for each in (*request.beside, *waited)
         for size in request.collective_bytes
     )
-    if not unique and covered:
+    crossed = all(
+        any(f.collective == blocking(name) and f.min_bytes <= size <= f.max_bytes for f in fits)
+        for name in CROSSING
+        for size in request.host_bytes
+    )
+    if not unique and covered and crossed:
         return None
-    found = msgspec.structs.replace(request, operators=unique)
+    found = msgspec.structs.replace(request, operators=unique, host_bytes=() if crossed else request.host_bytes)
     return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
 
 
@@ -198,9 +205,12 @@ def _measure(request: Request) -> tuple[Measurements, str]:
 
 def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
     """Return the fits of the collectives that all ranks have measured."""
-    if not request.collective_bytes or request.ranks == 1:
-        return []
     found: list[CollectiveFit] = []
+    for name in CROSSING if request.host_bytes else ():
+        crossed = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in _each_size(answers, name)]
+        found += blocking_fits(name, request.backend, request.ranks, request.host_bytes, crossed)
+    if not request.collective_bytes or request.ranks == 1:
+        return found
     for timed in request.beside:
         of_ranks = zip(*(answer.beside[timed] for answer in answers), strict=True)
         costs = [Beside(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
@@ -212,6 +222,11 @@ def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
         fits = blocking_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, waited)
         found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
     return found
+
+
+def _each_size(answers: Sequence["Answer"], name: str) -> Iterable[tuple[Cost, ...]]:
+    """Return what the ranks measured of copies to or from their hosts, size by size."""
+    return zip(*(answer.host[name] for answer in answers), strict=True)
 
 
 class Pace(NamedTuple):
@@ -227,6 +242,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorTime]
     beside: dict[Timed, list[Beside]]  # by collective and size of the request
     blocking: dict[Timed, list[Cost]]  # likewise
+    host: dict[str, list[Cost]]  # likewise of copies between the device and its host
     paces: list[Pace]  # the same work, again and again, begun at once on all ranks
     memory_bandwidth_bytes_per_s: float
     load: Load | None  # of this rank's machine meanwhile
@@ -259,6 +275,10 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         blocking={
             each: [time_blocking(each.collective, size, device, dtype=each.dtype) for size in sizes]
             for each in request.blocking
+        },
+        host={
+            name: [time_blocking(name, size, device) for size in request.host_bytes]
+            for name in (CROSSING if request.host_bytes else ())
         },
         paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written

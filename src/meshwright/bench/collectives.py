@@ -13,11 +13,12 @@ import torch.distributed as dist
 
 from ..backend.group.torch_compat import reduce_scatter_single
 from ..cluster.graph import CollectiveFit, blocking, on_link
-from ..device import is_accelerator, synchronize, synchronize_stream
+from ..device import host_copy, is_accelerator, synchronize, synchronize_stream
 from ..workload.program import FLOAT
 from .cache_pollution import pollute_caches
 from .sweep import DTYPES, exchange, make_call
 
+CROSSING = ("to_host", "to_device")  # copies between a device and the pinned memory of its host, all ranks at once
 ROUNDS = 9
 BLOCKING_ROUNDS = 5
 WARM_UP = 2
@@ -99,11 +100,16 @@ def time_blocking(
     """Return what a collective of a type costs this rank, which waits for it between computations.
 
     `size_bytes` are those of the larger of input and output. All ranks of the default group call it. Messages go round
-    the ring of ranks.
+    the ring of ranks. A copy to the host or from it crosses the link of each rank's device.
     """
     if collective == "send_recv":
         rank, ranks = dist.get_rank(), dist.get_world_size()
         return time_messages(size_bytes, (rank - 1) % ranks, (rank + 1) % ranks, device, rounds=rounds)
+    if collective in CROSSING:
+        inside = torch.ones(max(1, size_bytes // 4), device=device)
+        outside = host_copy(inside)
+        target, source = (outside, inside) if collective == "to_host" else (inside, outside)
+        return time_added(lambda: target.copy_(source, non_blocking=True), lambda: inside.mul_(1.0), device, rounds)
     call = make_call(collective, size_bytes, DTYPES[dtype], device)
     return time_added(call.run, call.fill, device, rounds)
 

@@ -17,15 +17,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..cluster.graph import OperatorTime
-from ..device import cache_bytes
+from ..device import CPU, cache_bytes
 from ..workload import functional
-from ..workload.graph import Operator
+from ..workload.graph import Operator, OperatorKind
 from .cache_pollution import run_others
 from .cpu_clock import CpuClock
 from .host_overhead.checkpointing import time_recomputing
@@ -47,6 +48,7 @@ AFTER_PRODUCTS = {
     "cross_entropy",
     "vocabulary_cross_entropy",
 }
+ON_HOST: dict[str, OperatorKind] = {"host_adamw": "adamw", "host_grad_norm": "grad_norm"}
 HOSTS = {"sharding", "recomputing", "resuming"}  # work of the host around operators, timed by functions of their own
 
 
@@ -98,6 +100,9 @@ def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuC
     if operator.kind == "recomputing":
         count, selective = operator.shape
         return time_recomputing(count, selective=bool(selective), budget_s=budget_s, clock=clock)
+    if operator.kind in ON_HOST:
+        here = CPU if device.type != "cpu" else device
+        return _time(msgspec.structs.replace(operator, kind=ON_HOST[operator.kind]), budget_s, here, CpuClock(here))
     if operator.kind == "resuming":
         return time_resuming(run_others, clock), 0.0
     with device:
@@ -229,7 +234,7 @@ def _make(operator: Operator) -> Copy:
             return Copy(lambda: (functional.context_attention(q.transpose(1, 2), both, 0, ranks),), (q, both))
         case "adamw" | "grad_norm":
             return Copy(_update(operator))
-        case "sharding" | "recomputing" | "resuming":
+        case "sharding" | "recomputing" | "resuming" | "host_adamw" | "host_grad_norm":
             raise ValueError(f"{operator.kind} is not an operator on tensors: it is timed by a function of its own")
 
 

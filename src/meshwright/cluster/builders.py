@@ -38,6 +38,8 @@ def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
         host_bandwidth_bytes_per_s=catalogue.interconnect(
             accelerator.cpu_link or accelerator.host_link
         ).rate_bytes_per_s,
+        host_memory_bytes=round(node.host_memory.number) if node.host_memory else None,
+        host_memory_bandwidth_bytes_per_s=node.host_memory_rate.number if node.host_memory_rate else None,
         nics=round(node.nics.number),
         nic_kind=network.family,
         nic_bandwidth_bytes_per_s=network.rate_bytes_per_s,

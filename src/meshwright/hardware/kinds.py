@@ -123,6 +123,8 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     peer_links: Figure | None = None  # most links to one peer, where the mesh is not all to all
     mesh: tuple[tuple[int, int, int], ...] = ()  # that mesh: (GPU, GPU, links)
     numa_nodes: Figure
+    host_memory: Figure | None = None  # of its processors, together
+    host_memory_rate: Figure | None = None
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
     scale_up_nodes: Figure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()

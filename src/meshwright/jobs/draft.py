@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from ..layout import Recompute
+from ..layout import Offload, Recompute
 from ..quantities import MOST_RANKS
 from ..workload.architecture import Architecture
-from .job import Job, Offload, Split
+from .job import Job, Split
 from .keys import Keys
 from .models import architecture_named, by_shape, catalogue_name, changed, described, differences
 from .sources import Sources

@@ -5,10 +5,9 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from ..layout import Layout, PipelineSchedule, Recompute
+from ..layout import Layout, Offload, PipelineSchedule, Recompute
 from ..workload.architecture import Architecture
 
-Offload = Literal["none", "optimizer", "parameters"]
 FLAGS = {
     "world": "--gpus",
     "architecture": "--model",
@@ -98,7 +97,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def unpriced(self) -> tuple[str, ...]:
         """Return the keys of the split that a Layout cannot hold and no price knows."""
         told = msgspec.to_builtins(self.layout)
-        neutral = {"offload": "none", "etp": self.layout.tp or 1}
+        neutral = {"etp": self.layout.tp or 1}
         return tuple(f"{k}={v}" for k, v in told.items() if k not in LAYOUT_KEYS and v != neutral.get(k))
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..layout import AXES, ORDERS, Layout, PipelineSchedule, Recompute
+from ..layout import AXES, OFFLOADS, ORDERS, Layout, PipelineSchedule, Recompute
 from ..workload.engines import Engine
 
 Mask = npt.NDArray[np.bool_]
@@ -33,6 +33,11 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     alone, within = np.isin(zero, engine.zero), np.isin(zero, engine.zero_in_pipelines)
     found[f"its ZeRO stages are {_listed(engine.zero)}"] = sharded & ~piped & ~alone
     found[f"its ZeRO stages in a pipeline are {_listed(engine.zero_in_pipelines)}"] = sharded & piped & ~within
+    offload = layouts["offload"]
+    found[f"it offloads {', '.join(engine.offload)}"] = ~_among(offload, OFFLOADS, engine.offload)
+    for kind, stages in engine.offload_zero.items():
+        words = f"its offload={kind} goes with ZeRO stages {_listed(stages)}"
+        found[words] = _among(offload, OFFLOADS, (kind,)) & ~np.isin(zero, stages)
     if engine.zero_with_tensor is not None:
         cut = (tp > 1) | (cp > 1)
         words = f"its ZeRO stages with tp or cp are {_listed(engine.zero_with_tensor)}"
@@ -81,11 +86,9 @@ def refusals(engine: Engine, layout: Layout, kv_heads: int) -> list[str]:
         "schedule": np.array([SCHEDULES.index(layout.schedule)]),
         "recompute": np.array([RECOMPUTES.index(layout.recompute)]),
         "order": np.array([ORDERS.index(layout.order)]),
+        "offload": np.array([layout.offloaded]),
     }
-    told = [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
-    if getattr(layout, "offload", "none") not in engine.offload:
-        told.append(f"it offloads {', '.join(engine.offload)}")
-    return told
+    return [rule for rule, mask in broken(engine, one, kv_heads).items() if mask[0]]
 
 
 def _among(indices: Any, names: tuple[str, ...], wanted: tuple[str, ...]) -> Mask:

@@ -5,11 +5,10 @@ import math
 import msgspec
 
 from ..errors import InputError
-from ..layout import Layout, micro_batches
+from ..layout import Layout, Offload, micro_batches
 from ..workload.architecture import Architecture
 from ..workload.engines import engine_named
 from .emit_why import why
-from .job import Offload
 from .rules import refusals
 
 # Hugging Face's names of the catalogue's models, for engines that load a model by it
@@ -60,7 +59,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     precision: str = "bf16"
     gpus_per_node: int = 8
     reason: str = ""  # why this layout, in a line
-    offload: Offload = "none"
+
+    @property
+    def offload(self) -> Offload:
+        """What lives in the host's memory."""
+        return self.layout.offload
 
     @property
     def world(self) -> int:
@@ -106,8 +109,6 @@ def check(target: Target, engine: str) -> None:
     """Raise InputError with every rule of the engine that the layout breaks."""
     facts = engine_named(engine, flag="--emit")
     told = refusals(facts, target.layout, target.architecture.num_key_value_heads)
-    if target.offload not in facts.offload:
-        told.append(f"it offloads {', '.join(facts.offload)}")
     if target.layout.mode != "sync":
         told.append("it has no asynchronous data parallelism")
     if min(target.stages[1:-1], default=1) < 1:  # the first may hold the embedding alone, the last the output

@@ -8,6 +8,7 @@ from ..plan.legality import check_runnable
 from .data_parallel import DataParallel
 from .device_mesh import Mesh
 from .engine import Engine, Settings
+from .offload import check_offloadable
 from .overlapped import check_overlappable
 from .pipeline.engine import PipelineEngine
 from .spmd_engine import SpmdEngine
@@ -21,6 +22,7 @@ def build_engine(module: nn.Module, plan: Plan, settings: Settings) -> Engine:
     """
     layout = plan.layout
     check_runnable(layout, compiled=settings.compiled)
+    check_offloadable(layout, settings.device, settings.host_store)
     if settings.async_tensor_parallel:
         check_overlappable(layout, settings.device)
     if layout.is_plain:

@@ -87,6 +87,7 @@ class Settings(NamedTuple):
     compression: Compression = "none"  # plain data parallelism: of gradients on their way
     powersgd_rank: int = 4
     probe: Probe | None = None
+    host_store: Callable[[Tensor], Tensor] | None = None  # offload: copies a tensor to where it goes; None: the host
 
     def precision(self) -> AbstractContextManager[Any]:
         """Return the context that forward passes run in."""

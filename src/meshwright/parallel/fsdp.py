@@ -9,11 +9,13 @@ the last micro-batch of a step.
 from collections.abc import Iterator
 from typing import cast
 
+import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from ..device import is_accelerator, moved
 from ..layout import Layout
 from .channel import Stopwatch
 from .device_mesh import Mesh
@@ -23,23 +25,28 @@ from .fsdp_tracing import trace_collectives
 PREFETCHED = 1  # layers whose weights travel ahead
 
 
-def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch) -> None:
+def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, device: torch.device) -> None:
     """Shard the parameters of `module` layer by layer; the layers are the elements of its module lists.
 
-    What they send is noted through `stopwatch`.
+    What they send is noted through `stopwatch`. Under offload=parameters the shares stay in the host's memory, and each
+    layer comes to `device`, where it is computed, as it is gathered.
     """
     layers = [layer for child in module.modules() if isinstance(child, nn.ModuleList) for layer in child]
-    again = layout.zero == 3
+    again, policy = layout.zero == 3, OffloadPolicy()
+    if layout.offload == "parameters":
+        policy = CPUOffloadPolicy(pin_memory=is_accelerator(device))
+        for bank in [part for part in module.modules() if isinstance(part, Bank)]:
+            moved(bank, device)  # which stays there where nothing shards it
     ignored: set[nn.Parameter] = set()  # experts that no other rank holds
     for bank in [part for part in module.modules() if isinstance(part, Bank)] if layout.ep > 1 else []:
         if mesh.size("edp") > 1:
-            fully_shard(bank, mesh=mesh.device_mesh("edp"), reshard_after_forward=again)
+            fully_shard(bank, mesh=mesh.device_mesh("edp"), reshard_after_forward=again, offload_policy=policy)
         else:
             ignored |= set(bank.parameters())
     dense = mesh.device_mesh("replica", "shard") if layout.replicas > 1 else mesh.device_mesh("shard")
     for layer in layers:
-        fully_shard(layer, mesh=dense, reshard_after_forward=again, ignored_params=ignored)
-    fully_shard(module, mesh=dense, reshard_after_forward=False, ignored_params=ignored)
+        fully_shard(layer, mesh=dense, reshard_after_forward=again, ignored_params=ignored, offload_policy=policy)
+    fully_shard(module, mesh=dense, reshard_after_forward=False, ignored_params=ignored, offload_policy=policy)
     for part in sharded_modules(module):
         part.set_gradient_divide_factor(1.0)  # gradients are summed
         part.set_force_sum_reduction_for_comms(True)

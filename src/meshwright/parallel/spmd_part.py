@@ -32,6 +32,7 @@ from .dropout import prepare_dropout
 from .engine import Settings, Shard, live_tensors, make_state, state_of
 from .experts import split_experts
 from .fsdp import adopt, gather_weights, offset_of, scatter_gradients, shard, sharded_modules
+from .offload import HostCopies
 from .overlapped import OverlappedSeam
 from .pipeline.stages import cuttable, with_own_hooks
 from .shard_placement import Block, Box, Placement, blocks, boxes
@@ -122,12 +123,15 @@ class SpmdPart:
         self._buckets: list[Buckets] = []
         if layout.zero >= 2:
             for piece in self.pieces:
-                shard(piece, mesh, layout, self.stopwatch)
+                shard(piece, mesh, layout, self.stopwatch, settings.device)
                 self._expect(piece, last=False)
                 adopt(module, piece)
         else:
             self._fill_buckets(plan.bucket_bytes)
         self._held = self._pieces()
+        self._host: HostCopies | None = None
+        if layout.offload != "none":
+            self._host = HostCopies([held.tensor for held in self._held], self.stopwatch, settings.host_store)
         self.optimizer = settings.optimizer(module)
         self._hand_over()
         self._tensor = Channel(mesh, "tp", self.stopwatch)
@@ -191,7 +195,8 @@ class SpmdPart:
                 self._expect(piece, last=False)
         partial = [gradient for held, gradient in self._gradients() if self._placements[held.name].partial]
         if partial:
-            total = self._tensor.all_reduce(torch.cat([gradient.flatten() for gradient in partial]))
+            flat = torch.cat([gradient.flatten() for gradient in partial]).to(self._settings.device)
+            total = self._tensor.all_reduce(flat)
             for gradient, part in zip(partial, torch.split(total, [g.numel() for g in partial]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         if self._settings.probe is not None:
@@ -219,8 +224,12 @@ class SpmdPart:
         if limit:  # the formula of torch's clip_grad_norm_, 1e-6 and all
             scale = min(1.0, limit / (norm + 1e-6))
             torch._foreach_mul_([gradient for _, gradient in self._gradients()], scale)
+        if self._host is not None:
+            self._host.leave()
         self.optimizer.step()
         self.discard()
+        if self._host is not None:
+            self._host.back()
         if self._layout.zero == 1:
             for buckets in self._buckets:
                 buckets.spread()
@@ -240,7 +249,8 @@ class SpmdPart:
     def shards(self) -> list[Shard]:
         """Return every piece that this rank holds, with its optimiser state."""
         make_state(self.optimizer)
-        return [*(found for held in self._held for found in self._shards_of(held)), *self._copies()]
+        own = [found for held in self._held for found in self._shards_of(held, self._updated(held))]
+        return [*own, *self._copies()]
 
     def tensors(self) -> Iterable[Tensor]:
         """Return what lives between steps."""
@@ -277,9 +287,13 @@ class SpmdPart:
         """Put into the optimiser what this rank updates, in the groups of the parameters it belongs to."""
         of: dict[nn.Parameter, list[nn.Parameter]] = {}
         for held in self._held:
-            of.setdefault(held.owner, []).append(held.tensor)
+            of.setdefault(held.owner, []).append(self._updated(held))
         for group in self.optimizer.param_groups:
             group["params"] = [tensor for parameter in group["params"] for tensor in of.get(parameter, [])]
+
+    def _updated(self, held: Held) -> nn.Parameter:
+        """Return what the optimiser holds: the piece, or its copy in the host's memory."""
+        return held.tensor if self._host is None else self._host.of(held.tensor)
 
     def _gradients(self) -> list[tuple[Held, Tensor]]:
         return [(held, held.tensor.grad) for held in self._held if held.tensor.grad is not None]
@@ -297,8 +311,9 @@ class SpmdPart:
         """Return the norm of the whole model's gradient: squares of each piece once, summed over the world."""
         total = torch.zeros(1, dtype=torch.float64, device=self._settings.device)
         counted = [gradient for held, gradient in self._gradients() if self._counts(held.name)]
-        if counted:
-            total += torch.stack(torch._foreach_norm(counted)).double().square().sum()
+        for where in {gradient.device for gradient in counted}:  # some may be on the host
+            norms = torch._foreach_norm([gradient for gradient in counted if gradient.device == where])
+            total += torch.stack(norms).double().square().sum().to(total.device)
         if dist.is_initialized():
             start = self.stopwatch.now()
             dist.all_reduce(total)
@@ -306,9 +321,10 @@ class SpmdPart:
             self.stopwatch.block("all_reduce", start, self.stopwatch.now(), bytes_of(total), members)
         return math.sqrt(total.item())
 
-    def _shards_of(self, held: Held) -> Iterator[Shard]:
-        at, tensor = self._placements[held.name], held.tensor.detach()
-        state = state_of(self.optimizer, held.tensor)
+    def _shards_of(self, held: Held, parameter: nn.Parameter) -> Iterator[Shard]:
+        """Yield the boxes of a piece of which `parameter` is the piece itself or a copy; the optimiser's has states."""
+        at, tensor, updated = self._placements[held.name], parameter.detach(), parameter is self._updated(held)
+        state = state_of(self.optimizer, parameter) if updated else {}
         blocks_held: Iterable[Block]
         if held.start is None:
             offset = offset_of(held.owner) if isinstance(held.owner, DTensor) else (0,) * tensor.dim()
@@ -320,10 +336,13 @@ class SpmdPart:
             for box in boxes(at, *block[:2]):
                 moments = {key: _piece(value, block, box) if value.dim() else value for key, value in state.items()}
                 piece = _piece(tensor, block, box)
-                yield Shard(held.name, at.shape, box.whole, piece, moments, self._counts(held.name))
+                yield Shard(held.name, at.shape, box.whole, piece, moments, updated and self._counts(held.name))
 
     def _copies(self) -> Iterator[Shard]:
-        """Yield the weights that others update and that this rank computes with (ZeRO 1): a checkpoint fills them."""
+        """Yield weights that others or the host update and that this rank computes with: a checkpoint fills them."""
+        for held in self._held if self._host is not None else ():
+            if self._updated(held) is not held.tensor:
+                yield from self._shards_of(held, held.tensor)
         if self._layout.zero != 1:
             return
         cut = {parameter for buckets in self._buckets for parameter in buckets.parameters}

@@ -15,12 +15,13 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ..errors import InputError
+from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
 from .cost import Grid, Prices, Setting, performance, price
-from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, verdicts, word
-from .cost.price import machine_of, node_group_of
+from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, word
+from .cost.price import machine_of, node_group_of, verdicts_in
 from .cost.quantities import Array
 from .keep import in_its_orders, narrowed
 from .reasons import batch_warnings, micro_batch_trade, why
@@ -28,6 +29,7 @@ from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order
 from .study import Rejection, Row, Study
 
 T = TypeVar("T")
+OFFERED = "no layout fits in the GPUs' memory alone: those shown keep optimiser states or weights in their hosts'"
 MAX_ROWS = 12
 MAX_PARETO = 16
 SLOWEST = 10.0  # times the fastest step: beyond that a saving of memory interests nobody
@@ -46,6 +48,7 @@ class Priced:
     doubtful: int  # layouts that may not fit, and are left out since others do
     tight: tuple[Grid, Prices] | None  # the fastest of those, in the default order
     smallest: tuple[Grid, Prices]  # the one layout that needs least, whether it fits or not
+    offered: bool = False  # layouts that use the hosts' memory, since none fits in the GPUs' alone
 
     @property
     def memory_bytes(self) -> float:
@@ -54,8 +57,20 @@ class Priced:
 
 
 def price_all(setting: Setting) -> Priced:
-    """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal."""
-    space = space_of(setting)
+    """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal.
+
+    Where none fits, those that offload to the hosts' memory are offered, but for conditions that name offload.
+    """
+    found = _price_all(setting, space_of(setting))
+    if len(found.grid) or any(condition.name == "offload" for condition in setting.conditions):
+        return found
+    space = space_of(setting, range(1, len(OFFLOADS)))
+    other = _price_all(setting, space) if len(space.grid) else found
+    return dataclasses.replace(other, offered=True) if len(other.grid) else found
+
+
+def _price_all(setting: Setting, space: Space) -> Priced:
+    """Return every layout of a space that fits with its price; InputError, with the reasons, if there is none."""
     if not len(space.grid) and space.left:
         told = "; ".join(f"{count:,} layouts {reason}" for reason, count in space.left.items())
         raise InputError(f"no legal layout of {setting.architecture.name or 'the model'} is left: {told}")
@@ -66,7 +81,7 @@ def price_all(setting: Setting) -> Priced:
             f"batch of {setting.global_batch}: of {space.factorisations} ways to factor the ranks, {broken}"
         )
     first = price_in_chunks(setting, space.grid)
-    found = verdicts(first, machine_of(setting).memory_bytes)
+    found = verdicts_in(setting, first)
     least = np.array([int(np.argmin(first.reserved_bytes))])
     fitting, doubtful = np.flatnonzero(found == SURE), np.flatnonzero(found == DOUBTFUL)
     if not len(fitting):
@@ -100,8 +115,12 @@ def _fastest(grid: Grid, prices: Prices, among: npt.NDArray[np.int64]) -> tuple[
     return grid.take(one), take_prices(prices, one)
 
 
-def space_of(setting: Setting) -> Space:
-    """Return the legal layouts that the setting's stack can run and its conditions allow."""
+def space_of(setting: Setting, offloads: Sequence[int] = ()) -> Space:
+    """Return the legal layouts that the setting's stack can run and its conditions allow.
+
+    `offloads` are places in `layout.OFFLOADS`; left out, all of them where a condition is about offload, else none.
+    """
+    asked = any(condition.name == "offload" for condition in setting.conditions)
     space = legal_layouts(
         setting.architecture,
         ranks=setting.gpus,
@@ -109,6 +128,7 @@ def space_of(setting: Setting) -> Space:
         seq_len=setting.seq_len,
         node=int(machine_of(setting).domain),
         folded=setting.stack != OWN,
+        offloads=offloads or (range(len(OFFLOADS)) if asked else (0,)),
     )
     grid, left = narrowed(setting, space.grid)
     return dataclasses.replace(space, grid=grid, left=left)
@@ -146,7 +166,7 @@ def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:
         priced=priced.oversized + priced.doubtful + len(priced.grid),
         micro_batches=trade,
         reason=why(setting, priced.grid, priced.prices, int(best[0])),
-        warnings=batch_warnings(setting, rows[0]),
+        warnings=(*batch_warnings(setting, rows[0]), *((OFFERED,) if priced.offered else ())),
     )
 
 
@@ -170,7 +190,7 @@ def row_of(setting: Setting, grid: Grid, prices: Prices, index: int, *, note: st
         layout=grid.layout(index),
         predicted=performance(setting, prices, index, grid.layout(index)),
         terms=dict(prices.terms(index)),
-        fits=word(verdicts(prices, capacity)[index]),
+        fits=word(verdicts_in(setting, prices)[index]),
         capacity_bytes=capacity,
         capacity_source=capacity_source(node_group_of(setting.cluster).gpu.model, capacity),
         note=note,
@@ -191,7 +211,7 @@ def plain_data_parallel(setting: Setting) -> Row:
         setting = replace(setting, global_batch=larger)
     grid = _plain_grid(setting)
     prices = price(setting, grid)
-    fits = verdicts(prices, machine_of(setting).memory_bytes) == SURE
+    fits = verdicts_in(setting, prices) == SURE
     key = np.where(fits, prices.step_time_s, np.inf) if fits.any() else prices.reserved_bytes
     return row_of(setting, grid, prices, int(np.argmin(key)), note=note)
 

@@ -20,8 +20,8 @@ from ..errors import InputError
 from ..layout import Layout
 from .cost import Grid, Setting, book
 from .cost.coefficients import coefficients
-from .cost.fits import SURE, verdicts
-from .cost.price import machine_of, node_group_of
+from .cost.fits import SURE
+from .cost.price import machine_of, node_group_of, verdicts_in
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .keep import in_its_orders
 from .reach import Means, at_peak_s, beyond, fastest, other_means
@@ -263,7 +263,7 @@ def fitting(setting: Setting) -> Grid:
     """Return the legal layouts that fit in memory, in the default axis order."""
     space = space_of(setting)
     prices = price_in_chunks(setting, space.grid)
-    return space.grid.take(np.flatnonzero(verdicts(prices, machine_of(setting).memory_bytes) == SURE))
+    return space.grid.take(np.flatnonzero(verdicts_in(setting, prices) == SURE))
 
 
 def _curve(setting: Setting, quantity: Quantity, shown: tuple[float, float]) -> tuple[Point, ...]:

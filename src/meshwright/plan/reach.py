@@ -11,8 +11,8 @@ from ..layout import Layout
 from ..workload.conventions import OWN
 from .cost import Grid, Setting, price
 from .cost.conditions import parse_conditions
-from .cost.fits import OVER, verdicts
-from .cost.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of
+from .cost.fits import OVER
+from .cost.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of, verdicts_in
 from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack
 
@@ -133,7 +133,7 @@ def _without_recomputation(setting: Setting, target_s: float) -> tuple[Means, ..
     best = int(np.argmin(price_in_chunks(plain, grid).step_time_s))
     layout = grid.layout(best)
     prices = price(plain, Grid.of([layout]))
-    terms, fits = prices.terms(0), int(verdicts(prices, machine_of(setting).memory_bytes)[0]) != OVER
+    terms, fits = prices.terms(0), int(verdicts_in(setting, prices)[0]) != OVER
     return (
         Means(
             change="no recomputation",

@@ -7,8 +7,8 @@ from ..layout import Layout, micro_batches
 from ..pipelines import illegal as schedule_rule
 from ..units import format_bytes, format_time
 from .cost import RECOMPUTES, Grid, Prices, Setting, price
-from .cost.fits import verdicts, word
-from .cost.price import machine_of
+from .cost.fits import word
+from .cost.price import machine_of, verdicts_in
 from .legality import divisors
 from .study import MicroBatch, Row
 
@@ -123,7 +123,7 @@ def _trade(setting: Setting, layout: Layout) -> MicroBatch:
         bubble_share=terms["bubble_s"] / terms["step_time_s"],
         activations_bytes=terms["activations_bytes"],
         memory_bytes=terms["reserved_bytes"],
-        fits=word(verdicts(prices, machine_of(setting).memory_bytes)[0]),
+        fits=word(verdicts_in(setting, prices)[0]),
     )
 
 

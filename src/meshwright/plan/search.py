@@ -12,13 +12,13 @@ import msgspec
 
 from ..cluster.graph import Measurements
 from ..errors import InputError
-from ..layout import Candidate, Layout, Plan, micro_batches
+from ..layout import Candidate, Layout, Offload, Plan, micro_batches
 from ..timeline import Performance, Timeline
 from ..units import format_bytes, format_time
 from ..workload.graph import Workload
 from .legality import Splittable, divisors, experts_of, illegal
 from .measured.data_parallel import SPLIT_ERROR_BAND, StepInputs, performance, predict_step
-from .measured.memory import peak_memory_bytes
+from .measured.memory import host_memory_bytes, peak_memory_bytes
 from .measured.pipeline import pipeline_peak_bytes, plan_cut, predict_pipeline_step
 from .measured.spmd import predict_spmd_step
 from .space import Degrees, factorisations
@@ -37,6 +37,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int  # that all ranks of the host may take together
     runtime_bytes: int  # that the process of a rank takes before the model
     data_s_per_sequence: float
+    host_memory_bytes: int = 0  # of the host of accelerators, for what all ranks offload; 0: ranks are on CPUs
 
 
 def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = None) -> list[Layout]:
@@ -60,8 +61,10 @@ def candidates(ranks: Iterable[int], global_batch: int, wanted: Layout | None = 
 
 
 def fits(layout: Layout, problem: Problem) -> bool:
-    """Return whether the ranks of a layout fit into the host's memory together."""
-    return needed_bytes(layout, problem) <= problem.memory_bytes
+    """Return whether the ranks of a layout fit into memory together, and what they offload into the host's."""
+    own = host_memory_bytes(problem.describe(layout), layout) if layout.offload != "none" else 0
+    beside = layout.world_size * own // layout.pp <= problem.host_memory_bytes
+    return beside and needed_bytes(layout, problem) <= problem.memory_bytes
 
 
 def needed_bytes(layout: Layout, problem: Problem) -> int:
@@ -93,7 +96,9 @@ def shortlist(layouts: Sequence[Layout], problem: Problem) -> list[Layout]:
     return chosen
 
 
-def splits(ranks: Iterable[int], model: Splittable, problem: Problem) -> list[Layout]:
+def splits(
+    ranks: Iterable[int], model: Splittable, problem: Problem, offloads: Sequence[Offload] = ("none",)
+) -> list[Layout]:
     """Return a layout that fits for each way to split the model over so many ranks that is not plain data parallelism.
 
     Of each way to factor the ranks into tp, cp, dp and pp, with each ZeRO stage: the least recomputation under which
@@ -101,7 +106,7 @@ def splits(ranks: Iterable[int], model: Splittable, problem: Problem) -> list[La
     """
     found = []
     for degrees in (d for count in sorted(set(ranks)) for d in factorisations(count)):
-        for switches in _switches(degrees, model):
+        for switches in _switches(degrees, model, offloads):
             best = _largest_that_fits(degrees, switches, model, problem)
             if best is not None and not best.is_plain:
                 found.append(best)
@@ -129,16 +134,22 @@ def is_worth_splitting(plan: Plan) -> bool:
     return least_s * (1 + SPLIT_ERROR_BAND) < _at_worst_s(plan.predicted)
 
 
-def _switches(degrees: Degrees, model: Splittable) -> list[dict[str, int]]:
+def _switches(degrees: Degrees, model: Splittable, offloads: Sequence[Offload]) -> list[dict[str, int | Offload]]:
     """Return the other choices that go with one way to factor the ranks."""
     data = degrees.dp * degrees.cp
-    zeros = (0, 1, 2, 3) if data > 1 else (0,)
+    zeros = (0, 1, 2, 3) if data > 1 else (0, 3) if "parameters" in offloads else (0,)  # alone FSDP2 gathers nothing
     experts = {1, max(e for e in divisors(max(1, experts_of(model))) if data % e == 0)}
-    return [{"zero": zero, "sp": int(degrees.tp > 1), "ep": ep} for zero in zeros for ep in sorted(experts)]
+    return [
+        {"zero": zero, "sp": int(degrees.tp > 1), "ep": ep, "offload": offload}
+        for zero in zeros
+        for ep in sorted(experts)
+        for offload in offloads
+        if offload != "parameters" or zero >= 2
+    ]
 
 
 def _largest_that_fits(
-    degrees: Degrees, switches: dict[str, int], model: Splittable, problem: Problem
+    degrees: Degrees, switches: dict[str, int | Offload], model: Splittable, problem: Problem
 ) -> Layout | None:
     share = problem.global_batch // degrees.dp
     least_count = BATCHES_PER_STAGE * degrees.pp if degrees.pp > 1 else 1

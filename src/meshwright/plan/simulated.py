@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..cluster.graph import Cluster, Fabric
 from ..errors import InputError
 from ..layout import Layout, micro_batches
-from ..mesh import size
+from ..mesh import Axis, size
 from ..simulate.nodes import NodesTopology
 from ..simulate.problem import Costs, Disturbance
 from ..simulate.step import simulate_step
@@ -21,15 +21,18 @@ from ..workload.conventions import Conventions
 from ..workload.program import Comm, Pass, Stage, StepProgram
 from ..workload.split import (
     Exchange,
+    HostTraffic,
     Sharding,
     Sizes,
     context_exchange,
     expert_exchange,
+    host_traffic,
     sharding,
     stage_message,
     tensor_exchange,
 )
 from .cost.coefficients import Coefficients
+from .cost.host import LINK_SHARE
 from .cost.layer import Layer, layer_s
 from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .cost.quantities import Grid, Model
@@ -85,11 +88,14 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
         routed = routed if layout.ep > 1 else 0.0
         own = (held - routed, routed)
         stages.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
+    host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
+    back_s = max(sum(comm.bytes for comm in stage.parameters if comm.axis == "host") for stage in stages) / host_rate
     return StepProgram(
         layout=layout,
         micro_batches=micro_batches(layout, setting.global_batch),
         stages=tuple(stages),
-        optimizer_s=float(prices.optimizer_s[0]) + float(c.step_s * c.pace),
+        optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
+        host_bytes_per_s=host_rate,
     )
 
 
@@ -110,8 +116,15 @@ def _stage(
     sizes = _sizes(setting, layout)
     inside, rings = _inside(setting, layout, c, sizes), context_exchange(sizes, layout, facts)
     of_layer = _shared(layout, facts, [held / layers for held in own])
+    hosts = _crossing(layout, facts, [held / layers for held in own])
+    whole = _crossing(layout, facts, own)
+    back = () if facts.host_overlaps else _once(one.back for one in whole)  # else within the update's time
     of_stage = _shared(layout, facts, own)
+    leaving = _in_each(one.leave for one in hosts)
     beside = facts.keys_ring > 0
+    several = micro_batches(layout, setting.global_batch) > 1  # FSDP2 waits for gradients that the host adds up
+    waited = layout.offload == "parameters" and facts.shares_single > 0 and several
+    hidden = [_in_each(way) if beside else () for way in rings]
     blocking = [() if beside else _in_each(way) for way in rings]
     twice = inside.forward if layout.recompute == "full" else ()
     once = [comm for sent in of_layer for comm in (sent.scatter, sent.reduce, sent.scatter_once, sent.copies)]
@@ -120,18 +133,21 @@ def _stage(
             compute_s=(layers * forward + head[0] + float(c.micro_s)) * pace,
             layers=layers,
             comms=blocking[0] + inside.forward,
-            ahead=(_in_each(rings.forward) if beside else ()) + _in_each(sent.gather for sent in of_layer),
+            ahead=hidden[0] + _weights([one.fetch for one in hosts], [sent.gather for sent in of_layer]),
         ),
         backward=Pass(
             compute_s=(layers * (backward + again) + head[1]) * pace,
             layers=layers,
-            comms=blocking[1] + twice + inside.backward,
-            ahead=(_in_each(rings.backward) if beside else ()) + _in_each(sent.again for sent in of_layer),
-            behind=_in_each(sent.scatter for sent in of_layer),
+            comms=blocking[1] + twice + inside.backward + (leaving if waited else ()),
+            ahead=hidden[1] + _weights([one.again for one in hosts], [sent.again for sent in of_layer]),
+            behind=_in_each(sent.scatter for sent in of_layer) + (() if waited else leaving),
         ),
         output_bytes=round(stage_message(sizes.residual, layout, facts)),
         gradients=tuple(_whole(comm) for comm in once if comm.once) * layers,
-        parameters=tuple(_whole(comm) for sent in of_stage for comm in (sent.spread, sent.gather) if comm.once),
+        sums=_once(comm for one in whole for comm in (one.leave, one.leave_once)),
+        parameters=back
+        + _once(one.fetch for one in whole)
+        + tuple(_whole(comm) for sent in of_stage for comm in (sent.spread, sent.gather) if comm.once),
     )
 
 
@@ -142,6 +158,27 @@ def _shared(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[Sh
     if routed and size(layout, "edp") > 1:
         found.append(sharding(routed, layout, facts, shards=size(layout, "edp"), over="edp"))
     return found
+
+
+def _crossing(layout: Layout, facts: Conventions, own: Sequence[float]) -> list[HostTraffic]:
+    """Return what crosses between device and host, of the same parameters; nothing where nothing is offloaded."""
+    if layout.offload == "none":
+        return []
+    over: Axis = "shard" if layout.zero >= 2 else "data"
+    pairs = [(own[0], size(layout, over), layout.replicas)]
+    pairs += [(own[1], size(layout, "edp"), 1)] if own[1] else []
+    offload = layout.offloaded
+    return [host_traffic(n, layout, facts, offload=offload, shards=ranks, copies=copies) for n, ranks, copies in pairs]
+
+
+def _weights(fetched: Sequence[Comm], gathered: Sequence[Comm]) -> tuple[Comm, ...]:
+    """Return how weights come in each micro-batch: from the host, and then from the ranks that share them."""
+    return _in_each(fetched) + _in_each(gathered)
+
+
+def _once(comms: Iterable[Comm]) -> tuple[Comm, ...]:
+    """Return what is called once a step."""
+    return tuple(replace(_whole(comm), calls=0) for comm in comms if comm.once)
 
 
 def _whole(comm: Comm) -> Comm:

@@ -7,13 +7,13 @@ place in the order.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from ..layout import AXES, ORDERS, Layout
+from ..layout import AXES, OFFLOADS, ORDERS, Layout
 from .cost.quantities import RECOMPUTES, SCHEDULES, Grid
 from .legality import Splittable, divisors, experts_of, most_tensor_parallel, stages_fit
 
@@ -50,12 +50,13 @@ class Degrees:
 
 
 def legal_layouts(
-    model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None, folded: bool = False
-) -> Space:
+    model: Splittable, *, ranks: int, global_batch: int, seq_len: int, node: int | None = None, folded: bool = False,
+    offloads: Sequence[int] = (0,),
+) -> Space:  # fmt: skip
     """Return every legal layout of the model on exactly `ranks` ranks, in the default axis order.
 
     With `node`, the ranks that one node holds, ZeRO-3 also shards inside a node and replicates across nodes; with
-    `folded`, experts are also folded over tensor parallelism (etp=1).
+    `folded`, experts are also folded over tensor parallelism (etp=1). `offloads` are places in `layout.OFFLOADS`.
     """
     refused: Counter[str] = Counter()
     blocks = []
@@ -65,7 +66,7 @@ def legal_layouts(
         if rule:
             refused[rule] += 1
         else:
-            blocks.append(_block(model, degrees, global_batch, seq_len, node, folded))
+            blocks.append(_block(model, degrees, global_batch, seq_len, node, folded, offloads))
     columns = np.concatenate(blocks, axis=1) if blocks else np.empty((len(fields(Grid)), 0), dtype=np.int64)
     return Space(grid=_grid(columns), factorisations=len(every), refused=dict(refused))
 
@@ -132,15 +133,16 @@ def _broken(model: Splittable, degrees: Degrees, global_batch: int, seq_len: int
 
 
 def _block(
-    model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None, folded: bool
-) -> Ints:
+    model: Splittable, degrees: Degrees, global_batch: int, seq_len: int, node: int | None, folded: bool,
+    offloads: Sequence[int],
+) -> Ints:  # fmt: skip
     """Return the layouts of one factorisation, a column each, with the rows in the order of Grid's fields."""
     share = global_batch // degrees.dp
     batches = np.array(divisors(share))
     schedules = np.array(_schedules(model.num_hidden_layers, degrees.pp))
     experts = _experts(model, degrees, folded)
     sequence = (0, 1) if degrees.tp > 1 and (seq_len // degrees.cp) % degrees.tp == 0 else (0,)
-    shards = _sharding(degrees, node)
+    shards = _sharding(degrees, node, offloads)
     combined = itertools.product(experts, range(len(shards)), sequence, range(len(RECOMPUTES)))
     switches = np.array([(ep, etp, *shards[shard], sp, mode) for (ep, etp), shard, sp, mode in combined])
     pairs = np.array([(b, s) for b in range(len(batches)) for s in range(len(schedules))])
@@ -157,9 +159,10 @@ def _block(
         "etp": inner[:, 1],
         "zero": inner[:, 2],
         "replicas": inner[:, 3],
-        "sp": inner[:, 4],
+        "offload": inner[:, 4],
+        "sp": inner[:, 5],
         "schedule": schedule,
-        "recompute": inner[:, 5],
+        "recompute": inner[:, 6],
         "order": ones * DEFAULT_ORDER,
     }
     return np.stack([named[one.name] for one in fields(Grid)])
@@ -174,8 +177,16 @@ def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[in
     return found
 
 
-def _sharding(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:
-    """Return the pairs of ZeRO level and copies of the sharded model: one copy, or one in each node."""
+def _sharding(degrees: Degrees, node: int | None, offloads: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return ZeRO level, copies of the sharded model (one, or one in each node), and what lives on the host."""
+    found = _levels(degrees, node)
+    if degrees.dp * degrees.cp == 1 and any(offloads):
+        found = [*found, (2, 1), (3, 1)]  # one rank has nothing to shard, but engines offload by stages of ZeRO
+    weights = OFFLOADS.index("parameters")
+    return [(zero, copies, each) for zero, copies in found for each in offloads if each != weights or zero >= 2]
+
+
+def _levels(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:
     sharded = degrees.dp * degrees.cp
     if sharded == 1:
         return [(0, 1)]
@@ -210,5 +221,5 @@ def _schedule_fits(schedule: Ints, vpp: Ints, pp: int, micro_batches: Ints) -> n
 
 def _grid(columns: Ints) -> Grid:
     numbers = {one.name: row for one, row in zip(fields(Grid), columns, strict=True)}
-    whole = ("schedule", "recompute", "order")
+    whole = ("schedule", "recompute", "order", "offload")
     return Grid(**{name: row if name in whole else row.astype(float) for name, row in numbers.items()})

@@ -8,6 +8,10 @@ SHARDED = {
     3: "weights, gradients and optimiser state sharded",
 }
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "interleaved 1F1B", "zb": "zero-bubble"}
+OFFLOADED = {
+    "optimizer": "optimiser state in host memory, updated there",
+    "parameters": "weights and optimiser state in host memory, updated there",
+}
 RECOMPUTED = {"selective": "attention is computed again in backward", "full": "layers are computed again in backward"}
 
 
@@ -36,6 +40,8 @@ def layout_in_words(layout: Layout, micro_batches: int) -> str:
     if layout.pp > 1:
         chunks = f" with {layout.vpp} stages each" if layout.vpp > 1 else ""
         parts.append(f"layers in {layout.pp} pipeline ranks{chunks}, {SCHEDULES[layout.schedule]}")
+    if layout.offload != "none":
+        parts.append(OFFLOADED[layout.offload])
     if layout.recompute != "none":
         parts.append(RECOMPUTED[layout.recompute])
     batch = f"{_count(micro_batches, 'micro-batch', 'es')} of {_count(layout.mbs, 'sequence')} a step"

@@ -22,11 +22,14 @@ JOINT: frozenset[Axis] = frozenset({"dp", "ep", "edp", "data", "shard", "replica
 class Prices:
     """Seconds of communication on a topology; each is simulated once."""
 
-    def __init__(self, layout: Layout, topology: Topology, costs: Costs, disturbance: Disturbance) -> None:
+    def __init__(
+        self, layout: Layout, topology: Topology, costs: Costs, disturbance: Disturbance,
+        host_bytes_per_s: float | None = None,
+    ) -> None:  # fmt: skip
         if layout.world_size > topology.ranks:
             raise InputError(f"layout {layout}: needs {layout.world_size} ranks, the cluster has {topology.ranks}")
         self._layout, self._topology = layout, topology
-        self._costs = costs
+        self._costs, self._host_bytes_per_s = costs, host_bytes_per_s
         self._disturbance = Disturbance(
             slow=disturbance.slow, cut=disturbance.cut, slow_share=disturbance.slow_share,
             slow_to=disturbance.slow_to, seed=disturbance.seed,
@@ -34,7 +37,11 @@ class Prices:
         self._known: dict[Comm | tuple[int, int, int], float] = {}
 
     def comm_s(self, comm: Comm) -> float:
-        """Return the seconds of a collective along an axis, all groups at once."""
+        """Return the seconds of a collective along an axis, all groups at once; of a copy, each over its own link."""
+        if comm.axis == "host":
+            if not self._host_bytes_per_s:
+                raise InputError(f"{self._layout}: the rate between a device and its host is not known")
+            return float(comm.bytes / self._host_bytes_per_s)
         if comm not in self._known:
             table = groups(self._layout, comm.axis)
             if table.shape[1] == 1:

@@ -6,7 +6,7 @@ one; data-parallel replicas are one too, unless one of them straggles or jitter 
 with pipeline ranks x micro-batches x layers, not with GPUs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -22,6 +22,9 @@ from .native import run
 from .problem import Costs, Disturbance
 from .program import Builder
 from .topology import Topology
+
+LINK_PORTS = ("inside out", "inside in", "between out", "between in")
+HOST_PORTS = {"to_host": "host out", "to_device": "host in"}
 
 
 def simulate_step(
@@ -47,7 +50,7 @@ class _Lane:
     ports: dict[str, int] = field(default_factory=dict)
     last: int | None = None  # what it did last, in order
     starts_after: int | None = None  # what ended when its last computation began
-    last_comm: dict[str, int] = field(default_factory=dict)
+    last_comm: dict[str | tuple[str, str], int] = field(default_factory=dict)
 
 
 class _Step:
@@ -62,7 +65,7 @@ class _Step:
                     f"straggler {rank}={factor:g}: expected a rank below {layout.world_size} and a factor of 1 or more"
                 )
         self._program, self._layout = program, layout
-        self._prices = Prices(layout, topology, costs, disturbance)
+        self._prices = Prices(layout, topology, costs, disturbance, program.host_bytes_per_s)
         self._builder = Builder()
         self._rng = np.random.default_rng(disturbance.seed)
         self._jitter = disturbance.jitter
@@ -117,9 +120,7 @@ class _Step:
 
     def _lane(self, rank: int, slowness: float, members: int) -> _Lane:
         lane = _Lane(rank=rank, slowness=slowness, members=members, device=self._builder.resource(1.0))
-        lane.ports = {
-            kind: self._builder.resource(1.0) for kind in ("inside out", "inside in", "between out", "between in")
-        }
+        lane.ports = {kind: self._builder.resource(1.0) for kind in (*LINK_PORTS, *HOST_PORTS.values())}
         return lane
 
     def _action(self, grid: Grid, rank: int, action: Action) -> None:
@@ -177,11 +178,8 @@ class _Step:
             comms = called_in(work.comms) if action.kind != "W" else ()
             behind = called_in(work.behind, special=last) if action.kind != "I" else ()
             for _ in range(work.layers):
-                gathered: list[list[int]] = [[] for _ in self._lanes]
-                for comm in ahead:
-                    begun = [lanes[rank].starts_after for lanes in self._lanes]
-                    ends = self._joined(rank, comm, [[] if x is None else [x] for x in begun], str(action))
-                    gathered = [[*others, end] for others, end in zip(gathered, ends, strict=True)]
+                begun = [lanes[rank].starts_after for lanes in self._lanes]
+                gathered = self._moved(rank, ahead, [[] if x is None else [x] for x in begun], str(action))
                 seconds = work.compute_s * share / work.layers
                 ends = [
                     self._busy(lanes[rank], seconds, [*others, *more], "compute", name, str(action))
@@ -191,8 +189,7 @@ class _Step:
                 for comm in comms:
                     ends = self._joined(rank, comm, waits, str(action))
                     waits = [[end] for end in ends]
-                for comm in behind:
-                    self._joined(rank, comm, waits, str(action))
+                self._moved(rank, behind, waits, str(action))
                 done += 1
                 while sent < len(gradients) and (sent + 1) * layers <= done * len(gradients):
                     self._joined(rank, gradients[sent], waits, "gradients")
@@ -200,6 +197,21 @@ class _Step:
         self._output[action] = [others[0] for others in waits]
         for lanes, others in zip(self._lanes, waits, strict=True):
             lanes[rank].last = others[0]
+
+    def _moved(self, rank: int, comms: Iterable[Comm], after: list[list[int]], detail: str) -> list[list[int]]:
+        """Add collectives that all may begin at once, but for what crosses to or from the host; return their ends.
+
+        What comes from the host is gathered when it is there, what has been scattered goes to the host.
+        """
+        ends: list[list[int]] = [[] for _ in self._lanes]
+        before: Comm | None = None
+        for comm in comms:
+            linked = before is not None and "host" in {comm.axis, before.axis}
+            waits = [[*own, *others] for own, others in zip(after, ends, strict=True)] if linked else after
+            found = self._joined(rank, comm, waits, detail)
+            ends = [[*others, end] for others, end in zip(ends, found, strict=True)]
+            before = comm
+        return ends
 
     def _busy(self, lane: _Lane, seconds: float, after: list[int], kind: str, name: str, detail: str) -> int:
         """Add a computation of a lane, after what it computed before."""
@@ -224,21 +236,23 @@ class _Step:
         seconds = self._prices.comm_s(comm)
         kind = "between" if self._crosses[comm.axis] else "inside"
         lanes = [replica[rank] for replica in self._lanes]
+        queue = (comm.axis, comm.collective) if comm.axis == "host" else comm.axis  # each way has one of its own
         parts = [lanes] if comm.axis in JOINT else [[lane] for lane in lanes]
         ends = []
         for number, part in enumerate(parts):
             uses: dict[int, float] = {}
             waits: list[int] = []
             for lane in part:
-                uses |= {lane.ports[f"{kind} out"]: 1.0, lane.ports[f"{kind} in"]: 1.0}
+                ports = [HOST_PORTS[comm.collective]] if comm.axis == "host" else [f"{kind} out", f"{kind} in"]
+                uses |= {lane.ports[port]: 1.0 for port in ports}
                 for resource, weight in self._busy_cores(lane).items():
                     uses[resource] = uses.get(resource, 0.0) + weight
-                before = (comm.axis, "shard") if comm.axis == "replica" else (comm.axis,)
+                before = (queue, "shard") if comm.axis == "replica" else (queue,)
                 waits += [lane.last_comm[axis] for axis in before if axis in lane.last_comm]
             waits += [end for others in (after if len(part) > 1 else [after[number]]) for end in others]
             end = self._builder.activity(seconds, uses, after=waits)
             for lane in part:
-                lane.last_comm[comm.axis] = end
+                lane.last_comm[queue] = end
                 self._spans.append((end, lane.rank, "comm", comm.collective, comm.bytes, f"{comm.axis} {detail}"))
             ends += [end] * len(part)
         return ends
@@ -252,10 +266,13 @@ class _Step:
         """Add the update of a rank after its gradients have come, and what it gathers then."""
         stages = [self._program.stages[stage] for stage in grid.stages_of(rank)]
         waits = [list(lanes[rank].last_comm.values()) for lanes in self._lanes]
+        for comm in (comm for stage in stages for comm in stage.sums):
+            computed = [[end] if (end := lanes[rank].last) is not None else [] for lanes in self._lanes]
+            now = [[*others, *last] for others, last in zip(waits, computed, strict=True)]
+            waits = [[*others, end] for others, end in zip(waits, self._joined(rank, comm, now, "sums"), strict=True)]
         ends = [
             self._busy(lanes[rank], self._program.optimizer_s, others, "compute", "optimizer", "")
             for lanes, others in zip(self._lanes, waits, strict=True)
         ]
         for stage in stages:
-            for comm in stage.parameters:
-                self._joined(rank, comm, [[end] for end in ends], "parameters")
+            self._moved(rank, stage.parameters, [[end] for end in ends], "parameters")

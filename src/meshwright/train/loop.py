@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..device import allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
+from ..device import CPU, allocated_bytes, forget_peak, is_accelerator, moved, peak_bytes
 from ..errors import InputError, MeshwrightError
 from ..layout import Plan
 from ..parallel.build import build_engine
@@ -220,7 +220,9 @@ class Trainer:
     def _built(self) -> Engine:
         """Return the engine with the weights that the seed gives, the same on every rank."""
         torch.manual_seed(self.config.train.seed)
-        module = moved(Decoder(self.config.model, recompute=self.plan.layout.recompute), self.device)
+        layout = self.plan.layout
+        where = CPU if layout.offload == "parameters" else self.device  # which need not hold the whole model at once
+        module = moved(Decoder(self.config.model, recompute=layout.recompute), where)
         settings = engine_settings(self.config, self.device, self.recorder)
         probe = self._replay if self._replay.is_needed else None
         return build_engine(module, self.plan, settings._replace(probe=probe))

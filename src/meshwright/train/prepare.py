@@ -20,8 +20,9 @@ from ..cluster.graph import Cluster, Device, Measurements, Timed
 from ..cluster.local import available_memory_bytes, discover_host, usable_cores
 from ..errors import InputError
 from ..hardware import load
-from ..layout import Layout, Machines, Plan
+from ..layout import OFFLOADS, Layout, Machines, Offload, Plan
 from ..native import kept_folder
+from ..parallel.offload import check_offloadable
 from ..parallel.overlapped import check_overlappable
 from ..plan.legality import check_runnable, legal_layout, nearest_of
 from ..plan.measured.data_parallel import sizes_to_measure
@@ -73,12 +74,16 @@ def prepare(
     backend = choose_backend(config.launch.backend, ranks_on_this_host(os.environ, max(counts)))
     if config.train.async_tensor_parallel:
         check_overlappable(wanted or Layout(), device.of_rank(0, backend))
+    check_offloadable(wanted or Layout(), device.of_rank(0, backend))
     corpus = _corpus(config, say)
     autocast = _autocast(config, backend)
     problem = _problem(config, backend, corpus, autocast)
     plain = candidates(counts, config.train.global_batch, wanted)
     layouts = shortlist(plain, problem)
     others = [] if wanted else _splits(counts, config, problem)
+    if not wanted and not layouts and not others and problem.host_memory_bytes:
+        others = _splits(counts, config, problem, offloads=OFFLOADS[1:])
+        say(f"no layout fits in the GPUs' memory; {len(others)} that use their host's are looked at")
     if not layouts and not others:
         instead = nearest_of(wanted, _fitting(counts, config, problem)) if wanted else []
         raise too_large(plain, problem, instead)
@@ -133,12 +138,14 @@ def _also_not_modelled(plan: Plan, what: str) -> Plan:
     return msgspec.structs.replace(plan, predicted=msgspec.structs.replace(plan.predicted, not_modelled=missing))
 
 
-def _splits(counts: Sequence[int], config: JobConfig, problem: Problem) -> list[Layout]:
+def _splits(
+    counts: Sequence[int], config: JobConfig, problem: Problem, offloads: Sequence[Offload] = ("none",)
+) -> list[Layout]:
     """Return the splits beyond plain data parallelism that this job could run on so many ranks."""
     if config.data_parallel.mode != "sync":
         return []
     found = []
-    for layout in splits(counts, config.model, problem):
+    for layout in splits(counts, config.model, problem, offloads):
         with contextlib.suppress(InputError):  # no engine for it
             check_runnable(layout, compiled=config.train.compile)
             found.append(layout)
@@ -303,6 +310,7 @@ def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> 
         memory_bytes=_memory_bytes(),
         runtime_bytes=psutil.Process(os.getpid()).memory_info().rss,  # this process has loaded what a rank loads
         data_s_per_sequence=_data_s(config, corpus),
+        host_memory_bytes=available_memory_bytes() if device.uses_accelerators(backend) else 0,
     )
 
 
@@ -329,9 +337,11 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
     largest: dict[int, int] = {}
     besides: dict[int, set[Timed]] = {}
     blocking: dict[int, set[Timed]] = {}
+    crossing: dict[int, int] = {}
     for layout in layouts:
         needed = needs(layout, problem.describe(layout), problem.global_batch)
         operators.setdefault(layout.world_size, {}).update({op.key: op for op in needed.operators})
+        crossing[layout.world_size] = max(needed.host_bytes, crossing.get(layout.world_size, 0))
         for ranks, size_bytes in needed.largest_bytes.items():
             largest[ranks] = max(size_bytes, largest.get(ranks, 0))
         for ranks, names in needed.beside.items():
@@ -347,6 +357,7 @@ def _requests(layouts: Sequence[Layout], problem: Problem, autocast: str) -> lis
             collective_bytes=tuple(sizes_to_measure(largest[ranks])) if ranks in largest else (),
             beside=tuple(sorted(besides.get(ranks, {ALL_REDUCE}))),
             blocking=tuple(sorted(blocking.get(ranks, ()))),
+            host_bytes=tuple(sizes_to_measure(crossing[ranks])) if crossing.get(ranks) else (),
         )
         for ranks in sorted(operators.keys() | largest.keys())
     ]

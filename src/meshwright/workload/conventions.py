@@ -34,6 +34,11 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     router_messages: Number = 0  # ep: counts of rows travel first; under tp what the router chose is joined
     gather_waits: Number = 0  # ZeRO 1: the weights are waited for after the update; 0: they come beside the forward
     stops_early: Number = 0  # recomputation ends before the last sum of a layer, whose result nobody needs
+    # offload: bytes of an element between device and host, and what goes on meanwhile
+    host_weight_bytes: Number = HALF_BYTES
+    host_gradient_bytes: Number = SINGLE_BYTES
+    host_beside: Number = 0  # offload=optimizer: gradients leave in each micro-batch, beside its backward; 0: once
+    host_overlaps: Number = 0  # the first weights come back while the host still updates others
     # what lies in memory
     held_weight_bytes: Number = HALF_BYTES  # of a weight that a rank holds whole, copies for fp8 products included
     held_gradient_bytes: Number = SINGLE_BYTES  # of a gradient's sum over micro-batches
@@ -55,8 +60,8 @@ class Conventions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 ENGINE = Conventions(
     weight_bytes=SINGLE_BYTES, residual_bytes=SINGLE_BYTES, product_bytes=SINGLE_BYTES, optimizer_bytes=8,
     reshards=1, whole_halves=1, sends_cut=0, keys_ring=0, routed_cut=0, router_messages=1, gather_waits=1,
-    stops_early=1, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1, selective_saves=2, logit_bytes=10,
-    spare_gradient_bytes=0, master_bytes=0,
+    stops_early=1, host_weight_bytes=SINGLE_BYTES, held_weight_bytes=SINGLE_BYTES, shares_single=1, gate_kept=1,
+    selective_saves=2, logit_bytes=10, spare_gradient_bytes=0, master_bytes=0,
 )  # fmt: skip
 
 
@@ -70,14 +75,21 @@ def engine(precision: str = "float32") -> Conventions:
 OWN = "meshwright"
 # PyTorch's FSDP2 and kernels of PyTorch: shares in single precision, inputs kept as they are, a loss of its own that
 # has the logits' softmax and two gradients in single precision at once
-SHARDED = Conventions(shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12, spare_gradient_bytes=0)
+SHARDED = Conventions(
+    host_weight_bytes=SINGLE_BYTES, shares_single=1, low_input_bytes=HALF_BYTES, gate_kept=1, logit_bytes=12,
+    spare_gradient_bytes=0,
+)  # fmt: skip
 EVERY_SECOND = msgspec.structs.replace(  # compiled: the gate's activation is computed again
     SHARDED, selective_saves=1, gate_kept=0, gathers_kept=1, parallel_logit_bytes=16, fragments=0.12
 )
 UNFUSED = Conventions(logit_bytes=6, spare_gradient_bytes=0)  # before fused losses and sums of gradients
+# ZeRO-Offload (Ren et al. 2021, arXiv 2101.06840): half-precision gradients leave as backward makes them, and CPU-Adam
+# copies weights back tile by tile; Megatron-LM's --optimizer-cpu-offload overlaps only where a flag of its own says so
+DEEPSPEED = msgspec.structs.replace(UNFUSED, host_gradient_bytes=HALF_BYTES, host_beside=1, host_overlaps=1)
 STACKS = {  # published ones that do otherwise than most
     **dict.fromkeys(("vtrainm", "vtrains"), msgspec.structs.replace(UNFUSED, gradient_bytes=HALF_BYTES)),
-    **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023", "deepspeed"), UNFUSED),
+    **dict.fromkeys(("bloom", "sc21t1", "sc21t2", "mlmreadme", "before-2023"), UNFUSED),
+    "deepspeed": DEEPSPEED,
     **dict.fromkeys(("accelerate", "fsdp", "llama3paper", "pax", "maxtext", "automodel", "in-2023"), SHARDED),
     **dict.fromkeys(("titan", "torchtitan"), EVERY_SECOND),
     "mpt": msgspec.structs.replace(SHARDED, logit_bytes=SINGLE_BYTES),  # its loss works in place

@@ -42,6 +42,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     orders: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[str, ...] = EVERY_RECOMPUTE
     offload: tuple[str, ...] = ("none",)
+    offload_zero: Mapping[str, tuple[int, ...]] = {}  # the stages of ZeRO that each kind of offload goes with
     kv_heads: Literal["divides", "either"] = "divides"  # tp divides them, or they divide tp as well
     context: str = ""  # the kind of context parallelism
     sources: Mapping[str, str]  # fact: where it stands
@@ -168,8 +169,10 @@ ENGINES: dict[str, Engine] = {
             sp="never",
             recompute=("none", "full"),
             offload=("none", "optimizer", "parameters"),
+            offload_zero={"optimizer": (1, 2, 3), "parameters": (3,)},
             sources={
-                "zero, offload, replicas, shares_over_context": f"{CONFIG_JSON}#zero-optimizations-for-fp16-training",
+                "zero, offload, offload_zero": f"{CONFIG_JSON}#zero-optimizations-for-fp16-training",
+                "replicas, shares_over_context": f"{CONFIG_JSON}#zero-optimizations-for-fp16-training",
                 "axes, zero_with_tensor, sp, orders, kv_heads": "https://www.deepspeed.ai/tutorials/autotp-training/",
                 "recompute": "https://huggingface.co/docs/transformers/main_classes/trainer (gradient_checkpointing)",
             },

@@ -21,6 +21,8 @@ OperatorKind = Literal[
     "vocabulary_cross_entropy",  # of a rank of tp, which holds some columns of the logits
     "grad_norm",  # once a step; shape: tensors x parameters
     "adamw",  # likewise
+    "host_grad_norm",  # likewise, of what lives in the host's memory, on its processors
+    "host_adamw",
     "sharding",  # of a layer's parameters, what FSDP2 does besides its collectives; shape: tensors x ZeRO stage
     "recomputing",  # of a layer, what checkpointing does besides its forward; shape: operators x (1: selective)
     "resuming",  # what a rank that has waited, as before each action of a pipeline, takes longer; no shape

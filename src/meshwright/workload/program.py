@@ -121,6 +121,7 @@ class StepProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     data_s: float = 0.0  # to draw a micro-batch, before each forward of the first stage
     cores: float | None = None  # cores that all ranks share, one busy core a rank; None: each rank has its own
     comm_cores: float = 0.0  # of a rank, busy while it communicates
+    host_bytes_per_s: float | None = None  # of a device to the memory of its host and back, where something crosses
 
     def __post_init__(self) -> None:
         if len(self.stages) != self.layout.pp * self.layout.vpp:

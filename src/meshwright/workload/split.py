@@ -12,6 +12,8 @@ the residual stream [rows, features] on a rank of cp:
           gradients scattered in each micro-batch; 3: weights gathered twice in each micro-batch, those outside of the
           stack of layers (the root: embedding, last norm and output, in one piece) once
     pp    C at every cut, forwards and backwards; once a step the gradient of a matrix that two stages use
+    host  where a device's states or weights live in the memory of its host (offload): gradients to the host, weights
+          back once a step, or with each gather of ZeRO 2 and 3
     world the gradient's norm
 """
 
@@ -175,6 +177,46 @@ def sharding(
         reduce=comm(whole, "all_reduce", gradients, 0, 1 * ((zero == 0) & many)),
         scatter_once=comm(whole, "reduce_scatter", gradients, 0, 1 * ((zero == 1) & many)),
         spread=comm(whole, "all_gather", weights * c.trained, 0, 1 * ((zero == 1) & many)),
+    )
+
+
+class HostTraffic(NamedTuple):
+    """What travels between the device and the host of a rank, of some parameters."""
+
+    fetch: Comm  # offload=parameters: a rank's share of the weights, before they are gathered for the forward
+    again: Comm  # likewise for the backward
+    leave: Comm  # gradients of what the host updates, behind the backward of a micro-batch
+    leave_once: Comm  # the same after the last one
+    back: Comm  # offload=optimizer: weights, after the update
+
+
+def host_traffic(
+    held: Number, split: Degrees, c: Conventions, *, offload: Number, shards: Number, copies: Number = 1
+) -> HostTraffic:
+    """Return what crosses between device and host of `held` parameters that lie on `shards` ranks.
+
+    `offload` is the place in `layout.OFFLOADS`. A rank sends what it updates: its share under ZeRO, else everything.
+    Weights come as often as ZeRO gathers them, also where one rank has nothing to gather. Copies of a sharded model
+    sum their gradients once a step, and none leave before.
+    """
+    own = where(split.zero > 0, part(held, shards), held)
+    states, weights = 1 * (offload == 1), 1 * (offload == 2)
+    each = 1 * ((split.pp <= 1) | (c.reshards > 0))
+    three = weights * (split.zero == 3) * each
+    beside = where(offload == 2, each * (copies <= 1), each * (c.host_beside > 0)) * (states + weights)
+
+    def comm(collective: str, element_bytes: Number, share: Number, calls: Number, once: Number = 0) -> Comm:
+        return Comm(
+            axis="host", collective=collective, bytes=element_bytes * own * share, element_bytes=element_bytes,
+            calls=calls, once=once,
+        )  # fmt: skip
+
+    return HostTraffic(
+        fetch=comm("to_device", c.host_weight_bytes, 1, three, weights - three),
+        again=comm("to_device", c.host_weight_bytes, 1, three),
+        leave=comm("to_host", c.host_gradient_bytes, c.trained, beside, weights * (1 - beside)),
+        leave_once=comm("to_host", c.host_gradient_bytes, c.trained, 0, states * (1 - beside)),
+        back=comm("to_device", c.host_weight_bytes, c.trained, 0, states),
     )
 
 

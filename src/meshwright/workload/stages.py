@@ -13,10 +13,12 @@ from .graph import Layer, Workload
 from .program import Comm, Number, Pass, Stage, StepProgram, Unit
 from .split import (
     Exchange,
+    HostTraffic,
     Sharding,
     Sizes,
     context_exchange,
     expert_exchange,
+    host_traffic,
     sharding,
     stage_message,
     tensor_exchange,
@@ -45,17 +47,19 @@ def step_program(
     for number, rank in enumerate(holders):
         gradients: tuple[Comm, ...] = ()
         sums: tuple[Comm, ...] = ()
+        returning: tuple[Comm, ...] = ()
         if number == holders.index(rank):  # the stage of the rank whose backward ends last
             held = [n for stage, holder in enumerate(holders) if holder == rank for n in _span(bounds, stage)]
             gradients = _buckets(workload, layout, held, bucket_bytes, c)
-            sums = _sums(workload, layout, held, c)
+            leaving, returning = _crossing(workload, layout, held, c)
+            sums = _sums(workload, layout, held, c) + leaving
         stages.append(
             Stage(
                 units=rooted([chain[n] for n in _span(bounds, number)]),
                 output_bytes=message if number + 1 < len(holders) else 0,
                 gradients=gradients,
                 sums=sums,
-                parameters=tuple(map(_spread, gradients)) if layout.zero == 1 else (),
+                parameters=returning + (tuple(map(_spread, gradients)) if layout.zero == 1 else ()),
             )
         )
     return StepProgram(layout=layout, micro_batches=micro_batches, stages=tuple(stages))
@@ -77,16 +81,19 @@ def units(workload: Workload, layout: Layout) -> list[Unit]:
         held = layer.parameters
         if layer is workload.layers[-1] and is_tied(workload) and layout.pp > 1 and holds_copy(layout):
             held += workload.layers[0].parameters
-        spread = _sharded(layer, layout, held, c)
-        again = [one.again for one in spread] if layer.recomputable else []
+        weights = _sharded(layer, layout, held, c)
+        again = [comm for one, host in weights for comm in (host.again, one.again)] if layer.recomputable else []
         backward = exchange.again + exchange.backward if layout.recompute != "none" else exchange.backward
         unit = Unit(
             name=layer.name,
-            forward=Pass(comms=called(exchange.forward), ahead=called(one.gather for one in spread)),
+            forward=Pass(
+                comms=called(exchange.forward),
+                ahead=called(comm for one, host in weights for comm in (host.fetch, one.gather)),
+            ),
             backward=Pass(
                 comms=called(backward),
                 ahead=called(again),
-                behind=called(comm for one in spread for comm in (one.scatter, one.copies)),
+                behind=called(comm for one, host in weights for comm in (one.scatter, one.copies, host.leave)),
             ),
         )
         found += [unit] * layer.count
@@ -178,16 +185,50 @@ def holds_copy(layout: Layout) -> bool:
     return not (layout.schedule == "zb" and layout.vpp > 1)
 
 
-def _sharded(layer: Layer, layout: Layout, held: int, c: Conventions) -> list[Sharding]:
+def _sharded(layer: Layer, layout: Layout, held: int, c: Conventions) -> list[tuple[Sharding, HostTraffic]]:
     """Return what ZeRO 2 and 3 send of a layer's weights: the dense ones, then its experts."""
     if layout.zero < 2:
         return []
     experts = layer.expert_parameters if layout.ep > 1 else 0
-    copies, shards = layout.replicas, size(layout, "shard")
-    found = [sharding(held - experts, layout, c, shards=shards, copies=copies)]
+    copies, shards, offload = layout.replicas, size(layout, "shard"), 2 * (layout.offload == "parameters")
+    dense = held - experts
+    found = [
+        (
+            sharding(dense, layout, c, shards=shards, copies=copies),
+            host_traffic(dense, layout, c, offload=offload, shards=shards, copies=copies),
+        )
+    ]
     if experts:
-        found.append(sharding(experts, layout, c, shards=size(layout, "edp"), over="edp"))
+        shards = size(layout, "edp")  # one rank's own experts are not sharded, so that they stay on its device
+        host = host_traffic(experts, layout, c, offload=offload * (shards > 1), shards=shards)
+        found.append((sharding(experts, layout, c, shards=shards, over="edp"), host))
     return found
+
+
+def updated(workload: Workload, layout: Layout, held: Sequence[int] | None = None) -> dict[Axis, int]:
+    """Return how many parameters a rank updates of some units of the chain, or of all, by who shares them."""
+    chain = range(sum(layer.count for layer in workload.layers)) if held is None else held
+    found: dict[Axis, int] = {}
+    for shape, axis in shapes_of(workload, layout, chain):
+        over: Axis = "shard" if axis == "data" and layout.zero >= 2 else axis
+        found[over] = found.get(over, 0) + math.prod(shape)
+    return {axis: count // size(layout, axis) if layout.zero else count for axis, count in found.items()}
+
+
+def _crossing(
+    workload: Workload, layout: Layout, held: Sequence[int], c: Conventions
+) -> tuple[tuple[Comm, ...], tuple[Comm, ...]]:
+    """Return what crosses to the host before the update of the units on a rank, and back to the device after it.
+
+    Under offload=parameters weights and gradients have crossed with what ZeRO sends, but for experts of one rank.
+    """
+    own = updated(workload, layout, held) if layout.offload != "none" else {}
+    if layout.offload == "parameters":
+        own = {axis: count for axis, count in own.items() if axis == "edp" and size(layout, axis) == 1}
+    if not own:
+        return (), ()
+    sent = host_traffic(sum(own.values()), layout, c, offload=1, shards=1)
+    return called((sent.leave_once,)), called((sent.back,))
 
 
 def called(comms: Iterable[Comm]) -> tuple[Comm, ...]:

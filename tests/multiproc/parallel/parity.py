@@ -45,7 +45,10 @@ def batches(step: int, layout: Layout, data_rank: int, data_ranks: int, device: 
 
 
 def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: int = 0) -> dict[str, Any]:
-    """Return losses, norms, a validation loss and the pieces of the weights after some steps of this rank."""
+    """Return losses, norms, a validation loss and the pieces of the weights after some steps of this rank.
+
+    On a CPU what a layout offloads goes to a second store, which stands for the host.
+    """
     torch.manual_seed(0)
     module = moved(Decoder(model, recompute=layout.recompute).double(), device)
     recorder = Recorder(rank, keep_steps=1, device=device)
@@ -55,6 +58,7 @@ def train(layout: Layout, model: ModelConfig, device: torch.device = CPU, rank: 
         optimizer=lambda part: make_optimizer(part, config),
         notes=recorder,
         max_grad_norm=config.max_grad_norm,
+        host_store=torch.clone if device == CPU else None,
     )
     plan = Plan(
         layout=layout,

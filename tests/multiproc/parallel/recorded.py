@@ -40,6 +40,7 @@ def recorded(
     settings = Settings(
         torch.device("cpu"), lambda part: make_optimizer(part, OptimizerConfig()), recorder, 1.0, autocast
     )
+    settings = settings._replace(host_store=torch.clone)  # where a layout offloads: to a second store
     plan = Plan(
         layout=layout, predicted=UNMEASURED, global_batch_sequences=GLOBAL_BATCH, seq_len=SEQ_LEN,
         bucket_bytes=BUCKET_BYTES,

@@ -35,7 +35,7 @@ def read_back(engine: str, target: Target):
 def settled(layout: Layout) -> Layout:
     """Return a layout without switches that have no effect."""
     if layout.dp * layout.cp == 1:
-        layout = msgspec.structs.replace(layout, zero=0, replicas=1)
+        layout = msgspec.structs.replace(layout, zero=0, replicas=1, offload="none")
     return layout if layout.pp > 1 else msgspec.structs.replace(layout, schedule="1f1b")
 
 
@@ -58,6 +58,7 @@ def targets(draw, engine: str):
         "recompute": draw(st.sampled_from(facts.recompute)),
         "replicas": draw(st.sampled_from([1, 1, 2, 4])),
         "order": draw(st.sampled_from(facts.orders)),
+        "offload": draw(st.sampled_from(facts.offload)),
     }
     try:
         layout = settled(msgspec.convert(values, Layout))

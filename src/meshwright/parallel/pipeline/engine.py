@@ -112,7 +112,10 @@ class PipelineEngine:
                 start = self._notes.now()
                 gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 assert gradient is not None
-                dist.all_reduce(gradient, group=group)
+                total = gradient.to(self._settings.device)  # it may be on the host
+                dist.all_reduce(total, group=group)
+                if total is not gradient:
+                    gradient.copy_(total)
                 size = gradient.numel() * gradient.element_size()
                 self._notes.note("comm", "all_reduce", start, self._notes.now(), size, "tied")
         if self._late:

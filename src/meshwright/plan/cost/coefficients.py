@@ -101,6 +101,10 @@ class Coefficients(NamedTuple):
     router_messages: Number
     gather_waits: Number
     stops_early: Number
+    host_weight_bytes: Number
+    host_gradient_bytes: Number
+    host_beside: Number
+    host_overlaps: Number
     held_weight_bytes: Number
     held_gradient_bytes: Number
     shares_single: Number

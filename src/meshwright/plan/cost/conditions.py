@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from ...errors import InputError, nearest
 from ...jobs.rules import misordered
-from ...layout import ORDERS
+from ...layout import OFFLOADS, ORDERS
 from .quantities import RECOMPUTES, SCHEDULES, Grid
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp", "replicas")
-WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS}
+WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "order": ORDERS, "offload": OFFLOADS}
 SHAPE = re.compile(r"\s*([a-z]+)\s*(<=|>=|!=|=|<|>)\s*(\S.*?)\s*")
 EXPECTED = 'expected KEY=VALUE, such as "schedule=1f1b,interleaved", "zero<=1" or "cp=1"'
 

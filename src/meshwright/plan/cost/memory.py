@@ -7,7 +7,7 @@ use again; the card shows besides the CUDA context, libraries' workspaces and co
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -37,6 +37,8 @@ class Memory:
     activations_bytes: Number
     logits_bytes: Number
     working_bytes: Number
+    host_bytes: Number = 0.0  # of a rank, in the memory of its host: on the rank that has most there
+    pinned_bytes: Number = 0.0
 
 
 def memory_bytes(
@@ -64,7 +66,13 @@ def memory_bytes(
     table = np.stack([np.stack([np.broadcast_to(term, np.shape(grid.tp)) for term in part]) for part in parts])
     most = table.sum(axis=1).argmax(axis=0)
     terms = np.take_along_axis(table, most[None, None, ...], axis=0)[0]
-    return _whole(c, grid, terms)
+    found = _whole(c, grid, terms)
+    if not np.any(grid.offload):
+        return found
+    host, pinned = (np.max([np.broadcast_to(x, np.shape(grid.tp)) for x in those], axis=0) for those in (
+        [held.host for held in held_by], [held.pinned for held in held_by])
+    )  # fmt: skip
+    return replace(found, host_bytes=host, pinned_bytes=pinned)
 
 
 def stage_memory(

@@ -12,6 +12,7 @@ from ...errors import InputError
 from ...hardware import load
 from ...layout import Layout
 from ...timeline import Performance
+from ...units import format_rate
 from ...workload.adapters import trained_share
 from ...workload.architecture import Architecture
 from ...workload.conventions import OWN
@@ -20,6 +21,8 @@ from .cautions import cautions, widened
 from .coefficients import GENERIC, Coefficients, book, coefficients
 from .conditions import Condition
 from .factors import adjusted, sensitivity
+from .fits import OVER, verdicts
+from .host import ASSUMED_LINK_RATE, ASSUMED_MEMORY_RATE
 from .measured import on_measured_links, with_switch
 from .memory import Memory, memory_bytes
 from .optimizers import optimizer_roles
@@ -90,6 +93,8 @@ class Prices:
     activations_bytes: Array
     logits_bytes: Array
     working_bytes: Array
+    host_bytes: Array
+    pinned_bytes: Array  # of those in the host's memory
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -128,6 +133,8 @@ def price(setting: Setting, grid: Grid, stages: Sequence[int] = ()) -> Prices:
         activations_bytes=memory.activations_bytes,
         logits_bytes=memory.logits_bytes,
         working_bytes=memory.working_bytes,
+        host_bytes=memory.host_bytes + np.zeros(len(grid)),
+        pinned_bytes=memory.pinned_bytes + np.zeros(len(grid)),
     )
 
 
@@ -214,6 +221,7 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout) ->
         known=known,
         measured=[one.only(names) for one, names in mine],
     )
+    doubts = (*doubts, *host_doubts(setting, layout))
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     step_time_s = float(prices.step_time_s[index])
@@ -268,7 +276,7 @@ def node_group_of(cluster: Cluster) -> NodeGroup:
 def machine_of(setting: Setting) -> Machine:
     """Return the machine that a setting describes."""
     group = node_group_of(setting.cluster)
-    share = min(1.0, setting.gpus / group.gpus)
+    share, used = min(1.0, setting.gpus / group.gpus), min(group.gpus, setting.gpus)
     fabric = setting.cluster.fabric or Fabric()
     leaves = fabric.kind not in {"flat", "torus"}
     return Machine(
@@ -284,7 +292,36 @@ def machine_of(setting: Setting) -> Machine:
         nodes_per_leaf=fabric.nodes_per_leaf if leaves else np.inf,
         oversubscription=fabric.oversubscription if leaves else 1.0,
         hop_latency_s=fabric.hop_latency_s,
+        host_rate=group.host_bandwidth_bytes_per_s or ASSUMED_LINK_RATE,
+        host_memory_rate=(group.host_memory_bandwidth_bytes_per_s or ASSUMED_MEMORY_RATE * group.gpus) / used,
+        host_memory_bytes=group.host_memory_bytes / used if group.host_memory_bytes else np.inf,
     )
+
+
+def verdicts_in(setting: Setting, prices: Prices) -> Any:
+    """Return for each layout the index of its word in `layout.FITS`, in the memory of a GPU and of its host."""
+    machine = machine_of(setting)
+    found = verdicts(prices, machine.memory_bytes)
+    return np.where(prices.host_bytes > machine.host_memory_bytes, OVER, found)
+
+
+def host_doubts(setting: Setting, layout: Layout) -> tuple[str, ...]:
+    """Return what is assumed of the hosts where a layout offloads."""
+    if layout.offload == "none":
+        return ()
+    group = node_group_of(setting.cluster)
+    told = ["offload: no run that offloads was fitted to; rates of CPU-Adam and of copies are ZeRO-Offload's"]
+    if not group.host_bandwidth_bytes_per_s:
+        told.append(f"offload: the link of a GPU to its host is not known; assumed {format_rate(ASSUMED_LINK_RATE)}")
+    if not group.host_memory_bandwidth_bytes_per_s:
+        told.append(
+            f"offload: the rate of the hosts' memory is not known; assumed {format_rate(ASSUMED_MEMORY_RATE)} a GPU"
+        )
+    if not group.host_memory_bytes:
+        told.append("offload: the size of the hosts' memory is not known, and what lies there is not held against it")
+    if setting.stack in {"maxtext", "pax"}:
+        told.append("offload: MaxText updates on the device, states travelling there and back; priced as on the host")
+    return tuple(told)
 
 
 def peak_flops_per_s(peaks: Mapping[str, float], precision: str, *, where: str) -> float:

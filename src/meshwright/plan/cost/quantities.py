@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...layout import ORDERS, Layout
+from ...layout import OFFLOADS, ORDERS, Layout
 from ...workload.architecture import Architecture
 from ...workload.kinds import Attention, Experts, GatedDelta, Latent, Mixer
 from ...workload.program import Number as Number
@@ -207,6 +207,9 @@ class Machine:
     nodes_per_leaf: Number = np.inf  # neighbours that share a leaf switch
     oversubscription: Number = 1.0  # of the links above a leaf
     hop_latency_s: Number = 0.0  # of a switch
+    host_rate: Number = 0.0  # of one GPU to the memory of its host
+    host_memory_rate: Number = 0.0  # of that memory, a GPU's share
+    host_memory_bytes: Number = np.inf  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,7 @@ class Grid:
     order: Number
     replicas: Number = 1.0  # copies of a model that ZeRO-2 or -3 shards
     etp: Number = 0.0  # tensor parallelism inside an expert; 0 where it is not said: `Layout.expert_tp`
+    offload: Number = 0.0  # what lives in the host's memory: an index into `layout.OFFLOADS`
 
     def __len__(self) -> int:
         return len(np.atleast_1d(self.tp))
@@ -255,6 +259,7 @@ class Grid:
             order=np.array([ORDERS.index(layout.order) for layout in layouts]),
             replicas=np.array([layout.replicas for layout in layouts], dtype=float),
             etp=np.array([layout.etp or 0 for layout in layouts], dtype=float),
+            offload=np.array([layout.offloaded for layout in layouts]),
         )
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -271,6 +276,7 @@ class Grid:
             order=ORDERS[int(self.order[index])],
             replicas=int(np.broadcast_to(self.replicas, len(self))[index]),
             etp=int(np.broadcast_to(self.etp, len(self))[index]) or None,
+            offload=OFFLOADS[int(np.broadcast_to(self.offload, len(self))[index])],
         )
 
     def take(self, indices: Any) -> "Grid":

@@ -25,6 +25,8 @@ class States:
     gradients: Number
     optimizer: Number
     passing: Number  # gathered weights and whole gradients of the layers that are at work
+    host: Number = 0.0  # in the memory of the rank's host
+    pinned: Number = 0.0  # of that, what the device copies to and from
 
 
 def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load: Load, shard: Number) -> States:
@@ -34,7 +36,8 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     expert_ranks = np.maximum(ranks / grid.expert_cut, 1.0)
     dense, experts, unit = _parameters(model, grid, load)
     held, once = dense + experts, dense / ranks + experts / expert_ranks
-    many = ranks > 1
+    away = grid.offload == 2
+    many = (ranks > 1) | away  # whose weights live on the host: one rank gathers them too
     each = ((grid.pp <= 1) | (c.reshards > 0)) & many  # else a pipeline keeps what it gathered, and sums whole
     split = (grid.zero >= 2) & many
     own = split & (c.shares_single > 0)  # FSDP: the share is the master copy
@@ -51,7 +54,37 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     passing = np.where(kept, weight * gathered, 0.0)
     passing = passing + np.where(split & each, summed * np.where(whole, held, unit), 0.0)
     spare = c.spare_gradient_bytes * c.trained * np.where(split, 0.0, _dense_layer(model, grid, load))
-    return States(parameters, gradients, states * np.where(grid.zero >= 1, once, held), passing + spare)
+    optimizer = states * np.where(grid.zero >= 1, once, held)
+    found = States(parameters, gradients, optimizer, passing + spare)
+    if not np.any(grid.offload):
+        return found
+    moved = np.where(grid.zero >= 1, once, held) * np.where(grid.offload > 0, 1.0, 0.0)
+    return _offloaded(c, grid, found, (held, once, moved), unit, weight=weight, summed=summed, single=single, own=own)
+
+
+def _offloaded(
+    c: Coefficients, grid: Grid, found: States, counts: tuple[Number, Number, Number], unit: Number, *,
+    weight: Number, summed: Number, single: Number, own: Number,
+) -> States:  # fmt: skip
+    """Return the states without what lives on the host, and that: of all that is updated a weight, moments, a gradient.
+
+    `counts` are the parameters of the rank, those of its share and those that its host updates. Gradients that leave
+    beside backward are on the device for one layer at a time; what a pipeline keeps gathered stays there.
+    """
+    held, _, moved = counts
+    states, weights = grid.offload == 1, grid.offload == 2
+    each = (grid.pp <= 1) | (c.reshards > 0)
+    leaves = each & (weights | (states & (c.host_beside > 0)))
+    kept = weights & (grid.zero == 3) & each
+    parameters = np.where(weights, np.where(kept, 0.0, weight * held), found.parameters)
+    gradients = np.where(leaves, 0.0, found.gradients)
+    passing = found.passing + np.where(leaves & states & (grid.zero < 2), summed * unit, 0.0)
+    gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
+    host = (single + SINGLE_BYTES) * c.trained * moved + gradient
+    host = host + np.where(weights & ~own, copy, 0.0)  # weights beside their master copies
+    return States(
+        parameters, gradients, np.where(grid.offload > 0, 0.0, found.optimizer), passing, host, gradient + copy
+    )
 
 
 def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, Number]:

@@ -11,6 +11,7 @@ from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
+from .host import hosted_s
 from .layer import HALF_BYTES, Layer, layer_s
 from .loads import rank_layers
 from .products import linear_s
@@ -79,6 +80,11 @@ def step_s(
     ranks = np.where(grid.zero > 0, np.minimum(grid.dp * grid.cp, shard), 1.0)
     updated = (held - experts) / ranks + experts / np.maximum(ranks / grid.expert_cut, 1.0)
     update_s = UPDATE_BYTES * c.optimizer * c.trained * updated / (machine.memory_rate * c.memory)
+    if np.any(grid.offload):
+        window = (work + data[0], micro * (most * (layer.backward.total_s + layer.again.total_s) + head[1]))
+        host = hosted_s(machine, c, grid, (held, experts), micro=micro, window=window, shard=shard)
+        update_s = np.where(grid.offload > 0, host.update_s, update_s)
+        data = (data[0] + host.exposed_s, data[1] + host.hidden_s)
     total_s = (work + bubble + data[0] + update_s + c.step_s) * c.pace
     forward = micro * (most * layer.forward.compute_s + head[0] * np.where(grid.pp > 1, 0.0, 1.0))
     again = micro * most * layer.again.compute_s
@@ -105,8 +111,9 @@ def step_s(
 def paced_layers(model: Model, grid: Grid, stages: Sequence[int] = ()) -> tuple[Number, Number]:
     """Return the layers of the rank that has most, and those of the last one, which carries the output.
 
-    `stages` are the layers of each virtual stage where the job says them. Where layers do not divide the last one has fewer. Where virtual stages divide layers + 2, embedding and output
-    have a slot each, so that the first and the last rank have a layer less (Megatron-LM's accounting for both).
+    `stages` are the layers of each virtual stage where the job says them. Where layers do not divide, the last one has
+    fewer. Where virtual stages divide layers + 2, embedding and output have a slot each, so that the first and the last
+    rank have a layer less (Megatron-LM's accounting for both).
     """
     if stages:
         holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...layout import Layout
 from ...workload.conventions import SINGLE_BYTES, Conventions, engine
 from ...workload.graph import Layer, Workload
+from ...workload.stages import updated
 
 ADAM_MOMENTS = 2
 GATHERED_LAYERS = 2  # under ZeRO 3: the one that computes and the one that is prefetched
@@ -44,6 +45,16 @@ def peak_memory_bytes(workload: Workload, layout: Layout, *, micro_batches: int 
     first_layer = deepest.saved_bytes + _widest_bytes(deepest, c) + states.at_end
     second_half = max(kept + states.at_second_half, states.after_second_half)
     return states.throughout + max(loss, last_layer, first_layer, second_half)
+
+
+def host_memory_bytes(workload: Workload, layout: Layout) -> int:
+    """Return the bytes of a rank in its host's memory: of what it updates weights, gradients and moments.
+
+    The first two are pinned: the device copies from there and to there.
+    """
+    if layout.offload == "none":
+        return 0
+    return SINGLE_BYTES * (2 + ADAM_MOMENTS) * sum(updated(workload, layout).values())
 
 
 def kept_activation_bytes(workload: Workload, layout: Layout) -> int:
@@ -81,26 +92,28 @@ def _input_bytes(layer: Layer, c: Conventions) -> int:
 
 def _states(workload: Workload, layout: Layout, micro_batches: int) -> _States:
     weights = SINGLE_BYTES * workload.parameters
+    moments = ADAM_MOMENTS if layout.offload == "none" else 0
+    stays = layout.offload != "parameters"  # else the shares of weights and gradients live in the host's memory
     ranks = layout.dp * layout.cp // layout.replicas
     share = -(-weights // ranks)
     if layout.zero == 0:
         if ranks > 1 or micro_batches > 1:  # gradients stay in their buckets, or until the last micro-batch
-            return _States(weights * (2 + ADAM_MOMENTS), 0, 0, 0)
-        return _States(weights * (1 + ADAM_MOMENTS), 0, 0, weights)
+            return _States(weights * (2 + moments), 0, 0, 0)
+        return _States(weights * (1 + moments), 0, 0, weights)
     if layout.zero == 1:  # weights and gradients in flat buckets, of the sums and the moments a part
-        return _States(2 * weights + (1 + ADAM_MOMENTS) * share, 0, 0, 0)
+        return _States(2 * weights + (1 + moments) * share, 0, 0, 0)
     layer = max(workload.layers, key=lambda item: item.count)
     one = SINGLE_BYTES * layer.parameters
     root = weights - layer.count * one  # embedding, last norm and output, gathered throughout
     gathered = weights if layout.zero == 2 else root
     ahead = 0 if layout.zero == 2 else GATHERED_LAYERS * one
-    accumulated = share if micro_batches > 1 else 0
+    accumulated = share if micro_batches > 1 and stays else 0
     split = layout.schedule == "zb"
     return _States(
-        throughout=share * (1 + ADAM_MOMENTS) + root + accumulated,
+        throughout=share * (stays + moments) + root + accumulated,
         at_loss=gathered - root,
         in_layers=gathered - root + ahead + root + one,
-        at_end=ahead + root + 2 * one + share - accumulated,
+        at_end=ahead + root + 2 * one + share * stays - accumulated,
         at_second_half=weights - root if split else 0,
         after_second_half=2 * weights - root if split else 0,
     )

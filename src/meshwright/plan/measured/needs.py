@@ -20,12 +20,15 @@ class Needs(NamedTuple):
     largest_bytes: dict[int, int]  # of a collective
     beside: dict[int, set[Timed]]  # collectives that go on beside computation
     blocking: dict[int, set[Timed]]  # those for which ranks wait: none under plain data parallelism
+    host_bytes: int = 0  # the largest transfer between a device and its host; 0: there are none
 
 
 def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
     """Return what the step of a layout needs; `workload` is that of one of its ranks."""
     program = step_program(workload, layout, micro_batches(layout, global_batch), bounds=_bounds(layout, workload))
     waited = [] if layout.is_plain else [*_waited(program), LOSS]
+    crossing = [int(comm.bytes) for comm in waited if comm.axis == "host"]
+    waited = [comm for comm in waited if comm.axis != "host"]
     buckets = [comm for stage in program.stages for comm in stage.gradients]
     largest: dict[int, int] = {}
     beside: dict[int, set[Timed]] = {size(layout, "data"): {ALL_REDUCE}}
@@ -47,6 +50,7 @@ def needs(layout: Layout, workload: Workload, global_batch: int) -> Needs:
         largest_bytes=known,
         beside={ranks: names for ranks, names in beside.items() if ranks > 1},
         blocking={ranks: names for ranks, names in blocking.items() if ranks > 1},
+        host_bytes=max(crossing, default=0),
     )
 
 

@@ -109,13 +109,13 @@ def _end_of_step(
     copies = [comm for comm in behind if comm.axis == "replica"]  # of what each copy has scattered inside
     buckets = [comm for stage in stages for comm in stage.gradients]
     gathers = [comm for stage in stages for comm in stage.parameters]
-    spans = []
+    inside, spans = {"tp", "host"}, []
     for lane, name, seconds in (
         ("comm", "drain", drained - now),
         *(("comm", "all_reduce", _shared_s(layout, inputs, comm)) for comm in sums if comm.axis == "pp"),
         *(("comm", comm.collective, _summed_s(inputs, layout, comm)) for comm in buckets),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in copies),
-        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "tp"),
+        *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis in inside),
         ("compute", "optimizer", update_s),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in gathers),
         *(("comm", comm.collective, blocked_by_s(inputs, layout, comm)) for comm in sums if comm.axis == "world"),

@@ -7,6 +7,8 @@ flat buffers and gradients into them; the copies and its host overhead count as 
 
 Each collective is timed as a layer calls it, and a bucket's all-reduce or (ZeRO 1) reduce-scatter beside computation.
 The weights of the layer to come travel beside computation too and take cores from it, as an all-reduce does there.
+What lives in the host's memory crosses at the rates measured with all ranks copying; gradients that leave behind a
+layer do so beside the computation that follows, and the host's processors update what is theirs.
 """
 
 import itertools
@@ -17,9 +19,9 @@ from ...cluster.graph import blocking
 from ...layout import Layout, micro_batches
 from ...mesh import size
 from ...timeline import Span, Timeline
-from ...workload.graph import Operator, Workload
+from ...workload.graph import Operator, OperatorKind, Workload
 from ...workload.program import Comm, Pass, called_in
-from ...workload.stages import ROOT, step_program
+from ...workload.stages import ROOT, step_program, updated
 from .data_parallel import (
     LOSS_BYTES,
     StepInputs,
@@ -60,14 +62,16 @@ class SplitStep:
         self.layers = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
         self.spans: list[Span] = []
         self.now = 0.0
+        self.host_free = 0.0  # when what was sent to the host beside computation has arrived
 
     def timeline(self) -> Timeline:
         """Return the whole step."""
         for index in range(self.count):
             self._forward(index)
             self._backward(index)
-        before = [comm for comm in self.stage.sums if comm.axis != "world"]
-        self._wait(before)
+        self._wait([comm for comm in self.stage.sums if comm.axis not in {"world", "host"}])
+        self.now = max(self.now, self.host_free)
+        self._wait([comm for comm in self.stage.sums if comm.axis == "host"])
         update_s = sum(self.times.of(op)[0] for op in update_operators(self.inputs.workload, self.layout))
         self._compute("optimizer", update_s)
         self._wait(self.stage.parameters)
@@ -108,7 +112,7 @@ class SplitStep:
             rest_s += sum(part.compute_s for part in parts)
             self.now = overlapped_backward(self.spans, self.now, rest_s, layout, inputs, buckets)
             return
-        self._pass("backward", parts)
+        self._pass("backward", parts, adding=index > 0)
         self._compute("backward", rest_s)
         self._wait(() if self.root is None else called_in(self.root.backward.behind, special=last))
 
@@ -122,21 +126,42 @@ class SplitStep:
         compute_s += sharded_s if layer.recomputable else 0.0
         return Part(compute_s + self._copy_s(weights + gradients), weights, called_in(each.comms), gradients)
 
-    def _pass(self, name: str, parts: Sequence[Part]) -> None:
-        """Append a pass through the parts, the weights of each travelling while the one before computes."""
+    def _pass(self, name: str, parts: Sequence[Part], *, adding: bool = False) -> None:
+        """Append a pass through the parts, the weights of each travelling while the one before computes.
+
+        Gradients leave for the host beside the computation that follows, unless the host is `adding` them to others.
+        """
         self._wait(parts[0].weights)
         for part, following in itertools.pairwise([*parts, Part(0.0)]):
             began, share = self.now, 0.0
             for comm in following.weights:
-                ranks = size(self.layout, comm.axis)
-                beside = find_fit(self.inputs.measured, "all_reduce", self.inputs.backend, ranks, comm.bytes)
-                share = beside.busy_share
+                share = max(share, self._busy_share(comm))
                 self._wait((comm,))
             arrived, self.now = self.now, began
             self._compute(name, advance(began, part.compute_s, arrived, share) - began)
             self._wait(part.activations, part.compute_s)
             self.now = max(self.now, arrived)
-            self._wait(part.gradients)
+            self._wait([comm for comm in part.gradients if comm.axis != "host"])
+            leaving = [comm for comm in part.gradients if comm.axis == "host"]
+            if adding:
+                self._wait(leaving)
+            else:
+                self._leave(leaving)
+
+    def _busy_share(self, comm: Comm) -> float:
+        """Return the share of the cores that weights on their way take: of a copy from the host none."""
+        if comm.axis == "host":
+            return 0.0
+        ranks = size(self.layout, comm.axis)
+        return find_fit(self.inputs.measured, "all_reduce", self.inputs.backend, ranks, comm.bytes).busy_share
+
+    def _leave(self, comms: Iterable[Comm]) -> None:
+        """Append what goes to the host beside the computation that follows, one after the other."""
+        for comm in comms:
+            begin, sent_s = max(self.now, self.host_free), blocked_by_s(self.inputs, self.layout, comm)
+            self.host_free = append_span(
+                self.spans, "comm", comm.collective, begin, sent_s, size_bytes=int(comm.bytes)
+            )  # fmt: skip
 
     def _wait(self, comms: Sequence[Comm], computed_s: float = 0.0) -> None:
         """Append the collectives that a rank waits for, `computed_s` of computation being spread between them."""
@@ -160,6 +185,10 @@ def predict_spmd_step(layout: Layout, inputs: StepInputs, bucket_bytes: int) -> 
 
 def update_operators(workload: Workload, layout: Layout) -> tuple[Operator, ...]:
     """Return the operators of the optimiser: under ZeRO over this rank's share of the parameters."""
+    if layout.offload != "none":
+        shape = (len(workload.parameter_shapes), sum(updated(workload, layout).values()))
+        norm: OperatorKind = "host_grad_norm" if layout.offload == "parameters" else "grad_norm"
+        return (Operator(kind=norm, shape=shape), Operator(kind="host_adamw", shape=shape))
     if not layout.zero:
         return workload.update
     shape = (len(workload.parameter_shapes), workload.parameters // (layout.dp * layout.cp // layout.replicas))
@@ -196,8 +225,8 @@ def operators_of(workload: Workload, layout: Layout) -> list[Operator]:
 
 def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: float = 0.0) -> float:
     """Return the seconds for which a collective blocks a rank that has computed before; InputError if not measured."""
-    ranks = size(layout, comm.axis)
-    if ranks == 1:
+    ranks = layout.world_size if comm.axis == "host" else size(layout, comm.axis)  # all of them cross to it at once
+    if ranks == 1 and comm.axis != "host":
         return 0.0
     fit = find_fit(inputs.measured, blocking(comm.collective), inputs.backend, ranks, comm.bytes, dtype=comm.dtype)
     blocked_s = fit.time_s(comm.bytes)
@@ -207,4 +236,5 @@ def blocked_by_s(inputs: StepInputs, layout: Layout, comm: Comm, computed_s: flo
 def copy_s(inputs: StepInputs, layout: Layout, comms: Iterable[Comm]) -> float:
     """Return the seconds in which what was gathered or is scattered is copied out of its buffer or into it."""
     bandwidth = inputs.measured.memory_bandwidth_bytes_per_s  # of all ranks together
+    comms = [comm for comm in comms if comm.axis != "host"]
     return sum(2 * comm.bytes * size(layout, comm.axis) / bandwidth for comm in comms) if bandwidth else 0.0

@@ -1,0 +1,84 @@
+"""Time of what a step does with the memory of the GPUs' hosts: copies between device and host, and the update there.
+
+Adam on a host's processors is bound by its memory: every parameter's gradient, master weight and moments are read, and
+all but the gradient written, 30 bytes in all. CPU-Adam takes 2.57 s for 10 B parameters on a DGX-2's two Xeons of
+128 GB/s each (Ren et al. 2021, arXiv 2101.06840, table 4): 46 % of their rate.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...workload.split import HostTraffic, host_traffic
+from .coefficients import Coefficients
+from .quantities import Grid, Machine, Number
+
+ONCE_BYTES, SINGLE_BYTES = 6.0, 4.0  # an update's gradient read and its weight written for the device; a master weight
+ADDED_BYTES = 12.0  # a gradient, where FSDP2 adds those of micro-batches up on the host: two read, one written
+MEMORY_SHARE = 0.46  # of the rate of the host's memory
+LINK_SHARE = 0.8  # of the link's; assumed: 80 to 90 % are common on PCIe and NVLink-C2C alike
+ASSUMED_MEMORY_RATE = 50e9  # a GPU's share of its host's memory, where the catalogue does not know it
+ASSUMED_LINK_RATE = 16e9  # PCIe 3, the slowest of them
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """Seconds a step of layouts that offload; 0 for the others."""
+
+    update_s: Number  # of the host, with what of the weights' way back it does not hide
+    exposed_s: Number
+    hidden_s: Number
+
+
+def hosted_s(
+    machine: Machine,
+    c: Coefficients,
+    grid: Grid,
+    parameters: tuple[Number, Number],
+    *,
+    micro: Number,
+    window: tuple[Number, Number],
+    shard: Number,
+) -> Hosted:
+    """Return what offloading `parameters`, all of a rank and its experts' of them, takes.
+
+    `window` are the seconds of a step beside which weights may come and gradients may leave: all of it, and backward.
+    FSDP2 copies the gradients of the first micro-batch beside what follows; those of the others it waits for, since
+    the host adds them up.
+    """
+    sent = _traffic(c, grid, parameters, shard)
+    rate = machine.host_rate * LINK_SHARE
+    memory = machine.host_memory_rate * MEMORY_SHARE
+
+    def seconds(*names: str) -> Number:
+        return sum(
+            comm.in_step(micro) * comm.bytes / rate for one in sent for comm in (getattr(one, name) for name in names)
+        )
+
+    weights, gradients = grid.offload == 2, seconds("leave")
+    waiting = np.where(weights & (c.shares_single > 0) & (micro > 1), 1.0 - 1.0 / micro, 0.0) * gradients
+    own = sum(one.fetch.bytes for one in sent) / c.host_weight_bytes
+    added = np.where(waiting > 0, ADDED_BYTES * c.trained * own * (micro - 1.0) / memory, 0.0)
+    beside = np.maximum(seconds("fetch", "again"), gradients - waiting)
+    late = np.maximum(beside - np.where(weights, window[0], window[1]), 0.0)
+    states = c.optimizer_bytes - c.master_bytes + SINGLE_BYTES  # moments and the master weight, read and written
+    update, back = (ONCE_BYTES + 2.0 * states) * c.trained * own / memory, seconds("back")
+    after = np.where(c.host_overlaps > 0, np.maximum(update, back), update + back)
+    return Hosted(
+        update_s=np.where(grid.offload > 0, after + added, 0.0),
+        exposed_s=late + waiting + seconds("leave_once"),
+        hidden_s=beside - late,
+    )
+
+
+def _traffic(c: Coefficients, grid: Grid, parameters: tuple[Number, Number], shard: Number) -> list[HostTraffic]:
+    """Return what crosses of the dense parameters and of the experts."""
+    held, experts = parameters
+    every, facts = grid.dp * grid.cp, c.conventions
+    ranks = np.where(grid.zero >= 2, np.minimum(every, shard), every)
+    found = []
+    for count, cut in ((held - experts, 1.0), (experts, grid.expert_cut)):
+        shards = np.maximum(ranks / cut, 1.0)
+        copies = np.maximum(every / cut, 1.0) / shards
+        found.append(host_traffic(count, grid, facts, offload=grid.offload, shards=shards, copies=copies))
+    return found

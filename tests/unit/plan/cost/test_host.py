@@ -1,0 +1,151 @@
+"""Offload by closed formulas, from figures that can be added up by hand, and beside ZeRO-Offload's published ones."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from meshwright.hardware import load
+from meshwright.layout import Layout
+from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.cost.conditions import parse_conditions
+from meshwright.plan.cost.host import LINK_SHARE, MEMORY_SHARE
+from meshwright.plan.cost.price import coefficients_of, performance, verdicts_in
+from meshwright.plan.explore import OFFERED, explore, price_all, study_of
+from meshwright.plan.machines import machines
+from meshwright.workload.architecture import Architecture
+from meshwright.workload.models import load_model
+
+PLAIN, STATES, WEIGHTS = (
+    *("dp=1,mbs=1,zero=2,recompute=full", "dp=1,mbs=1,zero=2,recompute=full,offload=optimizer"),
+    "dp=1,mbs=1,zero=3,recompute=full,offload=parameters",
+)
+
+
+def setting(cluster="dgx-a100-80g", gpus=1, stack="meshwright", model="llama3-8b", **given):
+    return Setting(
+        architecture=load_model(model).architecture, cluster=machines(load(), cluster, gpus), gpus=gpus,
+        stack=stack, **({"global_batch": 8 * gpus, "seq_len": 4096} | given),
+    )  # fmt: skip
+
+
+def terms(given, *texts):
+    prices = price(given, Grid.of([Layout.parse(text) for text in texts]))
+    return [prices.terms(index) for index in range(len(texts))]
+
+
+def gpt(billions, layers, hidden):
+    """Return a model of ZeRO-Offload's table 3, GPT-2 of so many layers and features."""
+    found = Architecture(
+        name=f"gpt-{billions}b", vocab_size=50257, hidden_size=hidden, intermediate_size=4 * hidden,
+        num_hidden_layers=layers, num_attention_heads=hidden // 128, num_key_value_heads=hidden // 128, gated=False,
+        positions="learned", max_position_embeddings=1024, tied=True, norm="layer", bias=True, head_dim=128,
+    )  # fmt: skip
+    assert found.parameters == pytest.approx(billions * 1e9, rel=0.06)
+    return found
+
+
+def test_the_host_updates_at_the_rate_of_its_memory_and_weights_come_back_over_the_link():
+    given = setting()
+    plain, states = terms(given, PLAIN, STATES)
+    parameters, pace = given.architecture.parameters, float(coefficients_of(given).pace)
+    link, memory = 31e9 * LINK_SHARE, 409.6e9 * MEMORY_SHARE
+
+    back_s, leave_s = (4 * parameters / link for _ in range(2))
+    assert states["optimizer_s"] == pytest.approx((30 * parameters / memory + back_s) * pace, rel=0.01)
+    assert states["exposed_comm_s"] - plain["exposed_comm_s"] == pytest.approx(leave_s * pace, rel=0.01)
+    assert states["forward_s"] == plain["forward_s"]
+
+
+def test_gradients_that_leave_beside_backward_and_weights_that_come_back_meanwhile_cost_no_time():
+    states = terms(setting(stack="deepspeed", cluster="gh200"), STATES)[0]
+
+    assert states["exposed_comm_s"] == 0.0
+    assert states["hidden_comm_s"] > 0.0
+
+
+def test_states_and_weights_leave_the_device_and_are_counted_on_the_host():
+    given = setting()
+    parameters = given.architecture.parameters
+    plain, states, weights = terms(given, PLAIN, STATES, WEIGHTS)
+
+    assert states["optimizer_bytes"] == weights["optimizer_bytes"] == 0.0 < plain["optimizer_bytes"]
+    assert states["parameters_bytes"] == plain["parameters_bytes"] > weights["parameters_bytes"] == 0.0
+    assert weights["gradients_bytes"] == 0.0 < states["gradients_bytes"]
+    assert 0.0 < weights["working_bytes"] < plain["parameters_bytes"]  # one layer at a time
+    for found in (states, weights):  # a weight, a gradient, two moments in single precision; the first two pinned
+        assert found["host_bytes"] == pytest.approx(16 * parameters, rel=0.01)
+        assert found["pinned_bytes"] == pytest.approx(8 * parameters, rel=0.01)
+    assert plain["host_bytes"] == 0.0
+
+
+@pytest.mark.parametrize("text", [STATES, WEIGHTS])
+def test_a_faster_link_to_the_host_is_never_slower_and_ranks_share_what_they_update(text):
+    links = ("dgx-a100-80g", "dgx-h100", "gh200")
+    slow, fast, fastest = (terms(setting(name), text)[0]["step_time_s"] for name in links)
+    one, eight = terms(setting(), text)[0], terms(setting(gpus=8), text.replace("dp=1", "dp=8"))[0]
+
+    assert slow > fast > fastest
+    assert eight["host_bytes"] == pytest.approx(one["host_bytes"] / 8, rel=0.01)
+
+
+def test_what_a_host_cannot_hold_does_not_fit():
+    given = setting("gh200", model="llama3-70b", stack="deepspeed")
+    prices = price(given, Grid.of([Layout.parse(WEIGHTS)]))
+
+    assert prices.host_bytes[0] > 480e9
+    assert verdicts_in(given, prices)[0] == 2
+    group = replace(given.cluster.groups[0], host_memory_bytes=None)
+    unknown = replace(given, cluster=replace(given.cluster, groups=(group,)))
+    assert verdicts_in(unknown, prices)[0] != 2
+    told = performance(unknown, prices, 0, Layout.parse(WEIGHTS)).not_modelled
+    assert any("the size of the hosts' memory is not known" in text for text in told)
+
+
+def test_offload_is_offered_where_nothing_fits_and_where_it_is_asked_for_alone():
+    small = setting(global_batch=4)  # 8 B in one GPU of 80 GB
+    found = study_of(small, price_all(small))
+    asked = explore(replace(small, conditions=parse_conditions(["offload=optimizer"], [])))
+    enough = explore(setting(gpus=8))
+
+    assert all(row.layout.offload != "none" for row in found.rows)
+    assert OFFERED in found.warnings
+    assert {row.layout.offload for row in asked.rows} == {"optimizer"}
+    assert {row.layout.offload for row in enough.rows} == {"none"}
+    assert OFFERED not in enough.warnings
+
+
+def priced(model, text, batch, stack):
+    given = setting("dgx-2", stack=stack, seq_len=1024, global_batch=batch, precision="fp16")
+    given, layout = replace(given, architecture=model), Layout.parse(text)
+    prices = price(given, Grid.of([layout]))
+    return verdicts_in(given, prices)[0], performance(given, prices, 0, layout).model_tflops_per_gpu
+
+
+OFFLOAD = "dp=1,mbs={},zero=2,recompute=full,offload=optimizer"
+
+
+def test_ten_billion_parameters_train_on_one_v100_as_fast_as_zero_offload_says():
+    """Ren et al. 2021, arXiv 2101.06840: 40 TFLOP/s with 10 B, 30 with 1.4 B that the GPU holds alone."""
+    fits, ten = priced(gpt(10, 50, 4096), OFFLOAD.format(10), 510, "before-2023")
+    small = priced(gpt(1.4, 48, 1536), "dp=1,mbs=4,recompute=full", 512, "before-2023")[1]
+
+    assert fits == 0
+    assert ten == pytest.approx(40, rel=0.15)
+    assert small == pytest.approx(30, rel=0.15)
+
+
+def test_thirteen_billion_parameters_are_about_the_most_that_one_v100_takes_as_zero_offload_says():
+    assert priced(gpt(13, 65, 4096), OFFLOAD.format(4), 512, "deepspeed")[0] != 2
+    assert priced(gpt(20, 98, 4096), OFFLOAD.format(1), 512, "deepspeed")[0] == 2
+    assert priced(gpt(10, 50, 4096), "dp=1,mbs=1,recompute=full", 512, "deepspeed")[0] == 2
+
+
+def test_one_layout_of_many_is_priced_as_it_is_alone():
+    given = setting(gpus=8, stack="torchtitan")
+    texts = [f"dp=8,mbs=1,zero={z},offload={kind}" for z in (2, 3) for kind in ("none", "optimizer", "parameters")]
+    together = price(given, Grid.of([Layout.parse(text) for text in texts]))
+
+    for index, text in enumerate(texts):
+        alone = price(given, Grid.of([Layout.parse(text)]))
+        assert np.isclose(together.step_time_s[index], alone.step_time_s[0], rtol=1e-12)
+        assert together.host_bytes[index] == alone.host_bytes[0]
