@@ -5,11 +5,12 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -43,11 +44,16 @@ from .operators import time_operators
 from .pace import drifted, pace
 from .pool import RankPool
 from .process import prepare_process
+from .progress import Progress, ProgressTeller
 from .sweep_on_rank import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
+STALLED_S = 300.0  # after which ranks that measure nothing more are given up
 CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
+
+
+T = TypeVar("T")
 
 
 def peak_product(autocast: str = "", backend: str = "") -> Operator:
@@ -91,9 +97,10 @@ def calibrate(
         if missing is None:
             continue
         sizes = f" and {len(missing.beside + missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
-        say(f"measuring {len(missing.operators)} operators{sizes if missing.collective_bytes else ''}")
+        what = f"{len(missing.operators)} operators{sizes if missing.collective_bytes else ''}"
+        say(f"measuring {what} with {missing.ranks} rank{'s' * (missing.ranks > 1)}; kept for later runs")
         start = time.monotonic()
-        new, busy = _measure(missing)
+        new, busy = _measure(missing, say)
         known = _merge(known, new)
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
         if busy:
@@ -158,14 +165,17 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
 
 
-def _measure(request: Request) -> tuple[Measurements, str]:
+def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements, str]:
     """Run the request on as many live ranks, all busy at once; the figure of a rank count is the mean over ranks.
 
-    Also return which other programs kept the machine busy meanwhile, in words; "" where none did.
+    Also return which other programs kept the machine busy meanwhile, in words; "" where none did. A machine may be as
+    busy as it likes: only ranks that have measured nothing more for `STALLED_S` are given up.
     """
     threads = threads_per_rank(request.ranks)
-    with RankPool(request.ranks) as pool:
-        answers = pool.run(measure_on_rank, request, threads, timeout_s=300.0)
+    with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory() as folder:
+        progress = Progress(Path(folder) / "done", _timings(request))
+        gets_on = ProgressTeller(progress, say)
+        answers = pool.run(measure_on_rank, request, threads, progress, timeout_s=STALLED_S, gets_on=gets_on)
     operators = tuple(
         OperatorTime(
             operator=times[0].operator,
@@ -193,6 +203,12 @@ def _measure(request: Request) -> tuple[Measurements, str]:
         conditions=(conditions,),
     )
     return measured, busy_words(loads)
+
+
+def _timings(request: Request) -> int:
+    """Return how many timings a rank takes for a request."""
+    sizes = len(request.collective_bytes) if request.ranks > 1 else 0
+    return len(request.operators) + sizes * len(request.beside + request.blocking)
 
 
 def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
@@ -231,8 +247,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     load: Load | None  # of this rank's machine meanwhile
 
 
-def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
-    """Measure a request on one rank, in lockstep with the others."""
+def measure_on_rank(
+    rank: int, world_size: int, store: Store, request: Request, threads: int, progress: Progress | None = None
+) -> Answer:
+    """Measure a request on one rank, in lockstep with the others; the first one counts in `progress`."""
     prepare_process(threads)
     before = Snapshot()
     device = of_rank(rank, request.backend)
@@ -244,20 +262,23 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         store=store,
         device_id=device if is_accelerator(device) else None,
     )
+    count = progress.count if progress is not None and rank == 0 else lambda: None
     operators = time_operators(
-        request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
+        request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device, count=count
     )
     sizes = request.collective_bytes if world_size > 1 else ()
+
+    def at_all_sizes(time_one: Callable[..., T], timed: Timed) -> list[T]:
+        found = []
+        for size in sizes:
+            found.append(time_one(timed.collective, size, device, dtype=timed.dtype))
+            count()
+        return found
+
     return Answer(
         operators=operators,
-        beside={
-            each: [time_beside(each.collective, size, device, dtype=each.dtype) for size in sizes]
-            for each in request.beside
-        },
-        blocking={
-            each: [time_blocking(each.collective, size, device, dtype=each.dtype) for size in sizes]
-            for each in request.blocking
-        },
+        beside={each: at_all_sizes(time_beside, each) for each in request.beside},
+        blocking={each: at_all_sizes(time_blocking, each) for each in request.blocking},
         paces=time_paces(device) if world_size > 1 else [],
         memory_bandwidth_bytes_per_s=2 * copy_on_rank(device),  # read and written
         load=before.until_now(),
@@ -291,8 +312,8 @@ def time_paces(device: torch.device) -> list[Pace]:
 def straggling(paces: Sequence[Sequence[Pace]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
 
-    Where ranks share processors those that end early leave theirs to the others: all of them end when they would at
-    an even pace, though not at the same time.
+    Where ranks share processors, a rank that ends early frees its core for the others: the last one ends when all would
+    at an even pace.
     """
     rounds = zip(*paces, strict=True)
     late = [max(p.taken_s for p in each) / statistics.mean(p.priced_s for p in each) - 1 for each in rounds]

@@ -10,7 +10,7 @@ from ...workload.split import sharding, stage_message
 from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
-from .layer import HALF_BYTES, Layer, layer_s
+from .layer import HALF_BYTES, LayerTime, layer_s
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
 
@@ -161,7 +161,7 @@ def _data_parallel(
     model: Model,
     grid: Grid,
     parameters: tuple[Number, Number],
-    layer: Layer,
+    layer: LayerTime,
     layers: Number,
     micro: Number,
     work: Number,
@@ -254,7 +254,7 @@ def _unsharded(
     model: Model,
     grid: Grid,
     sent: _Sent,
-    layer: Layer,
+    layer: LayerTime,
     layers: Number,
     micro: Number,
     held: Number,

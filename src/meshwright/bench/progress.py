@@ -1,0 +1,54 @@
+"""How far a measurement on several ranks is: a rank counts in a file what is done, its owner reads that meanwhile."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..units import format_time
+
+SAY_EVERY_S = 5.0
+
+
+class Progress:
+    """The count of timings that are done, of `total`; it can be sent to a rank, which alone counts."""
+
+    def __init__(self, path: Path, total: int) -> None:
+        self.path, self.total = path, total
+        path.touch()
+
+    def count(self) -> None:
+        """Count one timing as done."""
+        with self.path.open("ab") as file:
+            file.write(b".")
+
+    @property
+    def done(self) -> int:
+        """How many timings are done."""
+        return self.path.stat().st_size
+
+
+class ProgressTeller:
+    """Says now and then how far a measurement is and how long it will still take, and whether it gets on at all."""
+
+    def __init__(
+        self, progress: Progress, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._progress, self._say, self._clock = progress, say, clock
+        self._start = self._said = clock()
+        self._seen = 0
+
+    def __call__(self) -> bool:
+        """Return whether more is done than at the last call."""
+        done, now = self._progress.done, self._clock()
+        more, self._seen = done > self._seen, done
+        if now - self._said >= SAY_EVERY_S:
+            self._said = now
+            self._say(f"  {done} of {self._progress.total} done{self._left(done, now - self._start)}")
+        return more
+
+    def _left(self, done: int, taken_s: float) -> str:
+        """Return the time that the rest takes at the pace so far, in words; "" where there is none yet."""
+        if not 0 < done < self._progress.total:
+            return f" after {format_time(round(taken_s))}"
+        left_s = taken_s / done * (self._progress.total - done)
+        return f", about {format_time(max(1, round(left_s)))} left"

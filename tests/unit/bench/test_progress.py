@@ -1,0 +1,26 @@
+"""How far a calibration is, as it is said while it goes on."""
+
+from meshwright.bench.progress import Progress, ProgressTeller
+
+
+def test_a_calibration_says_how_much_is_done_and_how_long_the_rest_takes(tmp_path):
+    progress, said, now = Progress(tmp_path / "done", total=40), [], [0.0]
+    watch = ProgressTeller(progress, said.append, clock=lambda: now[0])
+
+    assert not watch()  # nothing is done yet
+    for _ in range(10):
+        progress.count()
+    now[0] = 4.0
+    assert watch()  # ten more, though it is too early to say so
+    now[0] = 5.0
+    assert not watch()
+    assert said == ["  10 of 40 done, about 15 s left"]
+
+
+def test_a_calibration_that_has_measured_nothing_yet_promises_no_time(tmp_path):
+    said, now = [], [0.0]
+    watch = ProgressTeller(Progress(tmp_path / "done", total=40), said.append, clock=lambda: now[0])
+
+    now[0] = 6.0
+    assert not watch()
+    assert said == ["  0 of 40 done after 6 s"]
