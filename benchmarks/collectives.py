@@ -6,7 +6,7 @@ process can hold one. Where the pages of a process lie decides as much, so that 
 medians over launches of the ratio within a launch. `copy` is every rank copying the payload once in its own memory at
 the same time. Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --only all_reduce ..., --sizes 64KiB ...,
 --cold (buffers that were long not touched), --mpi mpich openmpi intel (installed below build/mpi where they are not),
---plot (puts the rows beside those of this make of machine in docs/backend-speed.md, and draws the pictures).
+--plot (puts the rows beside those of this make of machine in docs/generated/backend-speed.md, and draws the pictures).
 """
 
 import argparse
