@@ -96,9 +96,7 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        sizes = f" and {len(missing.beside + missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
-        what = f"{len(missing.operators)} operators{sizes if missing.collective_bytes else ''}"
-        say(f"measuring {what} with {missing.ranks} rank{'s' * (missing.ranks > 1)}; kept for later runs")
+        say(f"measuring {_in_words(missing)} with {_counted(missing.ranks, 'rank')}; kept for later runs")
         start = time.monotonic()
         new, busy = _measure(missing, say)
         known = _merge(known, new)
@@ -203,6 +201,19 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
         conditions=(conditions,),
     )
     return measured, busy_words(loads)
+
+
+def _in_words(request: Request) -> str:
+    """Return what a request measures, in words."""
+    operators = _counted(len(request.operators), "operator")
+    if not request.collective_bytes:
+        return operators
+    collectives = _counted(len(request.beside + request.blocking), "collective")
+    return f"{operators} and {collectives} at {_counted(len(request.collective_bytes), 'size')}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _timings(request: Request) -> int:

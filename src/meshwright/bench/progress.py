@@ -7,6 +7,7 @@ from pathlib import Path
 from ..units import format_time
 
 SAY_EVERY_S = 5.0
+STILL_S = 30.0  # between two lines where nothing more was done
 
 
 class Progress:
@@ -34,15 +35,15 @@ class ProgressTeller:
         self, progress: Progress, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._progress, self._say, self._clock = progress, say, clock
-        self._start = self._said = clock()
-        self._seen = 0
+        self._start = self._said_s = clock()
+        self._seen = self._said = 0
 
     def __call__(self) -> bool:
         """Return whether more is done than at the last call."""
         done, now = self._progress.done, self._clock()
         more, self._seen = done > self._seen, done
-        if now - self._said >= SAY_EVERY_S:
-            self._said = now
+        if now - self._said_s >= (SAY_EVERY_S if done > self._said else STILL_S):
+            self._said_s, self._said = now, done
             self._say(f"  {done} of {self._progress.total} done{self._left(done, now - self._start)}")
         return more
 
