@@ -48,7 +48,7 @@ class ProgressTeller:
         return more
 
     def _left(self, done: int, taken_s: float) -> str:
-        """Return the time that the rest takes at the pace so far, in words; "" where there is none yet."""
+        """Return in words the time that the rest takes at this pace, or the time so far where nothing says that."""
         if not 0 < done < self._progress.total:
             return f" after {format_time(round(taken_s))}"
         left_s = taken_s / done * (self._progress.total - done)
