@@ -35,21 +35,30 @@ class ProgressTeller:
         self, progress: Progress, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._progress, self._say, self._clock = progress, say, clock
-        self._start = self._said_s = clock()
+        self._start_s = self._said_s = clock()
+        self._first: tuple[float, int] | None = None  # when timings were first seen to be done, and how many
         self._seen = self._said = 0
 
     def __call__(self) -> bool:
         """Return whether more is done than at the last call."""
         done, now = self._progress.done, self._clock()
         more, self._seen = done > self._seen, done
+        if more and self._first is None:
+            self._first = now, done
         if now - self._said_s >= (SAY_EVERY_S if done > self._said else STILL_S):
             self._said_s, self._said = now, done
-            self._say(f"  {done} of {self._progress.total} done{self._left(done, now - self._start)}")
+            self._say(f"  {done} of {self._progress.total} done{self._left(done, now)}")
         return more
 
-    def _left(self, done: int, taken_s: float) -> str:
-        """Return in words the time that the rest takes at this pace, or the time so far where nothing says that."""
-        if not 0 < done < self._progress.total:
-            return f" after {format_time(round(taken_s))}"
-        left_s = taken_s / done * (self._progress.total - done)
+    def _left(self, done: int, now: float) -> str:
+        """Return in words the time that the rest takes at this pace, or the time so far where nothing says that.
+
+        The time that ranks take to start does not count for the pace.
+        """
+        if done == self._progress.total:
+            return "; the pace of the ranks and the rate of memory are left"
+        first_s, first = self._first or (now, done)
+        if done == first:
+            return f" after {format_time(round(now - self._start_s))}"
+        left_s = (now - first_s) / (done - first) * (self._progress.total - done)
         return f", about {format_time(max(1, round(left_s)))} left"

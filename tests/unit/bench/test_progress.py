@@ -8,13 +8,19 @@ def test_a_calibration_says_how_much_is_done_and_how_long_the_rest_takes(tmp_pat
     watch = ProgressTeller(progress, said.append, clock=lambda: now[0])
 
     assert not watch()  # nothing is done yet
-    for _ in range(10):
-        progress.count()
-    now[0] = 4.0
-    assert watch()  # ten more, though it is too early to say so
-    now[0] = 5.0
+    for time_s, done in ((20.0, 10), (22.0, 15), (25.0, 5), (31.0, 10)):
+        for _ in range(done):
+            progress.count()
+        now[0] = time_s
+        assert watch()
     assert not watch()
-    assert said == ["  10 of 40 done, about 15 s left"]
+
+    # the 20 s in which the ranks started are no part of the pace
+    assert said == [
+        "  10 of 40 done after 20 s",
+        "  30 of 40 done, about 2 s left",
+        "  40 of 40 done; the pace of the ranks and the rate of memory are left",
+    ]
 
 
 def test_a_calibration_that_has_measured_nothing_yet_promises_no_time(tmp_path):
