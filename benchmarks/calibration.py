@@ -71,7 +71,7 @@ def own_notes(own: Mapping[str, Group]) -> list[str]:
 
 
 def own_section(own: Mapping[str, Group]) -> str:
-    """Return the section of docs/validation.md."""
+    """Return the section of docs/generated/validation.md."""
     lines = [
         "## With your own runs",
         "",

@@ -6,12 +6,13 @@ process can hold one. Where the pages of a process lie decides as much, so that 
 medians over launches of the ratio within a launch. `copy` is every rank copying the payload once in its own memory at
 the same time. Options: --ranks 2 4, --launches N (with each MPI), --rounds N, --only all_reduce ..., --sizes 64KiB ...,
 --cold (buffers that were long not touched), --mpi mpich openmpi intel (installed below build/mpi where they are not),
---plot (puts the rows beside those of this make of machine in docs/backend-speed.md, and draws the pictures).
+--plot (puts the rows beside those of this make of machine in docs/generated/backend-speed.md, and draws the pictures).
 """
 
 import argparse
 import statistics
 import sys
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from benchmarks import speed_page
 from benchmarks.contestants import COLLECTIVES, KI, MI, finish, join, mpi_call, race, sets_of, torch_call
 from benchmarks.mpis import PACKAGES, launch, this_mpi, turns
 from benchmarks.result import DOCS, Result
-from meshwright.units import format_bytes, parse_bytes
+from meshwright.units import format_bytes, format_time, parse_bytes
 
 SIZES = (4 * KI, 64 * KI, MI, 4 * MI, 25 * MI, 128 * MI)
 LEAST = {"all_reduce": KI}  # bytes, in place of the first of SIZES
@@ -107,6 +108,12 @@ def _row(*launches: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+def _bytes_tick(size_bytes: float) -> str:
+    """Return a power of ten in bytes with its unit."""
+    power = min(3, int(log10(size_bytes)) // 3)
+    return f"{size_bytes / 1000**power:g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
 def _plots(rows: list[dict[str, Any]]) -> list[Path]:
     """Draw time over size, log-log, one picture for each collective and rank count, with the copy as the limit."""
     from benchmarks.plots import log_log_svg
@@ -121,7 +128,9 @@ def _plots(rows: list[dict[str, Any]]) -> list[Path]:
             if mine[0][f"{kind}_us"] is not None
         }
         path = DOCS / "images" / f"speed-{name}-{ranks}.svg"
-        path.write_text(log_log_svg(f"{name}, {ranks} ranks", "bytes", "microseconds", lines))
+        path.write_text(
+            log_log_svg(f"{name}, {ranks} ranks", "size", "time", lines, _bytes_tick, lambda us: format_time(us * 1e-6))
+        )
         paths.append(path)
     return paths
 

@@ -1,7 +1,7 @@
 """Fit the planner's constants to the published runs; print errors by family, fitted and with layout clusters left out.
 
-`--write` stores the constants and error bands in the package and docs/validation.md; `--gains` measures first what
-each constant brings on left-out rows (minutes).
+`--write` stores the constants and error bands in the package and docs/generated/validation.md; `--gains` measures first
+what each constant brings on left-out rows (minutes).
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from benchmarks.calibration import own_notes, own_section, with_own_runs
 from benchmarks.memory_rows import section
 from benchmarks.planner_bars import bars_section
-from benchmarks.result import DOCS, Result
+from benchmarks.result import GENERATED, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import Catalogue, load
 from meshwright.plan.batch import Batch, batch_of
@@ -193,7 +193,7 @@ def regrets(data: Study, errors: Array) -> list[tuple[str, int, float]]:
 def run(arguments: list[str]) -> Result:
     """Fit, print the errors by family, and write what `--write` asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fit_planner", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="store constants, bands and docs/validation.md")
+    parser.add_argument("--write", action="store_true", help="store constants, bands and docs/generated/validation.md")
     parser.add_argument(
         "--gains",
         action="store_true",
@@ -216,8 +216,8 @@ def run(arguments: list[str]) -> Result:
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
         parts = (text.rstrip(), own_section(own), section(), bars_section(rows, own).rstrip())
-        (DOCS / "validation.md").write_text("\n\n".join(parts) + "\n")
-        notes.append("written: constants.toml, errors.toml, seen.toml, docs/validation.md")
+        (GENERATED / "validation.md").write_text("\n\n".join(parts) + "\n")
+        notes.append("written: constants.toml, errors.toml, seen.toml, docs/generated/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)
 
 

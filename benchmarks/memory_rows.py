@@ -1,7 +1,7 @@
 """Peaks of memory that were measured beside those that the planner predicts, and which runs it would have refused.
 
 Rows of tests/external/published/memory_rows.csv by family; runs of training_runs.csv give their verdict alone, for
-they ran. `--write` puts the tables into docs/validation.md.
+they ran. `--write` puts the tables into docs/generated/validation.md.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.pages import grid as table_of
-from benchmarks.result import DOCS, Result
+from benchmarks.result import GENERATED, Result
 from meshwright.hardware import Catalogue, load
 from meshwright.layout import Layout
 from meshwright.plan.cost import Grid, book
@@ -134,7 +134,7 @@ def published() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def section() -> str:
-    """Return the section of docs/validation.md."""
+    """Return the section of docs/generated/validation.md."""
     rows = peaks()
     runs, refused = published()
     refused = [*(row.id for row in rows if row.ran and row.fits == "does not fit"), *refused]
@@ -155,10 +155,10 @@ def section() -> str:
 def run(arguments: list[str]) -> Result:
     """Return errors and verdicts by family."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks memory_rows", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/validation.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/generated/validation.md")
     options = parser.parse_args(arguments)
     if options.write:
-        page = DOCS / "validation.md"
+        page = GENERATED / "validation.md"
         page.write_text(page.read_text().partition(f"\n{HEAD}")[0].rstrip() + f"\n\n{section()}\n")
     runs, refused = published()
     total = runs[-1]

@@ -1,5 +1,6 @@
 """Pictures for docs/: SVG written by hand, so that they need no browser and change only when the figures do."""
 
+from collections.abc import Callable
 from html import escape
 from math import ceil, floor, log10
 
@@ -7,8 +8,18 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 440, 70, 40, 170, 50
 COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 
 
-def log_log_svg(title: str, x_name: str, y_name: str, lines: dict[str, list[tuple[float, float, float]]]) -> str:
-    """Return a plot of (x, measured, predicted) by name: dots for what was measured, lines for what was predicted."""
+def log_log_svg(
+    title: str,
+    x_name: str,
+    y_name: str,
+    lines: dict[str, list[tuple[float, float, float]]],
+    x_tick: Callable[[float], str] = "{:g}".format,
+    y_tick: Callable[[float], str] = "{:g}".format,
+) -> str:
+    """Return a plot of (x, measured, predicted) by name: dots for what was measured, lines for what was predicted.
+
+    `x_tick` and `y_tick` print the powers of ten beside the axes, with their units.
+    """
     points = [point for line in lines.values() for point in line]
     x_low, x_high = (f(log10(end(p[0] for p in points))) for f, end in ((floor, min), (ceil, max)))
     values = [value for p in points for value in p[1:] if value > 0]
@@ -27,15 +38,17 @@ def log_log_svg(title: str, x_name: str, y_name: str, lines: dict[str, list[tupl
     for power in range(x_low, x_high + 1):
         x, y = at(10.0**power, 10.0**y_low)
         parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">10^{power}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{x_tick(10.0**power)}</text>')
     for power in range(y_low, y_high + 1):
         x, y = at(10.0**x_low, 10.0**power)
         parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+        parts.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{y_tick(10.0**power)}</text>')
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x_name)}</text>'
     )
-    parts.append(f'<text x="16" y="{TOP - 8}">{escape(y_name)}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    turned = f'transform="rotate(-90 14 {middle})" text-anchor="middle"'
+    parts.append(f'<text x="14" y="{middle}" {turned}>{escape(y_name)}</text>')
     for number, (name, line) in enumerate(lines.items()):
         color = COLORS[number % len(COLORS)]
         ends = " ".join("{:.1f},{:.1f}".format(*at(x, predicted)) for x, _, predicted in line if predicted > 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.pages import DOCS
+from benchmarks.result import GENERATED, banner
 from meshwright.errors import InputError
 from meshwright.jobs.draft import Question
 from meshwright.jobs.job import Job
@@ -16,12 +16,13 @@ from meshwright.workload.engines import ENGINES, applicable, sources_of
 from meshwright.workload.models import load_model
 
 RENDERINGS = Path(__file__).with_name("published_jobs.toml")
-PAGE = DOCS / "jobs-published.md"
-FACTS = DOCS / "engines.md"
-FACTS_HEAD = """# What each engine can run
+PAGE = GENERATED / "jobs-published.md"
+FACTS = GENERATED / "engines.md"
+FACTS_HEAD = f"""# What each engine can run
 
-Made by `python -m benchmarks.published_jobs` from the table in `meshwright/workload/engines.py`, which
-`plan --engine` and `plan --emit` follow. A version is the one whose source was read.
+{banner("python -m benchmarks.published_jobs")}
+From the table in `meshwright/workload/engines.py`, which `plan --engine` and
+`plan --emit` follow. A version is the one whose source was read.
 """
 WORDS = {
     "axes": "axes",
@@ -42,11 +43,12 @@ WORDS = {
     "kv_heads": "tp and key-value heads",
     "context": "context parallelism",
 }
-HEAD = """# Public configurations, and what is read from each
+HEAD = f"""# Public configurations, and what is read from each
 
-Made by `python -m benchmarks.published_jobs` from `benchmarks/published_jobs.toml`, which holds of each public file the
-keys that decide time and memory. A number of GPUs with a star was given with `--gpus`, since the file has none or
-another; a dash is what no file says (`plan --job` then asks for it).
+{banner("python -m benchmarks.published_jobs")}
+From `benchmarks/published_jobs.toml`, which holds of each public file the keys that decide time and memory. A number
+of GPUs with a star was given with `--gpus`, since the file has none or another; a dash is what no file says
+(`plan --job` then asks for it).
 """
 FIELDS = ("tp", "pp", "cp", "dp", "ep", "vpp", "mbs", "zero", "sp", "schedule", "recompute", "replicas", "offload")
 NEUTRAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "vpp": 1, "sp": 0, "replicas": 1, "offload": "none", "schedule": "1f1b"}

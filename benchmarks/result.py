@@ -18,7 +18,13 @@ from rich.table import Table
 TRIAL = os.environ.get("MESHWRIGHT_TRIAL", "")
 RESULTS = Path(TRIAL) if TRIAL else Path(__file__).parent / "results"
 DOCS = Path(TRIAL) if TRIAL else Path(__file__).parents[1] / "docs"
+GENERATED = DOCS if TRIAL else DOCS / "generated"  # whole pages that programs write
 MODULES = {"async": "asynchronous"}  # names that no module can have, for they are keywords
+
+
+def banner(command: str) -> str:
+    """Return the line below the heading of a page that a command writes as a whole."""
+    return f"> Generated page: `{command}` writes it, and a change made here is lost.\n"
 
 
 def module_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""docs/backend-speed.md: what `collectives` has measured, by make of machine.
+"""docs/generated/backend-speed.md: what `collectives` has measured, by make of machine.
 
 The rows of each make lie in results/speed/, so that a table stays when the next machine is of another make; a part that
 is measured again replaces its own rows.
@@ -13,11 +13,11 @@ from typing import Any
 
 from benchmarks.contestants import KI
 from benchmarks.mpis import PACKAGES
-from benchmarks.result import DOCS, RESULTS, describe_machine
+from benchmarks.result import GENERATED, RESULTS, banner, describe_machine
 from meshwright.units import format_bytes
 
 FOLDER = RESULTS / "speed"
-PAGE = DOCS / "backend-speed.md"
+PAGE = GENERATED / "backend-speed.md"
 KEY = ("buffers", "collective", "ranks", "bytes")
 RATIOS = {"best mpi/ours": "Time of the best MPI over ours", "gloo/ours": "Gloo's time over ours"}
 
@@ -52,9 +52,9 @@ def write(pictures: list[Path]) -> None:
     lines = [
         "# Collectives on one host",
         "",
-        "Written by `python -m benchmarks collectives --mpi mpich openmpi intel --plot` (parts: `--ranks`, `--only`,",
-        "`--sizes`, `--cold`). All contestants move tensors of torch's allocator and take turns in the same processes;",
-        "ratios are medians over launches of the ratio within a launch. Sizes are of the whole: all-gather's output,",
+        banner("python -m benchmarks collectives --mpi mpich openmpi intel --plot"),
+        "All contestants move tensors of torch's allocator and take turns in the same processes; ratios are",
+        "medians over launches of the ratio within a launch. Sizes are of the whole: all-gather's output,",
         "reduce-scatter's input. Warm: the same buffers again; cold: buffers that together are four times the last",
         "cache, in turns.",
     ]
@@ -62,7 +62,7 @@ def write(pictures: list[Path]) -> None:
         lines += ["", *_section(json.loads(path.read_text()))]
     if pictures:
         lines += ["", f"## Time over size: {make_of_machine()}", ""]
-        lines += [f"![{picture.stem.replace('-', ' ')}](images/{picture.name})" for picture in pictures]
+        lines += [f"![{picture.stem.replace('-', ' ')}](../images/{picture.name})" for picture in pictures]
     PAGE.write_text("\n".join(lines) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""docs/validation.md: the constants, the errors by family and every published run, as the fit left them."""
+"""docs/generated/validation.md: the constants, the errors by family and every published run, as the fit left them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.pages import grid
+from benchmarks.result import banner
 from meshwright.plan.cost import NOT_MODELLED
 from meshwright.plan.cost.coefficients import Book
 from meshwright.plan.cost.quantities import Array
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from benchmarks.fit_planner import Study
 
 OUTLIER = 0.12
-HEAD = """\
+HEAD = f"""\
 # The planner on published runs
 
-Written by `python -m benchmarks fit_planner --gains --write`; the runs and their sources are in
+{banner("python -m benchmarks fit_planner --gains --write")}
+The runs and their sources are in
 `tests/external/published/training_runs.csv` and `training_runs_2.csv`, the model in `src/meshwright/plan/cost/`.
 `meshwright validate FILE` does the same for a table of your own.
 

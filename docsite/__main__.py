@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 def main(*, quick: bool) -> None:
     """Write the pages anew."""
-    page = ROOT / "docs" / "box.md"
+    page = ROOT / "docs" / "generated" / "box.md"
     page.write_text(box_page(kept=page.read_text() if quick else ""))
     with tempfile.TemporaryDirectory() as folder:
         samples(Path(folder))

@@ -111,7 +111,7 @@ beginning.
 
 Pictures are for {DRAWN_RANKS} ranks, time from top to bottom: blue arrows copy, red ones reduce, grey ones only signal.
 How schedules are written, proved and run: [Collectives as data](collectives.md); what the commands print of each: [What
-is in the box](box.md).
+is in the box](generated/box.md).
 """
 
 

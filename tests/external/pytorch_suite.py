@@ -1,8 +1,8 @@
 """PyTorch's own tests of collectives, run on ranks that stay alive.
 
 `python -m tests.external.pytorch_suite` runs all of them on Gloo and on this backend, writes the table of
-docs/backend-pytorch-tests.md, and ends with 1 where one that Gloo passes fails and it is not known why. With a backend,
-a number of ranks and names of tests it prints what becomes of those.
+docs/generated/backend-pytorch-tests.md, and ends with 1 where one that Gloo passes fails and it is not known why. With
+a backend, a number of ranks and names of tests it prints what becomes of those.
 
 The suite starts new processes for every test, which takes seconds each. Here the ranks of a pool run them one after
 the other, each with a process group of its own. The suite decides by the name of the backend which tests it skips, so
@@ -24,11 +24,12 @@ import torch
 import torch.distributed as dist
 
 import meshwright  # noqa: F401  (registers the backend)
+from benchmarks.result import banner
 from meshwright.bench.pool import RankFailedError, RankPool
 
 FEATURES = ("gpu", "cuda", "ddp", "subgroup", "plugin")
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "backend-pytorch-tests.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "generated" / "backend-pytorch-tests.md"
 _suites: dict[str, type] = {}
 
 
@@ -169,7 +170,8 @@ def write_document():
     text = [
         "# PyTorch's own tests on the backend",
         "",
-        "Written by `make test-pytorch`, on the CPU, with torch "
+        banner("make test-pytorch"),
+        "On the CPU, with torch "
         f"{torch.__version__.partition('+')[0]}. The tests are those of `torch.testing._internal.distributed."
         "distributed_test`; what a GPU is needed for is skipped by the suite itself.",
         "",

@@ -131,7 +131,7 @@ def test_a_command_of_the_documentation_runs(words, folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_is_in_the_box_is_what_the_commands_print():
-    page = (ROOT / "docs" / "box.md").read_text()
+    page = (ROOT / "docs" / "generated" / "box.md").read_text()
     made = box_page(kept=page)  # what lasts is run by tests/multiproc/test_examples.py
 
     assert without_predictions(page) == without_predictions(made), "run `python -m docsite`"
@@ -190,7 +190,7 @@ def test_the_box_names_every_mechanism_of_the_catalogues():
     from meshwright.collectives.schedule import COLLECTIVES
     from meshwright.hardware.catalogue import shipped
 
-    page = (ROOT / "docs" / "box.md").read_text()
+    page = (ROOT / "docs" / "generated" / "box.md").read_text()
     shown = [f"--collective {kind}" for kind in COLLECTIVES if kind != "all_reduce"]
     shown += [f"show {name}" for name in names("all_reduce")]
     shown += [f"interconnects {name}" for name in shipped().interconnects]
@@ -237,7 +237,7 @@ MECHANISMS = {
 
 
 def test_the_box_names_every_mechanism_of_the_field():
-    page = (ROOT / "docs" / "box.md").read_text().lower()
+    page = (ROOT / "docs" / "generated" / "box.md").read_text().lower()
 
     missing = [
         f"{kind}: {name}"

@@ -143,7 +143,9 @@ def test_every_collective_leaves_what_its_definition_says():
 @pytest.mark.timeout(600)
 def test_every_mode_of_data_parallelism_trains_and_moves_what_the_page_says():
     out = run("data_parallel_modes", timeout_s=580)
-    shown = shown_output((EXAMPLES.parent / "docs" / "box.md").read_text(), "python examples/data_parallel_modes.py")
+    shown = shown_output(
+        (EXAMPLES.parent / "docs" / "generated" / "box.md").read_text(), "python examples/data_parallel_modes.py"
+    )
     moved, before = (
         {line[:37].strip(): float(re.search(r"([\d.]+) MB", line)[1]) for line in text.splitlines()}
         for text in (out, shown)

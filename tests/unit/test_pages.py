@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.pages import DOCS, PART, RESULTS, with_results
+from benchmarks.result import GENERATED
 
 WITH_PARTS = [page for page in sorted(DOCS.rglob("*.md")) if "<!-- measured:" in page.read_text()]
 
@@ -31,6 +32,13 @@ def test_a_part_whose_rows_were_not_measured_is_named():
 
     with pytest.raises(SystemExit, match="planner_choice.json has no rows with nic=3Mbps"):
         with_results(text)
+
+
+def test_pages_that_programs_write_say_so_and_lie_apart_from_those_that_people_write():
+    def is_generated(page: Path) -> bool:
+        return page.read_text().partition("\n\n")[2].startswith("> Generated page: `")
+
+    assert {page for page in DOCS.rglob("*.md") if is_generated(page)} == set(GENERATED.glob("*.md"))
 
 
 def test_files_that_the_architecture_page_names_exist():

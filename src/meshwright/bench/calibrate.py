@@ -5,11 +5,12 @@ Never a layer, a step or a model: what a step costs is for the planner to predic
 
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -45,11 +46,16 @@ from .operators import AUTOCAST, time_operators
 from .pace import drifted, pace
 from .pool import RankPool
 from .process import prepare_process
+from .progress import Progress, ProgressTeller
 from .sweep_on_rank import copy_on_rank
 
 OPERATOR_BUDGET_S = 2.0  # for each rank count
 PACE_ROUNDS, PACE_PRODUCTS = 15, 8
+STALLED_S = 300.0  # after which ranks that measure nothing more are given up
 CROWD_S = 0.3  # in which all ranks compute, to know how long processor time lasts
+
+
+T = TypeVar("T")
 
 
 def peak_product(autocast: str = "", backend: str = "") -> Operator:
@@ -93,10 +99,9 @@ def calibrate(
         missing = _missing(known, request)
         if missing is None:
             continue
-        sizes = f" and {len(missing.beside + missing.blocking)} collectives at {len(missing.collective_bytes)} sizes"
-        say(f"measuring {len(missing.operators)} operators{sizes if missing.collective_bytes else ''}")
+        say(f"measuring {_in_words(missing)} with {_counted(missing.ranks, 'rank')}; kept for later runs")
         start = time.monotonic()
-        new, busy = _measure(missing)
+        new, busy = _measure(missing, say)
         known = _merge(known, new)
         say(f"measured with {request.ranks} ranks in {time.monotonic() - start:.1f} s")
         if busy:
@@ -166,14 +171,17 @@ def _missing(known: Measurements, request: Request) -> Request | None:
     return msgspec.structs.replace(found, collective_bytes=(), beside=(), blocking=()) if covered else found
 
 
-def _measure(request: Request) -> tuple[Measurements, str]:
+def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements, str]:
     """Run the request on as many live ranks, all busy at once; the figure of a rank count is the mean over ranks.
 
-    Also return which other programs kept the machine busy meanwhile, in words; "" where none did.
+    Also return which other programs kept the machine busy meanwhile, in words; "" where none did. A machine may be as
+    busy as it likes: only ranks that have measured nothing more for `STALLED_S` are given up.
     """
     threads = threads_per_rank(request.ranks)
-    with RankPool(request.ranks) as pool:
-        answers = pool.run(measure_on_rank, request, threads, timeout_s=300.0)
+    with RankPool(request.ranks) as pool, tempfile.TemporaryDirectory() as folder:
+        progress = Progress(Path(folder) / "done", _timings(request))
+        gets_on = ProgressTeller(progress, say)
+        answers = pool.run(measure_on_rank, request, threads, progress, timeout_s=STALLED_S, gets_on=gets_on)
     operators = tuple(
         OperatorTime(
             operator=times[0].operator,
@@ -201,6 +209,25 @@ def _measure(request: Request) -> tuple[Measurements, str]:
         conditions=(conditions,),
     )
     return measured, busy_words(loads)
+
+
+def _in_words(request: Request) -> str:
+    """Return what a request measures, in words."""
+    operators = _counted(len(request.operators), "operator")
+    if not request.collective_bytes:
+        return operators
+    collectives = _counted(len(request.beside + request.blocking), "collective")
+    return f"{operators} and {collectives} at {_counted(len(request.collective_bytes), 'size')}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _timings(request: Request) -> int:
+    """Return how many timings a rank takes for a request."""
+    sizes = len(request.collective_bytes) if request.ranks > 1 else 0
+    return len(request.operators) + sizes * len(request.beside + request.blocking)
 
 
 def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
@@ -248,8 +275,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     load: Load | None  # of this rank's machine meanwhile
 
 
-def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, threads: int) -> Answer:
-    """Measure a request on one rank, in lockstep with the others."""
+def measure_on_rank(
+    rank: int, world_size: int, store: Store, request: Request, threads: int, progress: Progress | None = None
+) -> Answer:
+    """Measure a request on one rank, in lockstep with the others; the first one counts in `progress`."""
     prepare_process(threads)
     before = Snapshot()
     device = of_rank(rank, request.backend)
@@ -262,20 +291,23 @@ def measure_on_rank(rank: int, world_size: int, store: Store, request: Request, 
         device_id=device if is_accelerator(device) else None,
     )
     settle(device, AUTOCAST[request.autocast] or torch.float32)
+    count = progress.count if progress is not None and rank == 0 else lambda: None
     operators = time_operators(
-        request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device
+        request.operators, ranks=world_size, threads=threads, budget_s=OPERATOR_BUDGET_S, device=device, count=count
     )
     sizes = request.collective_bytes if world_size > 1 else ()
+
+    def at_all_sizes(time_one: Callable[..., T], timed: Timed) -> list[T]:
+        found = []
+        for size in sizes:
+            found.append(time_one(timed.collective, size, device, dtype=timed.dtype))
+            count()
+        return found
+
     return Answer(
         operators=operators,
-        beside={
-            each: [time_beside(each.collective, size, device, dtype=each.dtype) for size in sizes]
-            for each in request.beside
-        },
-        blocking={
-            each: [time_blocking(each.collective, size, device, dtype=each.dtype) for size in sizes]
-            for each in request.blocking
-        },
+        beside={each: at_all_sizes(time_beside, each) for each in request.beside},
+        blocking={each: at_all_sizes(time_blocking, each) for each in request.blocking},
         host={
             name: [time_blocking(name, size, device) for size in request.host_bytes]
             for name in (CROSSING if request.host_bytes else ())
@@ -313,8 +345,8 @@ def time_paces(device: torch.device) -> list[Pace]:
 def straggling(paces: Sequence[Sequence[Pace]]) -> float:
     """Return how much longer the slowest rank typically takes for the same work than it is priced at for all of them.
 
-    Where ranks share processors those that end early leave theirs to the others: all of them end when they would at
-    an even pace, though not at the same time.
+    Where ranks share processors, a rank that ends early frees its core for the others: the last one ends when all would
+    at an even pace.
     """
     rounds = zip(*paces, strict=True)
     late = [max(p.taken_s for p in each) / statistics.mean(p.priced_s for p in each) - 1 for each in rounds]

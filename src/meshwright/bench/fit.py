@@ -33,7 +33,7 @@ ERROR_NORM = 4  # between the mean (2) and the largest error (infinity)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Sizes and times that a fit uses, and those that no rising curve can follow."""
+    """The sizes and times of a fit, and the outliers that no rising curve can follow."""
 
     sizes_bytes: tuple[int, ...]
     times_s: tuple[float, ...]

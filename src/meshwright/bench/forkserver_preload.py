@@ -1,6 +1,6 @@
 """Imported by the fork server alone, which starts with these signals blocked: it ignores them from here on.
 
-Those that it forks do so too, unless they say otherwise.
+The processes that it forks inherit this, unless they set handlers of their own.
 """
 
 import signal

@@ -13,7 +13,7 @@ from ..device import cache_bytes, is_accelerator, product_side, timed_s
 SQUARES = tuple((n, n, n) for n in (128, 256, 512, 1024, 2048))
 SHAPES = (*SQUARES, (4096, 1024, 1024), (1024, 4096, 1024), (64, 4096, 1024))
 LEAST_COPY_BYTES, MOST_COPY_BYTES = 2**14, 2**28
-FAR_CACHES = 8  # on an accelerator whose cache is known the largest copy has at least so many times its size
+FAR_CACHES = 8  # the largest copy of an accelerator has at least this multiple of its cache, where that is known
 BUDGET_S = 0.4
 WINDOW_S, STEADY, SETTLE_S = 0.2, 0.01, 5.0  # of products, until those of two windows differ by less; at most
 LONG_S = 1.0  # of one product
@@ -31,7 +31,7 @@ class MatrixRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate of copying so many bytes: each is read once and written once, and counted once."""
+    """The rate of a copy: each byte is read once and written once, and counted once."""
 
     bytes: int
     time_s: float

@@ -34,7 +34,7 @@ from .host_overhead.fsdp import time_sharding
 from .host_overhead.wake_up import time_resuming
 
 COLD_BYTES = 64 * 2**20  # the copies of an operator together take at least this much, if a few of them do; on an
-COLD_CACHES = 2  # accelerator whose cache is known, so many times its size
+COLD_CACHES = 2  # accelerator whose cache is known, this multiple of it
 MAX_COPIES = 16
 UPDATE_BYTES_PER_PARAMETER = 16  # a weight, its gradient, two moments
 MIN_ROUNDS, MAX_ROUNDS = 3, 60
@@ -67,17 +67,25 @@ class Copy:
 
 
 def time_operators(
-    operators: Sequence[Operator], *, ranks: int, threads: int, budget_s: float, device: torch.device
+    operators: Sequence[Operator],
+    *,
+    ranks: int,
+    threads: int,
+    budget_s: float,
+    device: torch.device,
+    count: Callable[[], None] = lambda: None,
 ) -> list[OperatorTime]:
     """Return the median times of `operators` on this rank, the ranks of the default group in lockstep.
 
     Called on all ranks with the same arguments; blocks for about `budget_s`, longer where three rounds take longer.
+    `count` is called after each operator.
     """
     pairs = []
     end, clock = time.monotonic() + budget_s, CpuClock(device)
     for position, operator in enumerate(operators):
         share_s = max(0.0, end - time.monotonic()) / (len(operators) - position)
         pairs.append(_time(operator, share_s, device, clock))
+        count()
     return [
         OperatorTime(
             operator=operator.key,
@@ -158,7 +166,7 @@ def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torc
 
 
 def _precision(operator: Operator, device: torch.device) -> AbstractContextManager[Any]:
-    """Return the context of an operator's forward: weights are cast anew in each, as in each micro-batch."""
+    """Return the context of an operator's forward: weights are cast in each, as in each micro-batch."""
     dtype = AUTOCAST[operator.autocast]
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 

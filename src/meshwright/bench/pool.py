@@ -26,14 +26,15 @@ from typing import Any
 from ..errors import MeshwrightError
 from .job_signals import JOB_SIGNALS
 
+LOOK_S = 0.25  # between two looks whether ranks that have not answered get on
 PRELOAD = ("meshwright.bench.forkserver_preload", "torch", "torch.distributed", "meshwright.bench.pool")
 
 
 def start_fork_server(*modules: str) -> None:
     """Start the server that ranks are forked from, with torch and `modules` loaded, if there is none yet.
 
-    It ignores what a terminal or a scheduler sends to all processes (`unheard`), and so do those that it forks unless
-    they say otherwise: their owner ends them, without a traceback from each.
+    It ignores the signals that a terminal or a scheduler sends to all processes (`forkserver_preload`), and so do the
+    processes that it forks unless they set handlers of their own: their owner ends them, without a traceback from each.
     """
     multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
     before = signal.pthread_sigmask(
@@ -95,8 +96,17 @@ class RankPool:
         """Whether every rank is there to run the next function."""
         return all(process.is_alive() for process in self._processes)
 
-    def run(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 50.0) -> list[Any]:
-        """Run `function` on every rank; raise RankFailedError with the traceback of the first rank that failed."""
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float = 50.0,
+        gets_on: Callable[[], bool] = lambda: False,
+    ) -> list[Any]:
+        """Run `function` on every rank; raise RankFailedError with the traceback of the first rank that failed.
+
+        `gets_on` is asked a few times a second; each time that it says yes, the ranks have `timeout_s` again.
+        """
         with tempfile.TemporaryDirectory() as folder:
             job = (function.__module__, function.__qualname__, str(Path(folder) / "store"), arguments)
             for pipe in self._pipes:
@@ -105,9 +115,13 @@ class RankPool:
             results: list[Any] = []
             failures: list[str] = []
             for rank, pipe in enumerate(self._pipes):
-                if not pipe.poll(max(0.0, end - time.monotonic()) if not failures else 5.0):
-                    self.close()
-                    raise RankFailedError("\n".join([*failures, f"rank {rank} did not answer within {timeout_s} s"]))
+                while not pipe.poll(min(LOOK_S, max(0.0, end - time.monotonic())) if not failures else 5.0):
+                    if gets_on():
+                        end = time.monotonic() + timeout_s
+                    elif failures or time.monotonic() >= end:
+                        self.close()
+                        late = f"rank {rank} did not answer within {timeout_s:g} s"
+                        raise RankFailedError("\n".join([*failures, late]))
                 ok, value = pipe.recv()
                 results.append(value)
                 if not ok:

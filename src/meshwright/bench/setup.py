@@ -1,4 +1,4 @@
-"""Ranks for a measurement: those that torchrun started, or a pool of our own; each bound to its device's NUMA node."""
+"""Ranks for a measurement: started by torchrun, or a pool of our own; each bound to its device's NUMA node."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def under_torchrun() -> bool:
 
 
 def check_backend(backend: str, ranks: int) -> None:
-    """Raise InputError where the backend cannot run so many ranks here, saying what is missing."""
+    """Raise InputError where the backend cannot run `ranks` ranks here, saying what is missing."""
     if backend not in BACKENDS and backend != native_backend():
         raise InputError(f"--backend {backend}: expected one of {', '.join(BACKENDS)}")
     if backend in ("nccl", "xccl", native_backend()):
@@ -41,7 +41,7 @@ def check_backend(backend: str, ranks: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OnRanks:
-    """What a function returned on each rank, in their order, and who had the processors meanwhile."""
+    """The results of a function on each rank, in rank order, and the load of the processors meanwhile."""
 
     results: list[Any]
     loads: list[Load]
@@ -70,7 +70,7 @@ def on_ranks(
 
 
 def _watched(function: Callable[..., Any], request: Any) -> tuple[Any, Load | None]:
-    """Return what a function returns, and who had the processors meanwhile."""
+    """Return the result of a function, and the load of the processors meanwhile."""
     begun = Snapshot()
     return function(request), begun.until_now()
 

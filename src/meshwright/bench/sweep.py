@@ -134,7 +134,7 @@ def _settle(request: SweepRequest, device: torch.device) -> None:
 def _timed(call: Call, device: torch.device) -> float:
     """Return the seconds of one call; all ranks start together. The inputs stay as the last call left them.
 
-    As in nccl-tests: filling them anew would put other data into the caches. A sum grows until it is infinite, at
+    As in nccl-tests: filling them again would put other data into the caches. A sum grows until it is infinite, at
     the same speed.
     """
     dist.barrier()

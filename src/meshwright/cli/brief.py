@@ -1,4 +1,8 @@
-"""Help that fits a screen: a command of many options shows those used most, and all with `--help-all`."""
+"""Help that fits a screen and cuts nothing off.
+
+A command of many options shows those used most, and all with `--help-all`; a group says of each of its commands the
+whole first sentence.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,6 +10,18 @@ from typing import Any
 import click
 
 _ALL = "meshwright.help_all"
+_WHOLE = 10_000  # characters, beyond which click would cut a sentence off
+
+
+class Listing(click.Group):
+    """A group whose help has the whole first sentence of each command, over several lines where it is long."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the name and the first sentence of each command."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(limit=_WHOLE)) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 class Brief(click.Command):

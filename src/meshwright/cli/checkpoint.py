@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from ..errors import InputError
+from .brief import Listing
 
 
-@click.group(epilog="Example: meshwright checkpoint verify runs/20260101-120000")
+@click.group(cls=Listing, epilog="Example: meshwright checkpoint verify runs/20260101-120000")
 def command() -> None:
     """Verify, show and convert checkpoints.
 

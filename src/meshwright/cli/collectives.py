@@ -28,7 +28,7 @@ from ..collectives.verify import verify
 from ..errors import InputError
 from ..files import read_text, to_json, write_atomic
 from ..units import format_rate, format_time, parse_bytes, parse_rate, parse_time
-from .brief import Brief
+from .brief import Brief, Listing
 from .collectives_nccl import price_like
 from .named_cluster import explicit_links, named_cluster, unknown_latencies
 
@@ -77,7 +77,11 @@ def one_schedule(function: F) -> F:
     return function
 
 
-@click.group(name="collectives", epilog="Example: meshwright collectives draw hierarchical --ranks 8 --svg picture.svg")
+@click.group(
+    name="collectives",
+    cls=Listing,
+    epilog="Example: meshwright collectives draw hierarchical --ranks 8 --svg picture.svg",
+)
 def command() -> None:
     """Work with collective algorithms as data. NAME is an algorithm (see `list`) or FILE.py:FUNCTION."""
 

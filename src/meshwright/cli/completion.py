@@ -18,7 +18,7 @@ PLACES = {
 @click.command("completion", epilog="Example: meshwright completion bash --install")
 @click.argument("shell", type=click.Choice(list(PLACES)))
 @click.option("--install", is_flag=True, help="Write it to where the shell looks for it.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print shell, script and path as JSON.")
 def command(shell: str, install: bool, as_json: bool) -> int:
     """Print the completion script of SHELL, or install it for your user."""
     from . import group

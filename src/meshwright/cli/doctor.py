@@ -32,7 +32,7 @@ WATCH_S = 0.5  # in which doctor looks who has the processors
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Explain a run that hangs, from its folder.")
 @click.option("--wait", default="10s", show_default=True, metavar="TIME", help="How long to wait for other nodes.")
 @click.option("--list", "list_checks", is_flag=True, help="Print the checks, and why each matters.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print findings, checks or verdict as JSON.")
 def command(
     more: tuple[Path, ...],
     logs: tuple[Path, ...],

@@ -15,12 +15,12 @@ from ..cluster.wire import read_cluster
 from ..errors import InputError
 from ..files import to_json
 from ..units import format_network_rate, parse_rate
-from .brief import Brief
+from .brief import Brief, Listing
 
 _SPEC_OPTIONS = ("nodes", "ranks_per_node", "topology", "nodes_per_leaf", "oversubscription", "mtu")
 
 
-class _CommandAfterDashes(Brief, click.Group):
+class _CommandAfterDashes(Brief, Listing):
     """A group that can also be called as itself: everything after `--` is the command to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

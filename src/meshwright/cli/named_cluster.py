@@ -29,7 +29,7 @@ def named_cluster(name: str, gpus: int | None, *, fabric: str = "flat", **change
 def explicit_links(cluster: Cluster) -> Cluster:
     """Return the cluster with its devices and links one by one; latencies that are not known are 0, as in `simulate`.
 
-    Those of GPU links and NICs are of whole messages: the links of a node between GPU and NIC add none.
+    The latencies of GPU links and NICs are of whole messages: the links of a node between GPU and NIC add none.
     """
     from msgspec.structs import replace
 

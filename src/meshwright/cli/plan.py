@@ -70,7 +70,7 @@ OFTEN = (
 @click.option("--compare", metavar="A,B", help="Clusters side by side: A,B,B:intra=300GB/s.")
 @click.option("--scaling", type=click.Choice(["fixed", "grown"]), help="1 GPU to all, the batch fixed or grown.")
 @click.option("--modes", is_flag=True, help="Asynchronous data parallel beside the best synchronous layout.")
-@click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker so many times slower (3).")
+@click.option("--slow", metavar="TIMES", type=float, help="With --modes: one worker is TIMES slower (3).")
 @click.option("--params", metavar="COUNT", help="Arithmetic from a parameter count alone (2B).")
 @click.option("--mfu", metavar="SHARE", type=float, help="Share of the peak in the arithmetic (0.5).")
 @click.option("--recompute", type=click.Choice(["none", "full"]), default="none", help="In the arithmetic.")

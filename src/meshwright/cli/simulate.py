@@ -235,7 +235,7 @@ def _print_step(timeline: "Timeline", layout: Any, facts: "ModelFacts", as_json:
         return 0
     click.echo(sentence(facts))
     head = f"{layout}: {format_time(end_s)} a step on {layout.world_size} ranks"
-    click.echo(f"{head}; of those that do the same, the first:")
+    click.echo(f"{head}; of ranks that do the same, the first:")
     click.echo(
         f"{'rank':>7}{'forward':>10}{'backward':>10}{'optimizer':>10}{'exposed':>10}{'hidden':>10}{'bubble':>10}"
     )

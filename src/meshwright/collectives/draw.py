@@ -1,6 +1,6 @@
 """Draw a schedule: rounds by ranks, in the terminal and as SVG."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from .schedule import Schedule, Transfer, format_slots
@@ -9,7 +9,7 @@ COLUMN, ROW, LEFT, TOP = 92, 46, 64, 82  # pixels; a row grows with its labels
 LABEL, LABEL_CHARACTERS = 12, 14  # height of a label, and how much of it fits beside its column
 LABELS_OF_A_CELL = 6  # more are counted
 CELL_CHARACTERS = 40
-LABEL_WIDTH, LEGEND_WIDTH = 6 * LABEL_CHARACTERS + 4, 460
+LABEL_WIDTH, LEGEND_WIDTH = 6 * LABEL_CHARACTERS + 4, 140
 COPY, REDUCE, SIGNAL = "#1f77b4", "#d62728", "#888888"
 
 
@@ -40,14 +40,15 @@ def draw_svg(schedule: Schedule) -> str:
     for pairs in rounds:
         labels = max((len(lines) for lines in _labels(pairs).values()), default=0)
         tops.append(tops[-1] + max(ROW, LABEL * labels + 12))
-    width = max(_x(schedule.ranks - 1) + 5 + LABEL_WIDTH, LEGEND_WIDTH, 12 + 8 * len(title(schedule)))
+    legend, legend_width = _legend(t for transfers in schedule.rounds for t in transfers)
+    width = max(_x(schedule.ranks - 1) + 5 + LABEL_WIDTH, legend_width, 12 + 8 * len(title(schedule)))
     height = tops[-1] + ROW // 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         ' font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="12" y="22" font-size="14">{escape(title(schedule))}</text>',
-        _legend(),
+        legend,
         _markers(),
     ]
     for rank in range(schedule.ranks):
@@ -72,8 +73,9 @@ def draw_svg(schedule: Schedule) -> str:
 
 def title(schedule: Schedule) -> str:
     """Return what is drawn, in a line."""
-    count = f"{schedule.ranks} rank{'s' if schedule.ranks > 1 else ''}, {len(schedule.rounds)} rounds"
-    return f"{schedule.collective} {schedule.name}: {count}, {schedule.chunks} chunks"
+    counts = (("rank", schedule.ranks), ("round", len(schedule.rounds)), ("chunk", schedule.chunks))
+    words = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts)
+    return f"{schedule.collective} {schedule.name}: {words}"
 
 
 def _cell(t: Transfer) -> str:
@@ -136,16 +138,22 @@ def _arrow(pair: Sequence[Transfer], top: int, bottom: int) -> str:
     return f'<g><line {ends} stroke="{color}" stroke-opacity="0.6" marker-end="url(#{marker})"/>{titles}</g>'
 
 
-def _legend() -> str:
-    """Return what colours and signs mean, in a line below the title."""
+def _legend(transfers: Iterable[Transfer]) -> tuple[str, int]:
+    """Return what the colours and signs of these transfers mean, in a line below the title, and its width."""
+    kinds = {(_color(t)[0], t.is_local) for t in transfers}
+    texts = (
+        (COPY, False, ">1 c0 copied to r1"), (REDUCE, False, "+1 c0 reduced there"), (SIGNAL, False, ">1 signal"),
+        (COPY, True, "copied inside a rank"), (REDUCE, True, "reduced inside a rank"),
+    )  # fmt: skip
     parts, x = [], 12
-    for color, text in ((COPY, ">1 c0 copied to r1"), (REDUCE, "+1 c0 reduced there"), (SIGNAL, ">1 signal")):
-        parts.append(f'<rect x="{x}" y="34" width="14" height="4" fill="{color}"/>')
-        parts.append(f'<text x="{x + 19}" y="40" font-size="10">{escape(text)}</text>')
-        x += 130
-    parts.append(f'<circle cx="{x + 4}" cy="36" r="4" fill="{COPY}"/>')
-    parts.append(f'<text x="{x + 12}" y="40" font-size="10">local</text>')
-    return f'<g id="legend">{"".join(parts)}</g>'
+    for color, is_local, text in texts:
+        if (color, is_local) not in kinds:
+            continue
+        sign = f'<rect x="{x}" y="34" width="14" height="4" fill="{color}"/>'
+        dot = f'<circle cx="{x + 7}" cy="36" r="4" fill="{color}"/>'
+        parts.append(f'{dot if is_local else sign}<text x="{x + 19}" y="40" font-size="10">{escape(text)}</text>')
+        x += LEGEND_WIDTH
+    return f'<g id="legend">{"".join(parts)}</g>', x
 
 
 def _markers() -> str:

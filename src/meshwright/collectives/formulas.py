@@ -28,7 +28,7 @@ from ..errors import InputError, nearest
 
 
 class Formula(msgspec.Struct, frozen=True):
-    """The closed figures of one way for so many ranks."""
+    """The closed-form figures of one algorithm for one number of ranks."""
 
     rounds: int
     sent_most: Fraction

@@ -54,7 +54,7 @@ def to_msccl_xml(schedule: Schedule, runtime: str | None = None, protocol: str =
 
 
 def _xml(schedule: Schedule, protocol: str, limits: Limits | None, messages: int) -> str:
-    """Return the XML with at most so many messages of two ranks on one channel, where there are limits."""
+    """Return the XML with at most `messages` messages of two ranks on one channel, where there are limits."""
     channels = _Channels(schedule.ranks, limits, messages)
     ranks = [_Rank(schedule, rank) for rank in range(schedule.ranks)]
     for number, transfers in enumerate(schedule.rounds):

@@ -1,7 +1,7 @@
 """Messages in flight: the number that each connection of an MSCCL program must hold so that no block waits for ever.
 
 A runtime's connection has few buffers: a send waits while all are full. Whether the blocks then wait for each other in
-a circle does not depend on who goes first, since each block takes its steps in order and every connection has one
+a circle does not depend on which goes first, since each block takes its steps in order and every connection has one
 sender and one receiver: one run of the blocks decides. Where it is stuck, one more buffer on the first full connection
 lets it go on; what that takes in the end is what the program needs.
 """

@@ -91,7 +91,7 @@ def _lowered(algo: Algo, where: str) -> Schedule:
 
 
 def _touched(event: Event, slots: SlotMap) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the slots that an event reads, and those that it writes."""
+    """Return the slots that an event reads and the slots that it writes."""
     step, gpu = event.step, event.gpu
     if step.type == "nop" or slots.is_identity(gpu, step):
         return (), ()
@@ -108,7 +108,7 @@ def _touched(event: Event, slots: SlotMap) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def _accesses(ordered: Order, slots: SlotMap) -> dict[tuple[int, int], list[Access]]:
-    """Return for each slot of each rank who touches it, in order; a step that does both counts as a write."""
+    """Return the accesses to each slot of each rank, in order; a step that does both counts as a write."""
     accesses: dict[tuple[int, int], list[Access]] = defaultdict(list)
     for at, event in enumerate(ordered.events):
         reads, writes = _touched(event, slots)
@@ -334,7 +334,7 @@ def _in_circles(actions: list[_Action], levels: list[int | None]) -> set[int]:
 
 
 def _levels(actions: list[_Action]) -> list[int | None]:
-    """Return the earliest round of each transfer; None for those that wait in a circle."""
+    """Return the earliest round of each transfer; None for transfers that wait in a circle."""
     levels: list[int | None] = [None] * len(actions)
     missing = [len(action.after) for action in actions]
     followers: dict[int, list[int]] = defaultdict(list)

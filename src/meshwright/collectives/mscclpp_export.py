@@ -1,8 +1,8 @@
 """Write a schedule as an MSCCL++ execution plan, one thread block a rank.
 
-Round by round: a rank tells those that it sends to that its chunks are ready, waits for those that it receives from,
-reads what comes into scratch, tells its senders that it has read, waits until its receivers have, and only then stores
-or adds what came. So no slot changes while another rank reads it, whatever a schedule does in one round.
+Round by round: a rank tells its receivers that its chunks are ready, waits for its senders, reads their chunks into
+scratch, tells its senders that it has read, waits until its receivers have, and only then stores or adds what it read.
+So no slot changes while another rank reads it, whatever a schedule does in one round.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Execution plans of MSCCL++ as its DSL writes them today (JSON): the nouns of the file, checked.
 
 Each GPU has thread blocks; a block carries out its operations in order. Channels, remote buffers and semaphores are
-numbered by GPU, and a block names those that it uses: an operation's numbers are places in the block's own lists.
+numbered by GPU, and a block lists the ones that it uses: an operation's numbers are positions in the block's own lists.
 Format from the reader of the runtime (src/executor/execution_plan.cc, 0.7 and later).
 """
 
@@ -122,7 +122,7 @@ class Gpu(msgspec.Struct, frozen=True):
         return {"i": self.input_chunks, "o": self.output_chunks, "s": self.scratch_chunks}[buffer]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class MscclppPlan(msgspec.Struct, frozen=True):
     """A plan."""
 
     name: str
@@ -136,14 +136,14 @@ def is_plan(data: Any) -> bool:
     return isinstance(data, dict) and isinstance(data.get("gpus"), list) and "rounds" not in data
 
 
-def read_plan(data: dict[str, Any], where: str) -> Plan:
+def read_plan(data: dict[str, Any], where: str) -> MscclppPlan:
     """Return the plan; InputError for what is none, is of an older MSCCL++, or needs what no schedule can say."""
     first = data["gpus"][0] if data["gpus"] else {}
     if isinstance(first, dict) and "inputChunks" in first:
         raise InputError(
             f"{where}: a plan of MSCCL++ before 0.7 (inputChunks): expected input_chunks; build it again with the DSL"
         )
-    plan: Plan = convert(data, Plan, where=where)
+    plan: MscclppPlan = convert(data, MscclppPlan, where=where)
     total = 0
     for rank, gpu in enumerate(plan.gpus):
         if gpu.id != rank:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InputError, nearest
 from . import msccl_slots
-from .mscclpp_file import SUMS, Plan, read_plan
+from .mscclpp_file import SUMS, MscclppPlan, read_plan
 from .mscclpp_order import Event, Ordered, Place, Run, order
 from .schedule import Schedule, Transfer, make, name_of
 from .verify import ScheduleError, verify
@@ -43,7 +43,7 @@ def _is_proved(schedule: Schedule) -> bool:
     return True
 
 
-def _lowered(plan: Plan, ordered: Ordered, root: int, where: str) -> Schedule:
+def _lowered(plan: MscclppPlan, ordered: Ordered, root: int, where: str) -> Schedule:
     memory = _Memory(plan, ordered.parts, where)
     rounds = _Rounds()
     for transfer in memory.begins():
@@ -66,7 +66,7 @@ def _lowered(plan: Plan, ordered: Ordered, root: int, where: str) -> Schedule:
 class _Memory:
     """Which slot each part of a chunk of a rank's buffers is."""
 
-    def __init__(self, plan: Plan, parts: int, where: str) -> None:
+    def __init__(self, plan: MscclppPlan, parts: int, where: str) -> None:
         self.plan, self.kind, self.ranks = plan, COLLECTIVES[plan.collective], len(plan.gpus)
         shapes = {(gpu.input_chunks, gpu.output_chunks) for gpu in plan.gpus}
         if len(shapes) > 1:

@@ -1,4 +1,4 @@
-"""The order of the operations of an MSCCL++ plan: who must have ended before whom, and a race where nobody must.
+"""The order of the operations of an MSCCL++ plan: which must end before which, and a race where none must.
 
 What orders two operations: the order inside a block; a signal and the wait for it, the first with the first; a release
 and an acquire of a semaphore; a barrier of blocks; and packets, whose reader waits for what it reads to have come.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import InputError
-from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Block, Buffer, Gpu, Op, Piece, Plan
+from .mscclpp_file import MOVES, PACKETS, SIGNALS, SUMS, WAITS, Block, Buffer, Gpu, MscclppPlan, Op, Piece
 from .verify import ScheduleError
 from .waits import in_order
 
@@ -49,7 +49,7 @@ class Ordered(NamedTuple):
     parts: int
 
 
-def order(plan: Plan, where: str) -> Ordered:
+def order(plan: MscclppPlan, where: str) -> Ordered:
     """Return the events in order; ScheduleError for a deadlock or a race."""
     parts = math.lcm(*(op.tbg_info.tbg_size for op in _ops(plan) if op.tbg_info), 1)
     events = [
@@ -68,11 +68,11 @@ def order(plan: Plan, where: str) -> Ordered:
     return Ordered([events[index] for index in sequence], parts)
 
 
-def _ops(plan: Plan) -> Iterator[Op]:
+def _ops(plan: MscclppPlan) -> Iterator[Op]:
     return (op for gpu in plan.gpus for block in gpu.threadblocks for op in block.ops)
 
 
-def _event(plan: Plan, gpu: Gpu, block: Block, number: int, parts: int, where: str) -> Event:
+def _event(plan: MscclppPlan, gpu: Gpu, block: Block, number: int, parts: int, where: str) -> Event:
     event = Event(gpu.id, block.id, number, block.ops[number])
     op = event.op
     if op.name in MOVES | SUMS:
@@ -87,7 +87,7 @@ def _event(plan: Plan, gpu: Gpu, block: Block, number: int, parts: int, where: s
     return event
 
 
-def _run(plan: Plan, gpu: Gpu, block: Block, op: Op, piece: Piece, parts: int, at: str) -> Run:
+def _run(plan: MscclppPlan, gpu: Gpu, block: Block, op: Op, piece: Piece, parts: int, at: str) -> Run:
     rank, buffer = gpu.id, piece.type
     if piece.buffer_id is not None:
         ids = [i for refs in block.remote_buffer_refs if refs.access_channel_type == op.channel_type
@@ -113,9 +113,9 @@ def _run(plan: Plan, gpu: Gpu, block: Block, op: Op, piece: Piece, parts: int, a
 
 
 class _Links:
-    """For each event those that must have ended before it."""
+    """For each event, the events that must have ended before it."""
 
-    def __init__(self, plan: Plan, events: list[Event], where: str) -> None:
+    def __init__(self, plan: MscclppPlan, events: list[Event], where: str) -> None:
         self.plan, self.events, self.where = plan, events, where
         self.before: list[set[int]] = [set() for _ in events]
         self.relaxed: set[tuple[int, int]] = set()  # signal and wait that say "go on", and not "what I wrote is there"
@@ -259,7 +259,9 @@ def _refuse_races(events: list[Event], ended: list[int], seen: list[int], touche
                     )
 
 
-def _refuse_late_outputs(plan: Plan, events: list[Event], seen: list[int], touched: _Touched, where: str) -> None:
+def _refuse_late_outputs(
+    plan: MscclppPlan, events: list[Event], seen: list[int], touched: _Touched, where: str
+) -> None:
     """Raise ScheduleError where a GPU may end before what another writes into its result has come."""
     known: dict[int, int] = defaultdict(int)  # of each GPU, the events whose writes one of its own has seen
     for index, event in enumerate(events):

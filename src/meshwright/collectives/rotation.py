@@ -1,7 +1,7 @@
 """Schedules that look the same from every rank: what rank 0 sends says it all.
 
 Rank r sends what rank 0 sends, with all ranks r further on (modulo the ranks). So the rounds of 100,000 ranks need not
-be written out to know who sends how much to whom; which chunks they are does not show.
+be written out to know the bytes between any two ranks; which chunks they are does not show.
 """
 
 from collections.abc import Callable, Iterator, Sequence

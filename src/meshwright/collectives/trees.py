@@ -8,7 +8,7 @@ from .schedule import Round, Schedule, Transfer, make, parallel
 
 
 def binomial_broadcast(ranks: int, root: int) -> Schedule:
-    """Broadcast in ceil(log2 P) rounds: in each, everyone who has the data sends it to one who has not."""
+    """Broadcast in ceil(log2 P) rounds: in each, every rank that has the data sends it to one that does not."""
 
     def rounds() -> Iterator[Round]:
         have = 1
@@ -26,7 +26,7 @@ def binomial_reduce(ranks: int, root: int) -> Schedule:
 
 
 def binomial_scatter(ranks: int, root: int) -> Schedule:
-    """Scatter in ceil(log2 P) rounds: who has the chunks of several ranks gives the farther half away."""
+    """Scatter in ceil(log2 P) rounds: a rank that has the chunks of several ranks sends the farther half on."""
 
     def rounds() -> Iterator[Round]:
         half = 1 << max(ranks - 1, 1).bit_length() - 1
@@ -62,7 +62,7 @@ def chain_reduce(ranks: int, root: int, pieces: int = 4) -> Schedule:
 
 
 def double_tree(ranks: int, pieces: int = 1) -> Schedule:
-    """All-reduce up and down two binary trees, half of the data each; who is inside one tree is a leaf of the other.
+    """All-reduce up and down two binary trees, half of the data each; an inner rank of one is a leaf of the other.
 
     With several `pieces`, each follows the one before it a round later.
     """

@@ -95,7 +95,7 @@ def plan(model: nn.Module, inputs: Tensor, targets: Tensor, loss: LossFunction, 
     `inputs` and `targets` are one global batch. One sample is run forward and backward, and the ranks' all-reduce is
     timed. Without `layout`: plain data parallelism where weights, gradients and moments fit into the memory that is
     free, ZeRO 3 where they do not. Gradients travel in buckets of the size that these times favour. Raises InputError
-    where the layout is not one for so many ranks and samples.
+    where the layout does not fit the number of ranks and samples.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())

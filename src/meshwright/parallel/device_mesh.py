@@ -63,7 +63,7 @@ class Mesh:
     def subgroup(self, axis: Axis, positions: Sequence[int]) -> dist.ProcessGroup | None:
         """Return the group of the ranks at these positions along `axis`, None if this rank is at none of them.
 
-        Made anew for each call, on all ranks at once.
+        A new group for each call, made on all ranks at once.
         """
         found = None
         for places in groups(self.layout, axis).tolist():

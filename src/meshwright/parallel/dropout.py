@@ -86,7 +86,7 @@ class Dropout(nn.Module):
 def prepare_dropout(module: nn.Module, positions: Tensor | None = None, length: int = 0) -> None:
     """Put this dropout in the place of torch's, and tell each by its name in the model.
 
-    `positions` are those that this rank holds of a sequence of `length`, where sequences are cut.
+    `positions` are this rank's of a sequence of `length`, where sequences are cut.
     """
     for name, part in list(module.named_modules()):
         if type(part) is nn.Dropout:

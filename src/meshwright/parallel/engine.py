@@ -99,8 +99,8 @@ class Settings(NamedTuple):
 class Engine(Protocol):
     """A model split over ranks, with its optimiser."""
 
-    data_rank: int  # which share of the global batch this rank draws, of
-    data_ranks: int  # so many
+    data_rank: int  # which share of the global batch this rank draws
+    data_ranks: int  # the number of shares
     optimizer: torch.optim.Optimizer
 
     def step(self, batches: Iterable[Batch], tokens: int, *, number: int = 0) -> tuple[Tensor, float]:

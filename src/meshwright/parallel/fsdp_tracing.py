@@ -27,7 +27,7 @@ def trace_collectives(part: FSDPModule, stopwatch: Stopwatch, axis: str, *, copi
 
 
 class _Temporary:
-    """Memory for each call anew, as by default."""
+    """New memory for each call, as by default."""
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return memory that is not initialised."""

@@ -236,7 +236,7 @@ class SpmdPart:
         return norm
 
     def discard(self) -> None:
-        """Clear the gradients; under ZeRO 1 the optimiser's lie in the buckets, which the next step fills anew."""
+        """Clear the gradients; under ZeRO 1 the optimiser's lie in the buckets, which the next step overwrites."""
         self.module.zero_grad(set_to_none=True)
         if self._layout.zero >= 2:
             self.optimizer.zero_grad(set_to_none=True)

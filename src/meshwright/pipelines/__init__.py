@@ -1,4 +1,4 @@
-"""Pipeline schedules as grids of data: who computes which stage of which micro-batch, in what order.
+"""Pipeline schedules as data: which rank computes which stage of which micro-batch, in what order.
 
 One grid serves the planner (time and memory), the simulator and the running engine.
 """
@@ -6,7 +6,7 @@ One grid serves the planner (time and memory), the simulator and the running eng
 from .cut import SLACK, Cut, Target, Unit, best_cut, cost_of, equal_cut, links_of_cuts, stage_in_flight, stage_times
 from .draw import picture
 from .formulas import bubble_share, in_flight
-from .grid import Action, Grid, Kind, parse_grid
+from .grid import Action, Kind, PipelineGrid, parse_grid
 from .orders import SCHEDULES, illegal, schedule
 from .timing import StageTimes, Timing, peak_in_flight, timed, timed_sharing
 
@@ -15,8 +15,8 @@ __all__ = [
     "SLACK",
     "Action",
     "Cut",
-    "Grid",
     "Kind",
+    "PipelineGrid",
     "StageTimes",
     "Target",
     "Timing",

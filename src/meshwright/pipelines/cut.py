@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..units import format_bytes
-from .grid import Grid
+from .grid import PipelineGrid
 from .timing import StageTimes, peak_in_flight
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Target:
     @classmethod
     def of(
         cls,
-        grid: Grid,
+        grid: PipelineGrid,
         *,
         speeds: Sequence[float] | None = None,
         links: Sequence[tuple[float, float]] | None = None,
@@ -79,7 +79,7 @@ class Target:
         )
 
 
-def links_of_cuts(grid: Grid) -> tuple[int | None, ...]:
+def links_of_cuts(grid: PipelineGrid) -> tuple[int | None, ...]:
     """Return the link of each cut between two stages, numbered as in `Target.of`; None inside one rank."""
     last = grid.ranks - 1
     return tuple(
@@ -88,7 +88,7 @@ def links_of_cuts(grid: Grid) -> tuple[int | None, ...]:
     )
 
 
-def stage_in_flight(grid: Grid) -> tuple[float, ...]:
+def stage_in_flight(grid: PipelineGrid) -> tuple[float, ...]:
     """Return the most micro-batches that each stage holds at once."""
     found = []
     for stage in range(grid.stages):

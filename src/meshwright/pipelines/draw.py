@@ -1,10 +1,10 @@
 """A grid as text: rows are ranks, columns are ticks."""
 
-from .grid import Grid
+from .grid import PipelineGrid
 from .timing import StageTimes, timed
 
 
-def picture(grid: Grid, times: StageTimes | None = None, *, tick_s: float = 1.0) -> str:
+def picture(grid: PipelineGrid, times: StageTimes | None = None, *, tick_s: float = 1.0) -> str:
     """Return the grid over time: "." is a tick in which a rank idles, "-" one in which the action before it goes on.
 
     Without `times` forward takes one tick, backward two, and each half of a split backward one.

@@ -1,4 +1,4 @@
-"""Action and Grid: a pipeline schedule as data, which is checked when it is made.
+"""Action and PipelineGrid: a pipeline schedule as data, which is checked when it is made.
 
 A model is cut into stages 0 .. S-1; each rank holds one or more of them. An action is one pass of one micro-batch
 through one stage. It prints as three parts and parses back:
@@ -42,7 +42,7 @@ class Action(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grid:
+class PipelineGrid:
     """The order of actions of each rank. A grid that exists is complete and ends: see `_check`.
 
     Raises InputError where an action is missing, twice or out of place, where a stage is on two ranks, or where the
@@ -147,12 +147,12 @@ class Grid:
         return "I" if (stage, micro_batch) in self._split_backward else "B"
 
 
-def parse_grid(text: str) -> Grid:
+def parse_grid(text: str) -> PipelineGrid:
     """Return the grid whose ranks are the lines of `text`, such as "0F0 0B0\\n1F0 1B0"."""
-    return Grid(tuple(tuple(Action.parse(word) for word in line.split()) for line in text.strip().splitlines()))
+    return PipelineGrid(tuple(tuple(Action.parse(word) for word in line.split()) for line in text.strip().splitlines()))
 
 
-def _check(grid: Grid) -> None:
+def _check(grid: PipelineGrid) -> None:
     """Raise InputError unless each stage is on one rank, does each micro-batch once each way, and all ranks end."""
     if not grid.rows or not all(grid.rows):
         raise InputError("a grid needs one rank or more, each with an action")

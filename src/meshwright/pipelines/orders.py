@@ -9,17 +9,17 @@ from collections.abc import Callable
 
 from ..errors import InputError, nearest
 from ..layout import PipelineSchedule
-from .grid import Action, Grid
+from .grid import Action, PipelineGrid
 
 Row = tuple[Action, ...]
 
 
-def schedule(name: PipelineSchedule, ranks: int, virtual_stages: int, micro_batches: int) -> Grid:
+def schedule(name: PipelineSchedule, ranks: int, virtual_stages: int, micro_batches: int) -> PipelineGrid:
     """Return the grid of a schedule for `ranks` x `virtual_stages` stages, or raise InputError with the broken rule."""
     problem = illegal(name, ranks, virtual_stages, micro_batches)
     if problem:
         raise InputError(problem)
-    return Grid(SCHEDULES[name](ranks, virtual_stages, micro_batches))
+    return PipelineGrid(SCHEDULES[name](ranks, virtual_stages, micro_batches))
 
 
 def illegal(name: str, ranks: int, virtual_stages: int, micro_batches: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .grid import Action, Grid
+from .grid import Action, PipelineGrid
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class StageTimes:
 class Timing:
     """The intervals of all actions; the step lasts from 0 to the end of the last."""
 
-    grid: Grid
+    grid: PipelineGrid
     intervals: dict[Action, tuple[float, float]]
 
     @cached_property
@@ -72,7 +72,7 @@ class Timing:
         return self.bubble_s / self.step_s
 
 
-def timed(grid: Grid, times: StageTimes) -> Timing:
+def timed(grid: PipelineGrid, times: StageTimes) -> Timing:
     """Return when each action runs if each rank goes through its row in order and waits only for what it needs."""
     intervals: dict[Action, tuple[float, float]] = {}
     free_s = [0.0] * grid.ranks
@@ -87,20 +87,20 @@ def timed(grid: Grid, times: StageTimes) -> Timing:
     return Timing(grid, intervals)
 
 
-def timed_sharing(grid: Grid, times: StageTimes, stretch: float, at_once: Sequence[int] = ()) -> Timing:
+def timed_sharing(grid: PipelineGrid, times: StageTimes, stretch: float, at_once: Sequence[int] = ()) -> Timing:
     """Time the grid when ranks share cores and messages share links; a waiting rank yields its core.
 
-    `times` are those of actions while all ranks compute, `stretch` how many times as long that is as on a processor of
-    one's own. While k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one
-    direction, each waits for the one before. By cut between two stages, `at_once` pipelines may share a link, all
-    of them running the grid on these processors: `transfer_s` is until a message of each is there. The intervals are
-    those of the last to end.
+    `times` are of actions while all ranks compute, `stretch` the ratio of that to an action on a core of its own. While
+    k ranks compute, each is min(stretch, ranks / k) times as fast. Of the messages over a cut in one direction, each
+    waits for the one before. By cut between two stages, `at_once` pipelines may share a link, all of them running the
+    grid on these processors: `transfer_s` is until a message of each is there. The intervals are those of the last to
+    end.
     """
     of_cut = at_once or [1] * len(times.transfer_s)
     pipelines = range(max(of_cut, default=1))
     intervals: list[dict[Action, tuple[float, float]]] = [{} for _ in pipelines]
     started_s: dict[tuple[int, Action], float] = {}
-    left_s: dict[tuple[int, Action], float] = {}  # of those that run, while all ranks compute
+    left_s: dict[tuple[int, Action], float] = {}  # of running actions, while all ranks compute
     there_s: dict[tuple[int, Action], float] = {}  # what an action gives, where it is needed
     free_s: dict[tuple[int, int, bool], float] = {}  # a link of a cut in one direction
     position = [[0] * grid.ranks for _ in pipelines]
@@ -141,7 +141,7 @@ def timed_sharing(grid: Grid, times: StageTimes, stretch: float, at_once: Sequen
 
 
 def peak_in_flight(
-    grid: Grid,
+    grid: PipelineGrid,
     held: Sequence[float] | Callable[[int], float] = lambda _: 1,
     waiting: Callable[[int], float] = lambda _: 0,
 ) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
 from ..errors import InputError, nearest
 from .cost.coefficients import Coefficients, book, coefficients
-from .cost.collective import Span, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
+from .cost.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
 from .cost.measured import IDLE_SHARE, on_measured_links, with_switch
 from .cost.price import node_group_of
 from .cost.quantities import Machine
@@ -125,7 +125,7 @@ def _network_share(c: Coefficients, group: NodeGroup) -> float:
     return PCIE3_SHARE if old else max(float(c.network), IDLE_SHARE)
 
 
-def _algorithm(c: Coefficients, over: Span, collective: str, size_bytes: float) -> tuple[str, float]:
+def _algorithm(c: Coefficients, over: AxisPlacement, collective: str, size_bytes: float) -> tuple[str, float]:
     """Return the algorithm that is assumed, and the seconds in which it moves the bytes."""
     if collective == "all_to_all":
         return "point-to-point", np.inf

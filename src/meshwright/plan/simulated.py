@@ -33,7 +33,7 @@ from ..workload.split import (
 )
 from .cost.coefficients import Coefficients
 from .cost.host import LINK_SHARE
-from .cost.layer import Layer, layer_s
+from .cost.layer import LayerTime, layer_s
 from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
 from .cost.quantities import Grid, Model
 from .cost.step import experts_of_rank, head_s, parameters_of_rank
@@ -103,7 +103,7 @@ def _stage(
     setting: Setting,
     layout: Layout,
     c: Coefficients,
-    seconds: Layer,
+    seconds: LayerTime,
     layers: int,
     head: list[float],
     own: tuple[float, float],

@@ -44,14 +44,14 @@ _ORDER = {name: place for place, name in enumerate(COLOURS)}
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names in the order of a step; those that are not known come last, by the alphabet."""
+    """Return names in the order of a step; unknown names come last, in alphabetical order."""
     return sorted(set(names), key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Return the colour of each name: the one of its meaning, or one of the series that no other here has yet.
 
-    More unknown names than the series has begin it anew.
+    More unknown names than the series has start it again.
     """
     found, free = {}, 0
     for name in in_order(names):

@@ -16,6 +16,7 @@ from .document import Figure, plain
 MAX_BARS = 4000
 MAX_RANKS = 64
 MAX_PREDICTED_RANKS = 16  # beyond, a prediction is drawn once a stage: rows of the like cost a browser seconds
+MOST_WINDOWS = 80  # in which short spans share a bar: a phone has about three pixels for each
 ROW_PX = 16
 
 Bar = tuple[str, Span, int]  # whose timeline, what is drawn, how many spans it stands for
@@ -72,15 +73,16 @@ def lanes_figure(
     shown = ranks[:MAX_RANKS]
     kept = [(s, span) for s, found in spans.items() for span in found if span.rank in set(shown)]
     rows = {key: i for i, key in enumerate(sorted({_row(s, span, list(spans)) for s, span in kept}))}
-    bars, resolution_s, left_out = _at_most(kept, MAX_BARS)
+    bars, window_s, left_out = _at_most(kept, MAX_BARS)
     notes = [f"step {step} of the {source} timeline" for source, step in steps.items() if source == "measured"]
     if len(shown) < len(ranks):
         notes.append(f"{len(shown)} of {len(ranks)} ranks; timeline.json has all")
     ranks_of = {source: {span.rank for span in found} for source, found in spans.items()}
     if 0 < len(ranks_of.get("predicted", ())) < len(ranks_of.get("measured", ())):
         notes.append("a prediction holds for all ranks of a stage and is drawn on the first")
-    if resolution_s:
-        notes.append(f"neighbours of one name less than {format_time(resolution_s)} apart are drawn as one bar")
+    if window_s:
+        window = format_time(window_s)
+        notes.append(f"what is shorter than {window} is drawn as one bar a name in each {window}, in right proportion")
     if left_out:
         notes.append(f"the {MAX_BARS:,} longest bars are drawn, {left_out:,} shorter ones are not")
     labels = [_label(key, list(spans)) for key in rows]
@@ -126,40 +128,52 @@ def _label(key: tuple[int, int, int], sources: Sequence[str]) -> str:
 
 
 def _at_most(spans: Sequence[tuple[str, Span]], limit: int) -> tuple[list[Bar], float, int]:
-    """Return the bars to draw, the gap below which neighbours were joined, and how many were left out after that."""
+    """Return the bars to draw, the window in which short ones share a bar, and how many were left out after that."""
     bars: list[Bar] = [(source, span, 1) for source, span in spans]
     if len(bars) <= limit:
         return bars, 0.0, 0
     total_s = max(span.end_s for _, span in spans)
-    gap_s = total_s / 4000
-    while len(bars := _joined(spans, gap_s)) > limit and gap_s < total_s:
-        gap_s *= 2
+    window_s = total_s / MOST_WINDOWS
+    while len(bars := _shared(spans, window_s)) > limit and window_s < total_s:
+        window_s *= 2
     bars.sort(key=lambda bar: bar[1].start_s - bar[1].end_s)
-    return bars[:limit], gap_s, max(0, len(bars) - limit)
+    return bars[:limit], window_s, max(0, len(bars) - limit)
 
 
-def _joined(spans: Iterable[tuple[str, Span]], gap_s: float) -> list[Bar]:
-    rows: dict[tuple[str, int, str, str], list[Span]] = defaultdict(list)
+def _shared(spans: Iterable[tuple[str, Span]], window_s: float) -> list[Bar]:
+    """Return a bar for each span that is longer than a window, and one for all short ones of a name in a window.
+
+    The bars of a window lie one after the other, each as long as its spans are together (or in that proportion, where
+    they overlapped), so that none hides another and the eye sees the right shares.
+    """
+    windows: dict[tuple[str, int, str, int], list[Span]] = defaultdict(list)
+    bars: list[Bar] = []
     for source, span in spans:
-        rows[source, span.rank, span.lane, span.name].append(span)
-    joined: list[Bar] = []
-    for (source, *_), found in rows.items():
-        found.sort(key=lambda span: span.start_s)
-        group = [found[0]]
-        for span in found[1:]:
-            if span.start_s - group[-1].end_s <= gap_s:
-                group.append(span)
-            else:
-                joined.append((source, _one(group), len(group)))
-                group = [span]
-        joined.append((source, _one(group), len(group)))
+        if span.end_s - span.start_s >= window_s:
+            bars.append((source, span, 1))
+        else:
+            windows[source, span.rank, span.lane, int(span.start_s / window_s)].append(span)
+    for (source, *_), found in windows.items():
+        bars += [(source, span, count) for span, count in _one_after_the_other(found)]
+    return bars
+
+
+def _one_after_the_other(found: Sequence[Span]) -> list[tuple[Span, int]]:
+    """Return one span for each name, in the order of their first ones, and how many it stands for."""
+    by_name: dict[str, list[Span]] = defaultdict(list)
+    for span in sorted(found, key=lambda span: span.start_s):
+        by_name[span.name].append(span)
+    start_s = min(span.start_s for span in found)
+    lasted_s = max(span.end_s for span in found) - start_s
+    busy_s = sum(span.end_s - span.start_s for span in found)
+    scale = min(1.0, lasted_s / busy_s) if busy_s else 1.0
+    joined = []
+    for group in by_name.values():
+        end_s = start_s + scale * sum(span.end_s - span.start_s for span in group)
+        size = sum(span.bytes for span in group)
+        joined.append((replace(group[0], start_s=start_s, end_s=end_s, bytes=size), len(group)))
+        start_s = end_s
     return joined
-
-
-def _one(group: Sequence[Span]) -> Span:
-    first = group[0]
-    end_s, size = max(span.end_s for span in group), sum(span.bytes for span in group)
-    return Span(first.rank, first.lane, first.name, first.start_s, end_s, first.step, size, first.detail)
 
 
 def _traces(

@@ -115,7 +115,7 @@ def show_row(console: Console, title: str, row: Row) -> None:
         table.add_row(name.removesuffix("_bytes").removesuffix("_s").replace("_", " "), unit(value))
     table.add_row("MFU", "" if p.mfu is None else f"{p.mfu:.1%}")
     table.add_row("model TFLOP/s a GPU", f"{p.model_tflops_per_gpu:.4g}")
-    table.add_row("tokens/s a GPU", f"{p.tokens_per_s_per_gpu:,.4g}")
+    table.add_row("tokens/s a GPU", _rate(p.tokens_per_s_per_gpu))
     show_table(console, table)
     show_memory(console, row)
     show_limits(console, row)
@@ -293,6 +293,11 @@ def _pareto(rows: Sequence[Row]) -> Table:
     return table
 
 
+def _rate(tokens_per_s: float) -> str:
+    """Return tokens per second in full, with four digits at least where there are fewer before the point."""
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:.4g}"
+
+
 def _micro_batches(study: Study) -> Table:
     table = _table("the winner with other micro-batches, and with larger batches")
     for name in ("batch", "mbs", "micro-batches", "step", "bubble", "activations", "memory", "tokens/s"):
@@ -306,7 +311,7 @@ def _micro_batches(study: Study) -> Table:
             f"{trade.bubble_share:.1%}",
             format_bytes(trade.activations_bytes),
             format_bytes(trade.memory_bytes) + ("" if trade.fits == "fits" else f" {FITS_TEXT[trade.fits]}"),
-            f"{trade.global_batch * study.seq_len / trade.step_time_s:,.4g}",
+            _rate(trade.global_batch * study.seq_len / trade.step_time_s),
         )
     return table
 

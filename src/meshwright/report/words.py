@@ -1,4 +1,4 @@
-"""A layout in words: its keys with blanks between them, and as a sentence for who does not know the keys."""
+"""A layout in words: its keys with blanks between them, and as a sentence for readers new to the keys."""
 
 from ..layout import Layout
 

@@ -1,7 +1,7 @@
 """The event engine in NumPy: the reference for the one in C, and what runs where there is no compiler.
 
 Each step of the loop goes to the next moment at which something ends or begins, handles all that happens at that
-moment at once, and shares the resources anew. Times closer than 1e-12 of themselves are one moment.
+moment at once, and divides the resources again. Times closer than 1e-12 of themselves are one moment.
 """
 
 import heapq
@@ -10,12 +10,12 @@ import numpy as np
 
 from .arrays import Floats, Ints
 from .maxmin import fair_rates
-from .program import Outcome, Program, check_reached
+from .program import EventProgram, Outcome, check_reached
 
 SAME = 1e-12
 
 
-def run_numpy(program: Program) -> Outcome:
+def run_numpy(program: EventProgram) -> Outcome:
     """Return when each activity starts and ends; InputError if some never do."""
     n = program.activities
     uses, weight, capacity = program.uses, program.weight, program.capacity
@@ -100,7 +100,7 @@ def run_numpy(program: Program) -> Outcome:
 class _Buckets:
     """How much of its burst each resource has given that did not come back yet."""
 
-    def __init__(self, program: Program, burst: Floats) -> None:
+    def __init__(self, program: EventProgram, burst: Floats) -> None:
         self._program, self._burst = program, burst
         self._debt = np.zeros(len(burst))
         self._at = 0.0

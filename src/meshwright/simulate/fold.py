@@ -5,8 +5,8 @@ colours is told apart, until nothing changes (the coarsest equitable partition).
 class carries as many transfers of each class as any other, so max-min shares, which are unique, are equal within a
 class at every moment: the folded problem gives the same times, exactly.
 
-A ring is told apart slowly, one neighbour after the other. So first a period is tried: are ranks alike that lie so many
-apart? What that leaves is small, and refined from one colour on.
+A ring is told apart slowly, one neighbour after the other. So first a period is tried: are ranks at
+that distance alike? What that leaves is small, and refined from one colour on.
 """
 
 from dataclasses import dataclass

@@ -12,14 +12,14 @@ import numpy as np
 from ..errors import MeshwrightError
 from ..native import load_compiled
 from .engine import run_numpy
-from .program import Outcome, Program, check_reached
+from .program import EventProgram, Outcome, check_reached
 
 SOURCE = Path(__file__).with_name("engine.c")
 INCLUDED = (Path(__file__).with_name("sharing.h"),)
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
 
 
-def run(program: Program) -> Outcome:
+def run(program: EventProgram) -> Outcome:
     """Return when each activity starts and ends; InputError if some never do."""
     library = load()
     return run_numpy(program) if library is None else run_native(library, program)
@@ -35,7 +35,7 @@ def load() -> ctypes.CDLL | None:
     return load_compiled(SOURCE, FLAGS, INCLUDED)
 
 
-def run_native(library: ctypes.CDLL, program: Program) -> Outcome:
+def run_native(library: ctypes.CDLL, program: EventProgram) -> Outcome:
     """Run a program in C."""
     n = program.activities
     start_s, end_s = np.full(n, np.inf), np.full(n, np.inf)

@@ -1,12 +1,12 @@
-"""Program: what the event engine runs. Activities take work through resources; gates say what waits for what.
+"""EventProgram: what the event engine runs. Activities take work through resources; gates say what waits for what.
 
-A transfer is an activity of so many bytes on the links of its way; a computation is one of so many seconds on a core
-that offers one second a second. A gate opens when every activity that signals it has ended; an activity is released
+The work of a transfer is its bytes, on the links of its route; that of a computation is seconds, on a core that offers
+one second a second. A gate opens when every activity that signals it has ended; an activity is released
 when all gates that it waits for are open, goes through its delay (latency), and then takes its share of its resources
 until its work is done.
 
-A resource with a burst is a token bucket: what begins on it has so much work done at once as tokens are left, and what
-is not used of the capacity fills the bucket again.
+A resource with a burst is a token bucket: what begins on it has as much work done at once as there are tokens, and
+unused capacity fills the bucket again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from .arrays import Floats, Lists, ints, lists
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class EventProgram:
     """Activities 0 to n-1 over resources 0 to m-1 and gates 0 to g-1."""
 
     work: Floats  # (n,) bytes, or seconds of a core
@@ -93,13 +93,13 @@ class Builder:
             self._gates += 1
         return number
 
-    def build(self) -> Program:
+    def build(self) -> EventProgram:
         """Return the program."""
         n = len(self._work)
         user, used = (ints([use[i] for use in self._uses]) for i in (0, 1))
         gate, waiting = (ints([pair[i] for pair in self._releases]) for i in (0, 1))
         signaller, signalled = (ints([pair[i] for pair in self._signals]) for i in (0, 1))
-        return Program(
+        return EventProgram(
             work=np.array(self._work, dtype=np.float64),
             delay_s=np.array(self._delay, dtype=np.float64),
             uses=lists(user, used, n),
@@ -111,7 +111,7 @@ class Builder:
         )
 
 
-def check_reached(program: Program, end_s: Floats) -> None:
+def check_reached(program: EventProgram, end_s: Floats) -> None:
     """Raise InputError for activities that never ended: a link without capacity, or a circle of waits."""
     never = ~np.isfinite(end_s)
     if never.any():

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..mesh import Axis, coordinates
-from ..pipelines import Action, Grid, schedule
+from ..pipelines import Action, PipelineGrid, schedule
 from ..timeline import Span, Timeline
 from ..workload.program import Comm, Pass, StepProgram, called_in
 from .axes import JOINT, Prices
@@ -123,7 +123,7 @@ class _Step:
         lane.ports = {kind: self._builder.resource(1.0) for kind in (*LINK_PORTS, *HOST_PORTS.values())}
         return lane
 
-    def _action(self, grid: Grid, rank: int, action: Action) -> None:
+    def _action(self, grid: PipelineGrid, rank: int, action: Action) -> None:
         stage = self._program.stages[action.stage]
         before = self._arrivals(grid, rank, action)
         if action.kind == "F":
@@ -139,7 +139,7 @@ class _Step:
         last = action == self._fills_gradients.get(action.stage)
         self._passes(rank, action, works, share, before, name, stage.gradients if last else (), last=last)
 
-    def _arrivals(self, grid: Grid, rank: int, action: Action) -> list[list[int]]:
+    def _arrivals(self, grid: PipelineGrid, rank: int, action: Action) -> list[list[int]]:
         """Return, for each replica, what the action must wait for: its inputs, sent where they come from elsewhere."""
         found: list[list[int]] = [[] for _ in self._lanes]
         for need in grid.needs(action):
@@ -262,7 +262,7 @@ class _Step:
             return {}
         return {self._cores: self._program.comm_cores * lane.members}
 
-    def _update(self, grid: Grid, rank: int) -> None:
+    def _update(self, grid: PipelineGrid, rank: int) -> None:
         """Add the update of a rank after its gradients have come, and what it gathers then."""
         stages = [self._program.stages[stage] for stage in grid.stages_of(rank)]
         waits = [list(lanes[rank].last_comm.values()) for lanes in self._lanes]

@@ -1,4 +1,4 @@
-"""Traffic: who sends how much to whom in each round of a schedule; what is left of it where time is all that counts.
+"""Traffic: the bytes between each pair of ranks in each round of a schedule, which is all that its time needs.
 
 Rounds that look alike are kept once, so a ring of any number of ranks has two: reduce, and pass on.
 """

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from .arrays import Floats, Ints, Lists, ints, lists
 from .problem import Disturbance, Problem, Round
-from .program import Program
+from .program import EventProgram
 
 
-def unroll(folded: Problem, disturbance: Disturbance | None = None) -> Program:
+def unroll(folded: Problem, disturbance: Disturbance | None = None) -> EventProgram:
     """Return the program of all rounds; the transfers come first, in the order of their rounds."""
     made = _Unrolling(folded)
     late = np.flatnonzero(folded.late_s > 0)
@@ -79,7 +79,7 @@ class _Unrolling:
         far = (r.src != r.dst) | (leave != ids)
         self.signals.append((leave[far], self._gate_of[r.dst[far]]))
 
-    def program(self, disturbance: Disturbance) -> Program:
+    def program(self, disturbance: Disturbance) -> EventProgram:
         """Return the program of the rounds added."""
         folded = self._folded
         rounds = [folded.rounds[o] for o in folded.order]
@@ -91,7 +91,7 @@ class _Unrolling:
             spread = np.random.default_rng(disturbance.seed).standard_normal(len(delay))
             delay = delay * np.exp(disturbance.jitter * spread)
         finite = np.where(np.isfinite(folded.capacity), folded.capacity, 0.0)
-        return Program(
+        return EventProgram(
             work=np.concatenate([*(r.size_bytes for r in rounds), *self._works]),
             delay_s=delay,
             uses=lists(np.concatenate([*rows, cores]).astype(np.int64), ints(np.concatenate(used)), self._count),

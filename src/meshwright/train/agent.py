@@ -155,7 +155,7 @@ def _until_the_end(start: Start, handler: DynamicRendezvousHandler, store: Seale
         raise
     except RendezvousTimeoutError:
         raise MeshwrightError(f"{where}: {few}") from None
-    except RendezvousClosedError:  # of several that wait in vain the first to give up closes it
+    except RendezvousClosedError:  # the first waiter to give up closes it for the others
         raise MeshwrightError(f"{where}: the others wait no longer: {few}, or the job has ended") from None
     except (RendezvousConnectionError, RendezvousStateError, DistError) as error:
         why = str(error.__cause__ or error).splitlines()[0]
@@ -208,8 +208,8 @@ class Agent(LocalElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         """Tell the ranks to save and leave; a second Ctrl-C ends them at once.
 
-        They are always told by SIGTERM, to them a second SIGINT is a person who does not want to wait; and have
-        `grace_s`, of which torch 2.11 knows nothing.
+        They are always told by SIGTERM, since ranks take a second SIGINT for a person who does not want to wait; and
+        have `grace_s`, which torch 2.11 does not know.
         """
         try:
             self._end(signal.SIGTERM, self.grace_s)
@@ -269,7 +269,7 @@ def worth_a_restart(failures: Mapping[int, ProcessFailure]) -> bool:
 
 
 def first_failure(failures: Mapping[int, ProcessFailure]) -> str:
-    """Return in one line what happened first: a rank that a signal ended comes before those that name it."""
+    """Return in one line what happened first: a rank that a signal ended comes before the ranks that blame it."""
     killed = {rank: failure for rank, failure in failures.items() if failure.exitcode < 0}
     rank, first = min((killed or failures).items(), key=lambda item: item[1].timestamp)
     if first.exitcode < 0:

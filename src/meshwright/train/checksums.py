@@ -12,7 +12,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-BITS = 52  # a float64 holds whole numbers of so many bits exactly, and so does a sum of one of them and zeros
+BITS = 52  # the widest whole numbers that a float64 holds exactly, alone and added to zeros
 BLOCK_WORDS = 2**24  # that a device looks at in one go: its 64-bit products take eight times as many bytes
 _BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

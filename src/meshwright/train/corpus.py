@@ -78,7 +78,7 @@ def tokenize(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) ->
 
 
 def tokenized(files: Sequence[tuple[Path, Path]], tokenizer: str, cache: Path) -> TokenFile:
-    """Return the tokens of the files, with their checksum; a damaged cache is made anew, and that is said."""
+    """Return the tokens of the files, with their checksum; a damaged cache is rebuilt, with a warning."""
     dtype = np.dtype(np.uint8 if tokenizer == "bytes" else np.uint32)
     path = cache / f"{_fingerprint(files, tokenizer)}.{dtype.name}.tokens"
     try:
@@ -169,7 +169,7 @@ class Sampler:
 
 
 def validation_sequences(tokens: Tokens, *, seq_len: int, count: int) -> npt.NDArray[np.int64]:
-    """Return `count` sequences spread evenly over the held-out tokens (fewer if there are not so many)."""
+    """Return `count` sequences spread evenly over the held-out tokens (fewer if there are fewer)."""
     windows = (len(tokens) - 1) // seq_len
     chosen = np.unique(np.linspace(0, windows - 1, min(count, windows)).astype(np.int64))
     rows: npt.NDArray[np.int64] = tokens[chosen[:, None] * seq_len + np.arange(seq_len + 1)].astype(np.int64)

@@ -41,7 +41,7 @@ def place(environment: Mapping[str, str]) -> Place:
 
 
 def ranks_on_this_host(environment: Mapping[str, str], ranks: int) -> int:
-    """Return how many of a job's ranks run here: those that a launcher has started on this machine, or all."""
+    """Return how many of a job's ranks run here: the ones that a launcher started on this machine, or all."""
     return place(environment).local_world_size if "RANK" in environment else ranks
 
 

@@ -1,11 +1,10 @@
-"""The guard of one rank against silent data corruption: replicas that differ, and who is wrong.
+"""The guard of one rank against silent data corruption: replicas that differ, and which of them is wrong.
 
 The checksums ride on the sum that every step makes anyway, every `train.check_replicas` steps and in the step before
 each checkpoint, so that a state whose copies differ is never saved. Where more than half of the holders agree the
 others are to blame. Where they do not, as with two copies, the steps since the last good checkpoint are run again on
-all ranks: they give the same bits where nothing is broken, and who is further from them, where the copies differ, was
-wrong. (A copy that was right before is not right bit by bit any more: gradients that the wrong one computed have
-reached it.)
+all ranks: they give the same bits where nothing is broken, and the copy that is further from them was wrong. (A copy
+that was right before is not right bit by bit any more: gradients that the wrong one computed have reached it.)
 """
 
 import json

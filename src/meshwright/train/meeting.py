@@ -1,8 +1,8 @@
 """Where processes of a job meet: stores that listen on one interface only, never on all.
 
 torch's own stores listen on every interface. Ours are given a socket that is bound already, to the address that the
-others use (the loopback one on a single machine), and serve only who knows the secret of the job. The word that the
-transports between hosts ask for is handed out through the store.
+others use (the loopback one on a single machine), and serve only clients that know the secret of the job. The word that
+the transports between hosts ask for is handed out through the store.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def serve(host: str, port: int, timeout_s: float, secret: bytes) -> SealedStore:
-    """Return a store that this process hosts on the interface of `host`, for those who know the secret."""
+    """Return a store that this process hosts on the interface of `host`, for clients that know the secret."""
     server = StoreServer(listening_socket(host, port), secret)
     store = SealedStore(host, server.port, timeout_s, secret)
     store.server = server

@@ -100,7 +100,7 @@ def _decoder(model: Architecture, seq_len: int, where: str) -> dict[str, Any]:
 
 
 def _check_machines(plan: Plan, where: str, *, nodes: int) -> None:
-    """Raise InputError where this machine is not one of those that the plan was made for."""
+    """Raise InputError where this machine is not one that the plan was made for."""
     made_for = plan.cluster
     if made_for is None:
         return

@@ -1,4 +1,4 @@
-"""The recorder: who did what when on this rank, cheap enough to be always on.
+"""The recorder: what this rank did when, cheap enough to be always on.
 
 A recorded span costs two clock readings and one tuple, on an accelerator two events as well; the host waits for them
 once, at the end of the step. What the last thousand steps cost is kept as a few numbers a step, and only the last few

@@ -36,7 +36,7 @@ class Unit(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A set whose members disagree: what each says, and who is outvoted (nobody where there is no majority)."""
+    """A set whose members disagree: what each says, and which are outvoted (none where there is no majority)."""
 
     members: tuple[int, ...]
     checksums: tuple[int, ...]

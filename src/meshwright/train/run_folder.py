@@ -146,11 +146,11 @@ class RunFolder:
         return {each.rank: each.parts for each in read_struct(path, list[RankParts])} if path.exists() else {}
 
     def write_loads(self, loads: list[Load]) -> None:
-        """Write who had the processors while the steps ran, as each rank counted it."""
+        """Write the load of the processors while the steps ran, as each rank counted it."""
         write_atomic(self.path / "load.json", msgspec.json.encode(loads))
 
     def loads(self) -> list[Load]:
-        """Return who had the processors; empty for a run that did not write it."""
+        """Return the load of the processors; empty for a run that did not write it."""
         path = self.path / "load.json"
         return read_struct(path, list[Load]) if path.exists() else []
 
@@ -215,7 +215,7 @@ class RunFolder:
         return rows
 
     def keep_metrics_before(self, step: int) -> None:
-        """Drop rows of `step` and later, which a resumed run writes anew."""
+        """Drop rows of `step` and later, which a resumed run writes again."""
         rows = [row for row in self._metric_rows() if cast(float, row["step"]) < step]
         write_atomic(self.metrics, "".join(json.dumps(row) + "\n" for row in rows).encode())
 

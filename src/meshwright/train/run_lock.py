@@ -3,7 +3,7 @@
 `lock.json` in the folder names the owner: user, host, process. It comes into being whole, by a hard link, which one
 alone of several makes; and its owner gives it a new modification time every `HEARTBEAT_S`. An owner is dead
 
-- where its process is gone, for those who share its kernel and its process namespace and so can see that; else
+- where its process is gone, as seen from its kernel and its process namespace; elsewhere
 - where its lock stays as it is for `SILENCE_S`. That is watched with the clock of the waiter: the clocks of two
   machines need not agree.
 
@@ -115,8 +115,8 @@ def owned(
 ) -> Iterator[Path]:
     """Own a run folder for the body of a `with`, and return it; None is a new one, runs/DATE-TIME.
 
-    It is made where it is missing, and removed if it stays empty. Raises InputError that says who has it, or why it
-    cannot be locked. May wait for `silence_s` to know whether an owner that it cannot see is alive, and says so.
+    It is made where it is missing, and removed if it stays empty. Raises InputError that names its owner, or says why
+    it cannot be locked. May wait for `silence_s` to know whether an owner that it cannot see is alive, and says so.
     """
     folder, made = (path, _make(path)) if path is not None else _new_run_folder(Path("runs"))
     lock = RunLock(folder, silence_s=silence_s, say=say)
@@ -133,7 +133,7 @@ def owned(
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Return who has a run folder now, None where nobody has, or its owner is known to be dead."""
+    """Return the owner of a run folder, None where it has none, or one that is known to be dead."""
     last = _last_of_chain(folder)
     if last is None:
         return None
@@ -169,7 +169,7 @@ class RunLock:
                 (self._folder / LOCK).unlink()
 
     def _taken(self) -> bool:
-        """Try once; False where another was faster and has to be looked at anew."""
+        """Try once; False where another was faster and has to be looked at again."""
         last = _last_of_chain(self._folder)
         if last is None:
             return self._link(self._folder / LOCK)
@@ -247,7 +247,7 @@ class RunLock:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(self._bytes)
-            os.chmod(path, 0o644)  # others may read who has the folder
+            os.chmod(path, 0o644)  # others may read the owner's name
             yield path
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -327,7 +327,7 @@ def _heir(folder: Path, lock: bytes) -> Path:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the bytes of a lock; opening it makes a shared disk look at it anew."""
+    """Return the bytes of a lock; opening it makes a shared disk look at it again."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

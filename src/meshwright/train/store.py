@@ -1,6 +1,6 @@
 """The store of a job: a `torch.distributed.Store` that only processes which know the job's secret can use.
 
-torch's own `TCPStore` has no password: anybody who reaches its port can read, write and delete its keys.
+torch's own `TCPStore` has no password: any client that reaches its port can read, write and delete its keys.
 """
 
 import contextlib

@@ -79,7 +79,7 @@ class Values:
 
 
 class Guest:
-    """One connection of somebody who knows the secret."""
+    """One connection of a client that knows the secret."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -106,7 +106,7 @@ class StoreServer:
         self._thread.start()
 
     def close(self, patience_s: float = 0.0) -> None:
-        """End the store once its guests have left, or after `patience_s`: who waits for it then gets an error."""
+        """End the store once its guests have left, or after `patience_s`: clients that still wait get an error."""
         self._end_s = time.monotonic() + patience_s
         self._wake.close()
         self._thread.join()

@@ -48,7 +48,7 @@ class SlowRanks:
         self._slow: set[int] = set()
 
     def observe(self, busy_s: Sequence[float], waited_s: Sequence[float] = ()) -> list[Finding]:
-        """Take the seconds that each rank worked in a step; return who has become slow, or stalled in it.
+        """Take the seconds that each rank worked in a step; return the ranks that became slow, or stalled in it.
 
         `waited_s` is how long each was ready to run in the step, but another had its core.
         """

@@ -85,7 +85,7 @@ class Watch:
             if self._end_read in ready:
                 return
             gone = ready & self._peers.keys()
-            if gone:  # those that end from now on do so because of the first
+            if gone:  # ranks that end from now on do so because of the first
                 for descriptor in self._peers:
                     poll.unregister(descriptor)
                 for descriptor in gone:

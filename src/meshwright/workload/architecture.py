@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from .kinds import Attention, Dense, Experts, Latent, Layer, Run, runs_of
+from .kinds import Attention, Dense, Experts, Latent, LayerKind, Run, runs_of
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
 
@@ -200,7 +200,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 value_dim=self.values,
             )
         small = self.small_parameters
-        dense = Layer(mixer=mixer, network=Dense(width=self.intermediate_size, gated=self.gated), small=small)
+        dense = LayerKind(mixer=mixer, network=Dense(width=self.intermediate_size, gated=self.gated), small=small)
         found = [dense] * (self.num_hidden_layers - self.moe_layers)
         if self.moe_layers:
             experts = Experts(
@@ -210,7 +210,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 gated=self.gated,
                 shared=self.shared_size,
             )
-            found += [Layer(mixer=mixer, network=experts, small=small)] * self.moe_layers
+            found += [LayerKind(mixer=mixer, network=experts, small=small)] * self.moe_layers
         return runs_of(found)
 
     @property

@@ -363,7 +363,7 @@ Mixer = Attention | Latent | GatedDelta | Mamba2 | Mamba1 | Lightning | ShortCon
 Network = Dense | Experts
 
 
-class Layer(_Kind, frozen=True, kw_only=True):
+class LayerKind(_Kind, frozen=True, kw_only=True):
     """One layer."""
 
     mixer: Mixer | None = None
@@ -398,10 +398,10 @@ class Run(_Kind, frozen=True, kw_only=True):
     """Equal layers in a row."""
 
     count: int
-    layer: Layer
+    layer: LayerKind
 
 
-def runs_of(layers: Iterable[Layer]) -> tuple[Run, ...]:
+def runs_of(layers: Iterable[LayerKind]) -> tuple[Run, ...]:
     """Return layers as runs of equal ones."""
     found: list[Run] = []
     for layer in layers:

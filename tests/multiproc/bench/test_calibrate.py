@@ -77,7 +77,7 @@ def test_only_what_is_missing_is_measured_and_the_date_of_the_rest_stays(monkeyp
         discover_host(), [calibrate.Request(ranks=1, backend="gloo", operators=(SMALL, other))], say=said.append
     )
 
-    assert said[0].startswith("measuring 1 operators")
+    assert said[0].startswith("measuring 1 operator with 1 rank")
     assert set(known.operators) < set(more.operators)
     assert more.conditions == known.conditions
 

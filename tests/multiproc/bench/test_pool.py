@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import time
 from multiprocessing import forkserver
 
 import pytest
@@ -55,3 +56,15 @@ def test_an_interrupt_waits_until_the_rank_that_starts_knows_what_to_run(monkeyp
     (started,) = set(multiprocessing.active_children()) - before  # only what has been told counts as one
     started.join(10)  # the pipe of its orders has no other end any more
     assert started.exitcode == 0
+
+
+def sleep_a_second(rank, world_size, store):
+    time.sleep(1.0)
+    return rank
+
+
+def test_ranks_that_get_on_are_waited_for_and_others_are_not():
+    with RankPool(1) as pool:
+        assert pool.run(sleep_a_second, timeout_s=0.5, gets_on=lambda: True) == [0]
+    with RankPool(1) as pool, pytest.raises(RankFailedError, match="rank 0 did not answer within 0.5 s"):
+        pool.run(sleep_a_second, timeout_s=0.5, gets_on=lambda: False)

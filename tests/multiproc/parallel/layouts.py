@@ -1,7 +1,7 @@
 """The layouts whose training is held against one process, with the model that each of them splits.
 
 The fast ones run with every `make test`, the others are marked slow; `python -m tests.multiproc.parallel.table` runs
-all of them and writes docs/parity.md.
+all of them and writes docs/generated/parity.md.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Write docs/parity.md: every layout of the parity tests with its differences from one process.
+"""Write docs/generated/parity.md: every layout of the parity tests with its differences from one process.
 
     python -m tests.multiproc.parallel.table
 
@@ -8,16 +8,18 @@ Rows are written as they are found, so that a table that was stopped holds what 
 import sys
 from pathlib import Path
 
+from benchmarks.result import banner
 from meshwright.bench.pool import RankPool
 from meshwright.layout import Layout
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, STEPS, difference, loss_difference, run
 
-PAGE = Path(__file__).parents[3] / "docs" / "parity.md"
+PAGE = Path(__file__).parents[3] / "docs" / "generated" / "parity.md"
 TIMEOUT_S = 240.0
 
 HEAD = f"""# Parity: the same result however a model is split
 
+{banner("python -m tests.multiproc.parallel.table")}
 {STEPS} steps of a small decoder (4 layers, {GLOBAL_BATCH} sequences of {SEQ_LEN} tokens a step, AdamW, gradients
 clipped by their global norm, a rising learning rate) in float64 under each layout, beside the same steps in one
 process. *Loss* is the largest relative difference of any step's loss on any rank, *weights* and *moments* the largest
@@ -27,7 +29,7 @@ order explains all of them; the tests ask for 1e-12 of losses and 1e-10 of weigh
 Embeddings are tied unless the row says otherwise. Batch norm under micro-batches is excepted: its statistics are
 those of a micro-batch.
 
-Made by `python -m tests.multiproc.parallel.table`; the same layouts are tests (`tests/multiproc/parallel`).
+The same layouts are tests (`tests/multiproc/parallel`).
 
 | layout | ranks | model | backend | loss | weights | moments |
 |---|---:|---|---|---:|---:|---:|

@@ -1,5 +1,6 @@
 """The command line as a user types it."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -27,6 +28,20 @@ def test_a_bad_command_line_is_one_line_and_exit_code_two(arguments, message, ca
 
     assert message in errors
     assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["collectives", "checkpoint", "emulate"])
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_a_group_says_all_of_what_each_of_its_commands_does(name, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert cli.run([name, "--help"]) == 0
+
+    said = " ".join(capsys.readouterr().out.partition("Commands:")[2].split())
+    commands = importlib.import_module(f"meshwright.cli.{name}").command.commands
+    assert commands
+    for each in commands.values():
+        assert f"{each.name} {each.get_short_help_str(limit=10**4)}" in said
 
 
 @pytest.mark.parametrize("arguments", [[], ["collectives"], ["checkpoint"]])

@@ -1,6 +1,7 @@
 """The page of a run: complete, offline, its numbers those of the JSON beside it."""
 
 import html
+import itertools
 import json
 import re
 
@@ -168,6 +169,20 @@ def test_the_timeline_of_many_ranks_stays_within_what_a_browser_draws():
 
     assert sum(len(trace["x"]) for trace in figure.traces) <= MAX_BARS
     assert "64 of 200 ranks" in figure.note
+
+
+def test_short_spans_share_their_time_among_names_and_none_hides_another():
+    spans = []
+    for number in range(MAX_BARS):  # forward and backward by turns, as a pipeline's steady state: one third, two thirds
+        spans.append(Span(0, "compute", "forward", number * 3.0, number * 3.0 + 1.0))
+        spans.append(Span(0, "compute", "backward", number * 3.0 + 1.0, number * 3.0 + 3.0))
+    figure = lanes_figure({"measured": Timeline(tuple(spans), "measured")})
+
+    drawn = {trace["name"]: sum(trace["x"]) for trace in figure.traces}
+    assert drawn["backward"] == pytest.approx(2 * drawn["forward"])
+    bars = sorted((start, start + long) for t in figure.traces for start, long in zip(t["base"], t["x"], strict=True))
+    assert all(end <= start + 1e-9 for (_, end), (start, _) in itertools.pairwise(bars))
+    assert "in right proportion" in figure.note
 
 
 def test_a_trace_of_endlessly_many_names_is_cut_and_says_so():

@@ -61,14 +61,14 @@ class StoreBlameBoard:
         voice.join(self)
 
     def culprit(self, rank: int, suspect: FaultyRank, *, lost: bool) -> FaultyRank:
-        """Return who is to blame where `suspect`, `rank` of this group, is late, or its connection is `lost`."""
+        """Return the culprit where `suspect`, `rank` of this group, is late or its connection is `lost`."""
         if not lost:
             return self._voice.follow(suspect, self._me.world_rank, lambda: self._word_of(rank))
         word = self._word_of(rank)
         return word.culprit if word is not None else suspect
 
     def tell(self, culprit: FaultyRank) -> None:
-        """Leave word for the whole group of who is to blame, unless somebody has."""
+        """Publish the culprit to the whole group, unless another rank has already."""
         line = Word(culprit, final=True).line()
         self._within(lambda: self._store.check([BLAME_KEY]) or self._store.set(BLAME_KEY, line))
 

@@ -1,8 +1,8 @@
-"""The word that a rank leaves of whom it blames, in every group that it is in.
+"""Blame across groups: each rank publishes which rank it blames, in every group that it belongs to.
 
-A rank that waits in vain may wait for one that waits in vain itself, in this group or in one that the first knows
-nothing of. So each leaves word, on a board of every group of its process, and goes by the word of the one that it waits
-for: who left none is to blame.
+A rank that times out may be waiting for one that times out itself, in this group or in a group unknown to the first.
+So each rank publishes the rank that it blames on the board of every group of its process, and adopts the entry of the
+rank that it waits for. A rank without an entry is the culprit.
 """
 
 import math
@@ -80,9 +80,9 @@ class BlamePropagator:
             board.leave_word(Word(culprit, final, until_s))
 
     def follow(self, suspect: FaultyRank, me: int, word_of_suspect: Callable[[], Word | None]) -> FaultyRank:
-        """Return who is to blame where `suspect` is late: whom it blames itself, if it leaves word soon.
+        """Return the culprit where `suspect` is late: the rank that it blames itself, if it publishes one soon.
 
-        Words pass on from rank to rank; where one comes back to rank `me`, they wait in a circle.
+        Entries pass from rank to rank; one that comes back to rank `me` means that the ranks wait in a circle.
         """
         blamed = suspect
         self.say(blamed, final=False)

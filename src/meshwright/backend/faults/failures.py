@@ -51,7 +51,7 @@ DISAGREE = "the ranks disagree: "  # begins what a rank did that is in another c
 
 
 class CollectiveMismatch(CollectiveError):
-    """Ranks called different things at the same place in the order; the message says who called what."""
+    """Ranks called different collectives at the same position of the order; the message lists each rank's call."""
 
     def __init__(self, message: str, culprit: FaultyRank | None = None) -> None:
         self.culprit = culprit

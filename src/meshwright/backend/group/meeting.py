@@ -1,9 +1,9 @@
 """How the ranks of a group meet in a store that may hold what an earlier try left there.
 
-Each says who it is, with a word that it has just thought of, and then what it has heard from all, with its answer to
-that. Once all have heard the same, each knows that every other is in this very try: what an earlier one heard cannot
-hold its new word. From there on they use keys of this try alone. Nobody waits for a rank that has failed: it says so,
-and all raise the same.
+Each rank publishes its identity with a fresh random word, then everything that it has read from the others, with its
+answer. Once all have read the same, each knows that every other rank is in this very attempt: an earlier attempt cannot
+have read its new word. From there on they use keys of this attempt alone. No rank waits for one that has failed: a
+failure is published, and all ranks raise the same error.
 """
 
 import contextlib

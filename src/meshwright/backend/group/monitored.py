@@ -25,8 +25,8 @@ class MonitoredBarrier:
     def wait(self, timeout_s: float, *, name_all: bool) -> None:
         """Return when all ranks have come.
 
-        Errors: `CollectiveError` that names those who did not come in time, on every rank that did. It begins as Gloo's
-        does, with the first of them as the group counts, or with all if rank 0 is to `name_all`.
+        Errors: `CollectiveError` that names the late ranks, raised on every rank that came in time. It begins as Gloo's
+        does, with the first late rank in group order, or with all of them if rank 0 has `name_all`.
         """
         self._number += 1
         self._store.set(self._key(self._me), "")
@@ -42,7 +42,7 @@ class MonitoredBarrier:
             raise CollectiveError(f"{reached} send/recv from rank 0. {reason}")
 
     def _judge(self, timeout_s: float) -> list[int]:
-        """Look who comes in time, and tell all; return who did not. For rank 0."""
+        """Find the ranks that come in time, and publish the result; return the late ones. Called on rank 0."""
         deadline = time.monotonic() + timeout_s
         late = [rank for rank in sorted(self._members) if not self._comes(rank, deadline)]
         self._store.set(self._key(VERDICT), self._timed_out(timeout_s, late) if late else "")

@@ -29,7 +29,7 @@ def marked(name: str, call: Callable[..., object]) -> Callable[..., None]:
 def mark_until_done(name: str, work: PendingWork) -> None:
     """Mark the time from now, on the caller's thread, until another thread finishes `work`.
 
-    The mark ends before anybody is woken who waits for the work, and who may end the profiler.
+    The mark ends before any waiter of the work is woken, since that may end the profiler.
     """
     mark: Any = record_function(f"{LIBRARY}:{name}")
     mark.__enter__()

@@ -1,4 +1,4 @@
-"""From tensors to memory and back: contiguous stand-ins for those that are not, blocks of one flat tensor."""
+"""From tensors to memory and back: contiguous copies of strided tensors, blocks of one flat tensor."""
 
 from collections.abc import Sequence
 from typing import Any, cast

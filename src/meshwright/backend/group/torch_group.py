@@ -1,4 +1,4 @@
-"""Methods that torch expects of a process group beside its collectives; those that are refused are named.
+"""Methods that torch expects of a process group beside its collectives; unsupported ones raise by name.
 
 The C++ group under a Python subclass has no store and no backends, so that methods of its own that need them may end
 the process. Each is either here or refused; a test walks the list.

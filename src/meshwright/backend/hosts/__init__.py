@@ -1,1 +1,1 @@
-"""Ranks of several hosts: who shares a host, what the links carry, and the engine that joins both."""
+"""Groups over several hosts: rank placement, link rates, and the engine that joins local and network collectives."""

@@ -32,7 +32,7 @@ def price_s(name: str, links: Links, ranks: int, size_bytes: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def choose(links: Links, ranks: int, size_bytes: int, *, narrow: bool = False) -> str:
-    """Return the all-reduce among `ranks` with the lowest price of those that end with the same bits on all of them.
+    """Return the cheapest all-reduce among `ranks` that leaves the same bits on every rank.
 
     `narrow`: elements travel in a narrower type than they are summed in.
     """

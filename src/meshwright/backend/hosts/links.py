@@ -153,7 +153,7 @@ def _together(members: Sequence[Member]) -> list[str]:
 
 
 def _hardware_address(address: str) -> str:
-    """Return the hardware address of the interface with this address: new whenever a virtual link is made anew."""
+    """Return the hardware address of the interface with this address; a virtual link made again has a new one."""
     for found in psutil.net_if_addrs().values():
         if any(item.address == address for item in found):
             return next((str(item.address) for item in found if item.family == socket.AF_PACKET), "")

@@ -1,4 +1,4 @@
-"""The network side of a group over several hosts: executors over TCP, links as measured, and who is to blame.
+"""The network side of a group over several hosts: executors over TCP, measured links, and blame.
 
 Everything here is called by the engine of such a group (`hosts_engine`), which adds the shared memory inside each host.
 """
@@ -193,7 +193,7 @@ class HostsNetwork:
         self.leave_calls()  # the peer may have closed, or wait, because it calls something else
         suspect = FaultyRank.of(peer, "died or left (its connection is closed)" if lost else "did not arrive in time")
         if not lost:
-            OURS.say(suspect, final=False)  # for those that wait for this rank meanwhile
+            OURS.say(suspect, final=False)  # for ranks that wait for this one meanwhile
             if said := self._other_call(peer):
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
         return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
@@ -217,7 +217,7 @@ class HostsNetwork:
         return ""
 
     def tell(self, culprit: FaultyRank) -> None:
-        """Leave word of who is to blame, and close the connections, so that the other hosts notice at once."""
+        """Publish the culprit and close the connections, so that the other hosts notice at once."""
         self._board.tell(culprit)
         self.transport.close()
 

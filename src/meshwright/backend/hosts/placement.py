@@ -115,7 +115,7 @@ class Roster:
 
 
 def call_roster(store: Any, rank: int, size: int, door: Door, word: Callable[[], str]) -> Roster:
-    """Return who is there, once each has tried whom it reaches. Blocks; all ranks; `word` is what this one adds.
+    """Return the roster, once each rank has tried which others it reaches. Blocks; all ranks; `word` is ours.
 
     InputError on all ranks where `word` raises it on one.
     """

@@ -54,7 +54,7 @@ class LocalCalls:
         return bool(self._counters[peer * LINE + CALL] == mine or self._rings[self._at(peer, first)] == mine)
 
     def disagreement(self) -> tuple[int, str] | None:
-        """Return a rank that calls something else, and who calls what; None if all that have come call the same."""
+        """Return a rank whose call differs, and both calls in words; None if all ranks that have come call the same."""
         first = self._state.first
         there = [r for r in range(len(self._members)) if r == self._rank or self._counters[r * LINE] >= first]
         if all(self.agrees(peer) for peer in there if peer != self._rank):

@@ -97,7 +97,7 @@ def load_helper() -> ctypes.CDLL | None:
 
 
 def claim_bytes(library: ctypes.CDLL, readers: int) -> int:
-    """Return up to how many bytes so many readers of a broadcast claim what they read; 0 if not on this processor."""
+    """Return the largest broadcast, in bytes, that `readers` readers claim; 0 if this processor cannot."""
     return CLAIM_BYTES // readers if library.mw_claims() else 0
 
 
@@ -120,7 +120,7 @@ class Native:
     """The helper's collectives and sums for one group. Addresses and sizes are given in the order of the ranks."""
 
     def __init__(self, library: ctypes.CDLL, state: GroupState, check: Callable[[int, int, float], None]) -> None:
-        """`check(index, target, waited_s)` raises if waiting for a counter is in vain."""
+        """`check(index, target, waited_s)` raises if a counter cannot reach its target any more."""
         self._library = library
         self._check = check
         self._state = state

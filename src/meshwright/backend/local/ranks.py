@@ -116,8 +116,8 @@ class LocalGroup:
     def chunk_bytes(self, payload_bytes: int) -> int:
         """Return how much of a payload, in all its pieces, the ranks reduce between two steps.
 
-        At each step ranks wait for the slowest, and those that share a processor take turns on it, so that large
-        payloads have large chunks: 128 MiB on 4 ranks and 2 processors take a seventh less time than in the least.
+        At each step ranks wait for the slowest, and ranks that share a processor take turns on it, so large payloads
+        have large chunks: 128 MiB on 4 ranks and 2 processors take a seventh less time than with the smallest chunks.
         """
         share = payload_bytes // CHUNKS // LINE_BYTES * LINE_BYTES
         return min(max(share, self.least_chunk_bytes), self.slot_bytes)
@@ -253,7 +253,7 @@ class LocalGroup:
     # ---- trouble
 
     def check(self, index: int, target: int, waited_s: float) -> None:
-        """Raise if the wait for `index` to reach `target` is in vain. Called every few milliseconds of a long wait."""
+        """Raise if counter `index` cannot reach `target` any more. Called every few milliseconds of a long wait."""
         counters = self.counters
         if (found := self.calls.disagreement()) is not None:
             raise self._refused(*found)
@@ -271,7 +271,7 @@ class LocalGroup:
             raise error
 
     def _hint(self, late: int) -> None:
-        """Say now and then for whom this rank waits, to those that wait for it in other groups, perhaps not as long."""
+        """Publish from time to time which rank this one waits for, for waiters in other groups."""
         now = time.monotonic()
         if now < self._next_hint_s:
             return
@@ -291,7 +291,7 @@ class LocalGroup:
         call: tuple[str, int, int],
         arrived: Callable[[int], bool],
     ) -> CollectiveError | None:
-        """Return the reason why waiting for the ranks in `late` is in vain, if there is one, and give up.
+        """Return the error if the ranks in `late` can no longer arrive (and give up), else None.
 
         `call` is the name, number and bytes of what waits; `arrived(peer)` looks once more at what a rank that has
         ended left behind.
@@ -319,7 +319,7 @@ class LocalGroup:
         return bool(self.counters[peer * LINE + STATE] == LEFT)
 
     def failure(self, culprit: FaultyRank, call: tuple[str, int, int]) -> CollectiveError:
-        """Give up and return the error: who is to blame, and the name, number and bytes of the call that failed."""
+        """Give up and return the error: the culprit, and the name, number and bytes of the call that failed."""
         name, sequence, size_bytes = call
         error = failure_of(culprit, operation=name, sequence=sequence, size_bytes=size_bytes)
         self.give_up(error, culprit)
@@ -387,7 +387,7 @@ class LocalGroup:
         return word if word.until_s > time.monotonic() else None
 
     def _blamed(self, peer: int, what_happened: str) -> FaultyRank:
-        """Return who is to blame for a rank that takes part no longer: whom it blames, or else itself.
+        """Return the culprit behind a rank that takes part no longer: the one that it blames, or else itself.
 
         That it waited for another a moment ago is no reason to have gone.
         """

@@ -1,4 +1,4 @@
-"""Which ranks this one can share memory with: those whose abstract Unix socket it reaches, tried and not concluded.
+"""Find the ranks to share memory with: those whose abstract Unix socket answers (tried, never inferred).
 
 An abstract socket is reached from its own network namespace, on its own kernel: from containers of one machine that
 share the network too, whatever their process, host name and file system are; never from another machine, even if that

@@ -79,8 +79,8 @@ def _in_pieces(group: LocalGroup, address: int, count: int, kind: Reduction, roo
     """Chunk by chunk, each rank reduces one piece and the others (or the root) fetch it from their own slots.
 
     (1) post the pieces that others reduce, (2) wait for all, (3) reduce the own piece, and write the result into the
-    slots of those who want it, (4) post again, (5) fetch each piece as soon as its owner has posted it. The last chunk
-    comes first: its end is what the caller has written last.
+    slots of the ranks that want it, (4) post again, (5) fetch each piece as soon as its owner has posted it. The last
+    chunk comes first: its end is what the caller has written last.
     """
     item, size, rank = kind.item_bytes, group.size, group.rank
     tensor = kind.at(address, count) if count else None

@@ -1,7 +1,7 @@
 """Short turns on a processor for the threads that carry messages while their rank computes.
 
-What such a thread does lasts microseconds, and other ranks wait for it. Where ranks share cores, the kernel has it wait
-behind what computes, for milliseconds at every hop of a collective; who asks for short turns gets them sooner.
+Such a thread runs for microseconds while other ranks wait for it. Where ranks share cores, the kernel queues it behind
+threads that compute, for milliseconds at every hop of a collective; a thread with a short time slice runs sooner.
 """
 
 from .helper import load_helper

@@ -18,7 +18,7 @@ class SlotStores:
     """The two ways for one kind of call."""
 
     def __init__(self, like: "SlotStores | None" = None, every: int = EVERY) -> None:
-        """Start with trials, or with the way that another kind found better; try again at every so many calls."""
+        """Start with trials, or with the way that `like` found better; try again after every `every` calls."""
         self._every = every
         self.streams: bool = like is not None and like.streams  # the better way
         self._calls = 0 if like is None else FIRST

@@ -2,7 +2,7 @@
 
 Counters in shared memory only ever grow. A waiter first spins, if every rank has a processor of its own; then it gives
 its processor away at each look; then it sleeps between looks, the longer the longer it has waited (a wake-up takes a
-processor from those who work), and also checks, every few milliseconds, that the rank it waits for is alive, that no
+processor from ranks that work), and also checks, every few milliseconds, that the rank it waits for is alive, that no
 other rank has given up, and that there is time left.
 """
 
@@ -73,7 +73,7 @@ class Patience:
     def glance(self, index: int, target: int, waited_s: float) -> None:
         """Wait for counter `index` to be at least `target`, for a little while; others may have to be looked at too.
 
-        `waited_s` is for how long it has been glanced at: as in a wait, who has given way for long enough sleeps.
+        `waited_s` is for how long it has been glanced at: as in a wait, a rank that has yielded for long enough sleeps.
         """
         if waited_s > self.yield_s:
             time.sleep(nap_s(waited_s))

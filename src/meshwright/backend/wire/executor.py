@@ -15,7 +15,7 @@ from ...collectives.bitwise import leaves_equal_bits
 from ...collectives.schedule import Schedule
 from ...collectives.verify import Payloads, carries_only_whole_chunks, payloads, verify
 from ...errors import InputError
-from .executor_layout import Layout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
+from .executor_layout import ChunkLayout, all_to_all_layout, checked_counts, kept_parts, owned_layout, shared_layout
 from .executor_program import Compiled, LocalStep, Message, Span, compile_program
 from .executor_reduce import HALF, Reduction, flat, reduction
 from .stream import narrowed
@@ -34,7 +34,7 @@ class Executor:
         self.rank = transport.rank
         self.ranks = transport.ranks
         self._proved: dict[int, _Proved] = {}
-        self._compiled: dict[tuple[int, Layout], tuple[Schedule, Compiled]] = {}
+        self._compiled: dict[tuple[int, ChunkLayout], tuple[Schedule, Compiled]] = {}
 
     def all_reduce(
         self, tensor: Tensor, schedule: Schedule, op: str = "sum", *, wire: torch.dtype | None = None
@@ -171,7 +171,7 @@ class Executor:
         self._run(schedule, layout, [data])
         _store(data, output)
 
-    def _run_in(self, tensor: Tensor, schedule: Schedule, layout: Layout) -> None:
+    def _run_in(self, tensor: Tensor, schedule: Schedule, layout: ChunkLayout) -> None:
         data = flat(tensor)
         self._run(schedule, layout, [data])
         _store(data, tensor)
@@ -198,7 +198,7 @@ class Executor:
         return known
 
     def _reduce(
-        self, schedule: Schedule, layout: Layout, data: Tensor, kind: Reduction, wire: torch.dtype | None
+        self, schedule: Schedule, layout: ChunkLayout, data: Tensor, kind: Reduction, wire: torch.dtype | None
     ) -> None:
         copy_wire = wire
         if wire is None and kind.dtype in HALF and self._prove(schedule).copies_are_final:
@@ -208,7 +208,7 @@ class Executor:
     def _run(
         self,
         schedule: Schedule,
-        layout: Layout,
+        layout: ChunkLayout,
         buffers: list[Tensor],
         kind: Reduction | None = None,
         reduce_wire: torch.dtype | None = None,

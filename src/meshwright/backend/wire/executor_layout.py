@@ -16,7 +16,7 @@ Place = tuple[int, int]  # buffer and first element
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Layout:
+class ChunkLayout:
     """Sizes and places of the chunks on one rank; a place of None is a chunk that is not in the caller's buffers."""
 
     buffer_sizes: tuple[int, ...]
@@ -34,19 +34,19 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def shared_layout(chunks: int, elements: int) -> Layout:
+def shared_layout(chunks: int, elements: int) -> ChunkLayout:
     """Return the layout where every rank has all chunks: equal parts of one buffer."""
     return _one_buffer(tuple(cut(elements, chunks)))
 
 
 @lru_cache(maxsize=256)
-def owned_layout(chunks: int, counts: tuple[int, ...]) -> Layout:
+def owned_layout(chunks: int, counts: tuple[int, ...]) -> ChunkLayout:
     """Return the layout where equal runs of chunks belong to the ranks, which have `counts` elements each."""
     return _one_buffer(tuple(size for count in counts for size in cut(count, chunks // len(counts))))
 
 
 @lru_cache(maxsize=256)
-def all_to_all_layout(chunks: int, rank: int, counts: tuple[tuple[int, ...], ...]) -> Layout:
+def all_to_all_layout(chunks: int, rank: int, counts: tuple[tuple[int, ...], ...]) -> ChunkLayout:
     """Return the layout of one rank where counts[i][j] elements go from rank i to rank j: source, then output."""
     ranks = len(counts)
     per_pair = chunks // ranks**2
@@ -61,7 +61,7 @@ def all_to_all_layout(chunks: int, rank: int, counts: tuple[tuple[int, ...], ...
             places[chunk] = (buffer, start)
             start += sizes[chunk]
     totals = (sum(counts[rank]), sum(row[rank] for row in counts))
-    return Layout(totals, sizes, tuple(places), read_only=0)
+    return ChunkLayout(totals, sizes, tuple(places), read_only=0)
 
 
 def kept_parts(rank: int, counts: Sequence[Sequence[int]]) -> tuple[slice, slice]:
@@ -84,6 +84,6 @@ def checked_counts(counts: Sequence[int], ranks: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _one_buffer(sizes: tuple[int, ...]) -> Layout:
+def _one_buffer(sizes: tuple[int, ...]) -> ChunkLayout:
     starts = [0, *accumulate(sizes)]
-    return Layout((starts[-1],), sizes, tuple((0, start) for start in starts[:-1]))
+    return ChunkLayout((starts[-1],), sizes, tuple((0, start) for start in starts[:-1]))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...collectives.schedule import Schedule, Transfer
 from ...collectives.verify import Payloads
-from .executor_layout import Layout, Place
+from .executor_layout import ChunkLayout, Place
 
 Span = tuple[int, int, int]  # buffer, first element, end
 
@@ -49,7 +49,7 @@ class Compiled:
     writes_read_only: bool
 
 
-def compile_program(schedule: Schedule, payloads: Payloads, rank: int, layout: Layout) -> Compiled:
+def compile_program(schedule: Schedule, payloads: Payloads, rank: int, layout: ChunkLayout) -> Compiled:
     """Return the program of one rank; messages that have no elements are left out, at both of their ends."""
     compiler = _Compiler(schedule, rank, layout)
     steps = []
@@ -63,7 +63,7 @@ def compile_program(schedule: Schedule, payloads: Payloads, rank: int, layout: L
 
 
 class _Compiler:
-    def __init__(self, schedule: Schedule, rank: int, layout: Layout) -> None:
+    def __init__(self, schedule: Schedule, rank: int, layout: ChunkLayout) -> None:
         self.rank = rank
         self.layout = layout
         self.own_buffer = len(layout.buffer_sizes)

@@ -21,7 +21,7 @@ HEAD = struct.Struct("qq")  # tag, bytes
 FAREWELL = HEAD.pack(0, -1)  # in place of a message: no other follows
 HEAD_BYTES = 64  # of a slot: the data start on a cache line
 MAX_MOVE_BYTES = 2**20  # of one system call
-MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes who waits: less than its buffer, which stays open
+MAX_AWAITED_BYTES = 2**16  # that a connection holds before it wakes a waiter: less than its buffer, which stays open
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class LineLost(ConnectionError):
 class Line(Protocol):
     """The messages to and from one rank."""
 
-    wakes: ClassVar[bool]  # its signs wake who waits for them, who need not look
+    wakes: ClassVar[bool]  # its signs wake a waiter, which need not poll
 
     @property
     def ended(self) -> bool:
@@ -231,7 +231,7 @@ class SocketLine:
         return Sign(descriptor=self._connection.fileno(), events=select.POLLIN)
 
     def _await(self, left_bytes: int) -> None:
-        """Let `arrival` show when so many bytes are there; after the last of a message, when anything is."""
+        """Make `arrival` readable once `left_bytes` (at most a buffer) are there; after a message, once anything is."""
         wanted = max(1, min(left_bytes, MAX_AWAITED_BYTES))
         if wanted != self._awaited_bytes:
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)

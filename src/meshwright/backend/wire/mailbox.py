@@ -28,7 +28,7 @@ from ..local.waiting import AWAITED, CHECK_S, CROWDED_YIELD_S, LONGEST_SLEEP_S, 
 from .lines import Arriving, Line, LineLost, LineMessage, UnexpectedMessage
 
 # from the ranks waited for (of several, any), the seconds waited (None: the line is lost), what waits (name, number,
-# bytes) and a last look: why it is in vain
+# bytes) and a last look: why it cannot complete
 DiagnoseWait = Callable[
     [Sequence[int], float | None, tuple[str, int, int], Callable[[int], bool]], CollectiveError | None
 ]
@@ -177,7 +177,7 @@ class Mailbox:
                 os.eventfd_read(bell)
 
     def _wakes(self, letter: P2PWork) -> bool:
-        """Return whether who waits for a letter is woken for it."""
+        """Return whether the waiter of a message is woken when it arrives."""
         return self._helper is not None and letter.peer is not None and self._lines[letter.peer].wakes
 
     def _ring(self, *, everyone: bool = False) -> None:
@@ -218,7 +218,7 @@ class Mailbox:
                 return
             enqueue(letter)
             self._progress()
-            self._ring(everyone=not letter.done)  # who waits for others has not heard of this one
+            self._ring(everyone=not letter.done)  # the waiters of other messages have not heard of this one
             if letter.done:
                 return
         if self._thread is None:

@@ -62,7 +62,7 @@ class CudaHandle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     memory: bytes  # of the CUDA allocation that the storage lies in
     storage_bytes: int
     storage_offset_bytes: int  # in that allocation
-    counter: bytes  # of those who have it open
+    counter: bytes  # of the processes that have it open
     counter_offset: int
     event: bytes
     waits_for_event: bool
@@ -161,7 +161,7 @@ class DeviceTransport:
         peers = [peer for peer in range(ranks) if peer != rank]
         self._filled_by = {p: memory.open_mark(store.get(f"{self._prefix}/filled/{p}")) for p in peers}
         self._emptied_by = {p: memory.open_mark(store.get(f"{self._prefix}/emptied/{p}")) for p in peers}
-        self._tell(peers, peers)  # nobody goes before all have opened what is his
+        self._tell(peers, peers)  # no rank goes on before all have opened its memory
 
     def exchange(self, sends: Sequence[Outgoing], receives: Sequence[Incoming]) -> None:
         """Move all these messages; return when that is queued, and all peers have queued their part of it."""

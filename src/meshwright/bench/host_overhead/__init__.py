@@ -1,1 +1,1 @@
-"""What a step costs on the host beside its operators: waking up, checkpointed activations, FSDP2's bookkeeping."""
+"""Host overhead of a step beside its operators: waking up, checkpointed activations, FSDP2's bookkeeping."""

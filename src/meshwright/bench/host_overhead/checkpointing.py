@@ -15,7 +15,7 @@ from ..cpu_clock import CpuClock
 
 
 def time_recomputing(operators: int, *, selective: bool, budget_s: float, clock: CpuClock) -> tuple[float, float]:
-    """Return the processor time that checkpointing adds to forward and to backward of a layer of so many operators.
+    """Return the processor time that checkpointing adds to forward and to backward of a layer of `operators`.
 
     All ranks of the default group call it, on CPU tensors.
     """

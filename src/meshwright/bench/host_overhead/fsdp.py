@@ -18,7 +18,7 @@ from ..cpu_clock import CpuClock
 
 
 def time_sharding(tensors: int, zero: int, budget_s: float, clock: CpuClock) -> tuple[float, float]:
-    """Return the processor time that sharding adds to forward and to backward of a layer with so many parameters.
+    """Return the processor time that sharding adds to forward and to backward of a layer of `tensors` parameters.
 
     Under ZeRO 3 both gather the weights; under ZeRO 2 the weights are there. Backward scatters the gradients. All ranks
     of the default group call it, on CPU tensors.

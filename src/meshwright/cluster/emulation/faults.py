@@ -23,7 +23,7 @@ from ...errors import InputError, nearest
 from ...units import format_network_rate, format_time, parse_rate, parse_time
 from . import node
 from .links import Fabric
-from .program import Program
+from .program import EmulatedProgram
 
 Kind = Literal["cut", "restore", "slow", "lose", "delay", "pause", "resume", "kill"]
 _VALUES = {"slow": "100Mbps", "lose": "5%", "delay": "2ms"}  # which faults take a value, and what it looks like
@@ -70,7 +70,7 @@ def parse(text: str) -> Fault:
     return Fault(kind, words[1])
 
 
-def apply(fault: Fault, fabric: Fabric, nodes: Mapping[str, node.Node], programs: Sequence[Program]) -> str:
+def apply(fault: Fault, fabric: Fabric, nodes: Mapping[str, node.Node], programs: Sequence[EmulatedProgram]) -> str:
     """Do it, and return one line that says what was done; InputError if there is no such target."""
     if fault.kind in _LINK_FAULTS:
         return _on_link(fault, fabric)
@@ -123,7 +123,9 @@ def _share(text: str) -> float:
     return share
 
 
-def _on_rank(fault: Fault, rank: int, number: int, nodes: Mapping[str, node.Node], programs: Sequence[Program]) -> str:
+def _on_rank(
+    fault: Fault, rank: int, number: int, nodes: Mapping[str, node.Node], programs: Sequence[EmulatedProgram]
+) -> str:
     """Signal the process of a rank: one that was started as such, or that torchrun started in a node's command."""
     pids = [p.pid for p in programs if p.rank == rank and p.exit_code is None]
     pids = pids or [pid for place in nodes.values() for pid in _of_rank(rank, node.processes(place))]

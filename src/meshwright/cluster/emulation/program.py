@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Program:
+class EmulatedProgram:
     """One started command: a rank, a node's command, or one that `emulate exec` sent in."""
 
     def __init__(

@@ -24,7 +24,7 @@ from ...errors import InputError, MeshwrightError
 from ...files import convert, write_atomic, write_struct
 from . import faults, inside, linux, node, protocol, requests, rootless, spec, state
 from .links import Fabric
-from .program import Program
+from .program import EmulatedProgram
 
 _BACKLOG = 16
 _MOST_VISITORS = 64  # of those that have started nothing; with more, the oldest is closed
@@ -36,7 +36,7 @@ class Supervisor:
     def __init__(self, wanted: spec.EmulationSpec, launcher: socket.socket, base: Path) -> None:
         self.spec = wanted
         self.nodes: dict[str, node.Node] = {}
-        self.programs: list[Program] = []
+        self.programs: list[EmulatedProgram] = []
         self._launcher = launcher
         self._visitors: dict[socket.socket, None] = {}  # from other terminals, the oldest first
         self._closing = False
@@ -163,7 +163,7 @@ class Supervisor:
             pid = node.spawn(place, argv, env=env, cwd=request.cwd, stdin=stdin, stdout=stdout, stderr=stderr)
         except OSError as error:
             raise InputError(f"{argv[0]}: {error.strerror}; expected a program to run") from None
-        started = Program(len(self.programs), place.name, request.rank, pid, argv, asker)
+        started = EmulatedProgram(len(self.programs), place.name, request.rank, pid, argv, asker)
         self.programs.append(started)
         return {"id": started.id, "pid": pid}
 

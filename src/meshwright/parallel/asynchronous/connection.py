@@ -104,7 +104,7 @@ class Connection:
 
 
 def connect(address: str, word: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-    """Return a connection to HOST:PORT that has been let in; ConnectionLost if nobody is there who knows the word."""
+    """Return a connection to HOST:PORT that has been let in; ConnectionLost if no server there knows the word."""
     host, _, port = address.rpartition(":")
     end_s = time.monotonic() + timeout_s
     while True:

@@ -1,6 +1,7 @@
-"""The coordinator: who is in, who trains on what, who waits for whom, and when contributions are applied.
+"""The coordinator: membership, shares of the data, waiting, and when contributions are applied.
 
-Every request of a worker runs on a thread of its own and under one lock; who must wait does so on one condition.
+Every request of a worker runs on a thread of its own and under one lock; a request that must wait does so on one
+condition.
 
 Together (local SGD; a parameter server with staleness 0): exchange q closes when everybody who works has contributed
 to it. Otherwise (staleness s > 0) each gradient is applied as it comes, and nobody starts on a share of step t before
@@ -92,7 +93,7 @@ class Coordinator:
         self.problem: BaseException | None = None  # what went wrong in a worker's thread, such as a full disk
         self._rate, self._save, self._changed, self._clock = rate, save, changed, clock
         self._state = threading.Condition()
-        self._gathered = False  # all workers have come, or those who had could not wait any longer
+        self._gathered = False  # all workers have come, or the ones that had could not wait any longer
         self._first_join_s: float | None = None
         self._open: dict[int, Contribute] = {}  # by member: contributions to the exchange that is open
         self._budget: tuple[int, int] = (-1, 0)  # exchange, shares of it that nobody has leased yet

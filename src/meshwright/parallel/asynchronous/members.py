@@ -72,9 +72,9 @@ class Members:
 
     @property
     def working(self) -> list[Member]:
-        """Those whom others wait for."""
+        """The members that others wait for."""
         return [member for member in self if not member.parked and not member.finished]
 
     def silent_since(self, before_s: float) -> list[Member]:
-        """Return those who have not been heard since a time."""
+        """Return the members that have not been heard from since a time."""
         return [member for member in self if member.heard_s < before_s]

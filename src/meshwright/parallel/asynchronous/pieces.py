@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..encoding import Wire, decode, encode
 from ..engine import OptimizerFactory, Shard, make_state, whole
 
-Key = tuple[int, int]  # who contributed (member), and to which exchange (position)
+Key = tuple[int, int]  # the member that contributed, and the exchange (position)
 
 
 def cut(sizes: Sequence[int], fragments: int, servers: int) -> list[range]:

@@ -1,6 +1,6 @@
-"""One server: listens, lets in who knows the word, and answers on a thread for each connection.
+"""One server: listens, lets in clients that know the word, and answers on a thread for each connection.
 
-The first server has the coordinator too. Who joined on a connection is out when that connection ends.
+The first server has the coordinator too. A worker that joined on a connection is out when that connection ends.
 """
 
 import contextlib

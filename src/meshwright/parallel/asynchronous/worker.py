@@ -240,7 +240,7 @@ class _Travelling(msgspec.Struct):
 class LocalWorker(Worker):
     """A worker of local SGD or DiLoCo (Douillard et al. 2023, arXiv 2311.08105; streaming: 2025, arXiv 2501.18512).
 
-    Its weights go their own way from those that the servers publish; after each lease one fragment's way is
+    Its weights diverge from the servers' between exchanges; after each lease the change of one fragment is
     contributed, and the fragment goes on from what comes back. While an exchange is under way training goes on if
     `stream` is set: what was gained meanwhile is added to what comes back.
     """

@@ -1,10 +1,10 @@
 """Any module that torch.export captures, as a chain of graph nodes that can be cut into pipeline stages.
 
-The captured graph is a list of operators in the order of the forward pass. Those whose value depends on a parameter or
-on another such value make the chain. The rest (masks, positions, rotary tables: functions of the batch and of buffers)
-costs little and is computed again in every stage that needs it, so that it never crosses a cut; every stage has the
-whole micro-batch anyway. Between two neighbours of the chain the model can be cut where all that crosses is tensors,
-none of which is changed in place behind the cut.
+The captured graph is a list of operators in the order of the forward pass. Operators whose value depends on a
+parameter, or on another such value, make the chain. The rest (masks, positions, rotary tables: functions of the batch
+and of buffers) costs little and is computed again in every stage that needs it, so that it never crosses a cut; every
+stage has the whole micro-batch anyway. Between two neighbours of the chain the model can be cut where all that crosses
+is tensors, none of which is changed in place behind the cut.
 """
 
 import warnings
@@ -121,7 +121,7 @@ class Piece(fx.GraphModule):
 
 
 class Holder(fx.GraphModule):
-    """The parameters of units that are no neighbours, by their names; `part` gives the graph of those that are."""
+    """The parameters of units that are not neighbours, by name; `part` gives the graph of units that are."""
 
     def __init__(self, model: CapturedModel, kept: Collection[int]) -> None:
         graph = fx.Graph()

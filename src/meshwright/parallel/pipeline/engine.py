@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ...layout import Plan
-from ...pipelines import SLACK, Action, Grid, Target, best_cut, schedule
+from ...pipelines import SLACK, Action, PipelineGrid, Target, best_cut, schedule
 from .. import dropout
 from ..channel import Channel
 from ..context import held_part
@@ -134,7 +134,7 @@ class PipelineEngine:
         return found
 
 
-def agreed_cut(model: Cuttable, grid: Grid, plan: Plan, device: torch.device) -> tuple[int, ...]:
+def agreed_cut(model: Cuttable, grid: PipelineGrid, plan: Plan, device: torch.device) -> tuple[int, ...]:
     """Return the bounds of the best cut on equal devices by what rank 0 says that each unit costs."""
     bounds = torch.zeros(grid.stages + 1, dtype=torch.int64, device=device)
     if dist.get_rank() == 0:
@@ -144,7 +144,7 @@ def agreed_cut(model: Cuttable, grid: Grid, plan: Plan, device: torch.device) ->
     return tuple(bounds.tolist())
 
 
-def _users(model: Cuttable, bounds: tuple[int, ...], grid: Grid) -> dict[str, tuple[int, ...]]:
+def _users(model: Cuttable, bounds: tuple[int, ...], grid: PipelineGrid) -> dict[str, tuple[int, ...]]:
     """Return the ranks of a pipeline that use each parameter, by its first name, ascending."""
     assert isinstance(model, nn.Module)
     names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...pipelines import Action, Grid
+from ...pipelines import Action, PipelineGrid
 from ..dropout import Moments, at
 from ..engine import Batch, Settings
 from ..spmd_part import SpmdPart
@@ -37,7 +37,7 @@ class Runtime:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: PipelineGrid,
         rank: int,
         pieces: Mapping[int, nn.Module],
         routes: Routes,
@@ -160,13 +160,13 @@ class Runtime:
         return next((need for need in self.grid.needs(action) if need.stage != action.stage), None)
 
 
-def _single(grid: Grid) -> Grid:
+def _single(grid: PipelineGrid) -> PipelineGrid:
     """Return a grid of the same stages for one micro-batch, of which `evaluate` runs the forward half."""
     rows = []
     for rank in range(grid.ranks):
         stages = grid.stages_of(rank)
         rows.append((*(Action(s, "F", 0) for s in stages), *(Action(s, "B", 0) for s in reversed(stages))))
-    return Grid(tuple(rows))
+    return PipelineGrid(tuple(rows))
 
 
 def _form(batch: Batch) -> tuple[torch.Size, ...]:

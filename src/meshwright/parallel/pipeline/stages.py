@@ -26,7 +26,7 @@ class Cuttable(Protocol):
     def part(self, kept: Collection[int]) -> nn.Module:
         """Return a module that holds the units with these numbers: their parameters, not copies, by the same names.
 
-        It is itself a `Cuttable` with the same units, of which it can give those that it holds. If they are neighbours
+        It is itself a `Cuttable` with the same units, and can give the units that it holds. If they are neighbours
         it is called as `part(inputs, targets, *activations)` with the whole micro-batch and what the part before
         returned: a tensor or a tuple of them; the last one returns the summed loss.
         """

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...device import is_accelerator
-from ...pipelines import Action, Grid
+from ...pipelines import Action, PipelineGrid
 from ..device_mesh import Mesh
 from ..engine import Notes
 
@@ -66,7 +66,7 @@ class Wire:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: PipelineGrid,
         rank: int,
         routes: Routes,
         ranks: Sequence[int],
@@ -185,7 +185,7 @@ class Wire:
         return work
 
 
-def routes(mesh: Mesh, grid: Grid, device: torch.device) -> Routes:
+def routes(mesh: Mesh, grid: PipelineGrid, device: torch.device) -> Routes:
     """Return the groups over which the messages of a pipeline go; called on all ranks of the job at once.
 
     On CPUs that is the pipeline's own group. On an accelerator a group does one thing after another: two ranks that

@@ -25,7 +25,7 @@ IN_SWITCH_RANKS = 8.0  # from which on the switch's sum gains all that `in_switc
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AxisPlacement:
     """How one axis of the mesh lies over the nodes; rates in bytes per second."""
 
     ranks: Number
@@ -46,7 +46,7 @@ class Span:
         return np.minimum(self.link_rate, self.network_rate)
 
 
-def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span:
+def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> AxisPlacement:
     """Return how an axis of `ranks` ranks, `step` ranks apart, lies over the nodes."""
     inside = np.clip(np.floor(machine.domain / step), 1.0, ranks)
     crosses = inside < ranks
@@ -54,7 +54,7 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span
     climbs = np.where(near < ranks, np.minimum(1.0, near / inside / machine.oversubscription), 1.0)
     latency = c.network_latency_s + np.where(near < ranks, 2.0 * machine.hop_latency_s, 0.0)
     reached = (np.maximum(inside - 1.0, 1.0) / np.maximum(machine.gpus_per_node - 1.0, 1.0)) ** c.direct_links
-    return Span(
+    return AxisPlacement(
         ranks=ranks,
         inside=inside,
         link_rate=machine.link_rate * c.link * reached,
@@ -64,19 +64,19 @@ def span(machine: Machine, c: Coefficients, ranks: Number, step: Number) -> Span
     )
 
 
-def axis_span(machine: Machine, c: Coefficients, grid: Grid, axis: str) -> Span:
+def axis_span(machine: Machine, c: Coefficients, grid: Grid, axis: str) -> AxisPlacement:
     """Return how a mesh axis lies over the nodes."""
     return span(machine, c, getattr(grid, axis), stride(grid, axis))
 
 
-def gather_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
+def gather_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) -> Number:
     """Return seconds of an all-gather or reduce-scatter of `size_bytes` in all by a ring; zero for one rank."""
     steps = over.ranks - 1.0
     moved = size_bytes * steps / over.ranks / over.rate + steps * over.latency_s
     return np.where(steps > 0, _curve(c, over, size_bytes, 2.0 * moved) / 2.0, 0.0)
 
 
-def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
+def all_reduce_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) -> Number:
     """Return seconds of an all-reduce of `size_bytes`: a ring, or a tree between nodes where that is faster.
 
     The ring moves 2(P-1)/P of the bytes over its slowest link in 2(P-1) steps. Inside a node whose switch adds up
@@ -88,7 +88,7 @@ def all_reduce_s(c: Coefficients, over: Span, size_bytes: Number) -> Number:
     return np.where(over.ranks > 1, _curve(c, over, size_bytes, np.minimum(*ways)), 0.0)
 
 
-def all_reduce_ways_s(c: Coefficients, over: Span, size_bytes: Number) -> tuple[Number, Number]:
+def all_reduce_ways_s(c: Coefficients, over: AxisPlacement, size_bytes: Number) -> tuple[Number, Number]:
     """Return the seconds of moving the bytes of an all-reduce by a ring, and in the switch or by a tree of nodes."""
     steps = over.ranks - 1.0
     nodes = over.ranks / over.inside
@@ -101,7 +101,7 @@ def all_reduce_ways_s(c: Coefficients, over: Span, size_bytes: Number) -> tuple[
     return ring, np.where(over.crosses, tree, 2.0 * size_bytes * steps / over.ranks / links)
 
 
-def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> Number:
+def _curve(c: Coefficients, over: AxisPlacement, size_bytes: Number, moved_s: Number) -> Number:
     """Return an all-reduce's time with its start: max(start, small s^power, moved + fill s^(1/3)), s = size / 1 MiB.
 
     As a sweep over links bends (`cluster.curve`), with the constants of a node's links or of the network.
@@ -119,7 +119,7 @@ def _curve(c: Coefficients, over: Span, size_bytes: Number, moved_s: Number) -> 
 def all_to_all_s(
     machine: Machine,
     c: Coefficients,
-    over: Span,
+    over: AxisPlacement,
     size_bytes: Number,
     *,
     peer_s: Number = 0.0,

@@ -37,7 +37,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerTime:
     """One layer: its forward, its backward, and what recomputation adds to the backward."""
 
     forward: Pass
@@ -45,7 +45,7 @@ class Layer:
     again: Pass
 
 
-def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> Layer:
+def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len: Number) -> LayerTime:
     """Return the seconds of the average layer, experts included where the model has them."""
     tokens = grid.mbs * seq_len / grid.cp
     attention = _attention(machine, c, model, grid, seq_len)
@@ -77,7 +77,7 @@ def layer_s(machine: Machine, c: Coefficients, model: Model, grid: Grid, seq_len
         exposed_s=repeated * (exposed_tp_again + ring[0] + routed),
         hidden_s=repeated * (comm[2] - exposed_tp_again),
     )
-    return Layer(forward, backward, again)
+    return LayerTime(forward, backward, again)
 
 
 def _pass(gpu_s: Number, exposed_s: Number, hidden_s: Number, floor_s: Number, alone: Number) -> Pass:

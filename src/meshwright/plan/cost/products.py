@@ -1,7 +1,8 @@
 """Time of matrix products by their shape: a ceiling by device and precision, less where a dimension is short.
 
-time = 2MNK / (peak x ceiling) x (1 + k/K)(1 + s/M + s/N), the form of the study in `docs/validation.md`; never less
-than the bytes of the three matrices over the memory's rate (the roofline of Williams et al. 2009).
+time = 2MNK / (peak x ceiling) x (1 + k/K)(1 + s/M + s/N), the form of the study in
+`docs/generated/validation.md`; never less than the bytes of the three matrices over the memory's rate (the roofline of
+Williams et al. 2009).
 """
 
 import numpy as np

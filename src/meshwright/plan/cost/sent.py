@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from ...workload.program import Comm
 from .coefficients import Coefficients
-from .collective import Span, all_reduce_s, gather_s
+from .collective import AxisPlacement, all_reduce_s, gather_s
 from .quantities import Number
 
 
 class Axis:
     """One axis as it lies over the nodes; each collective of a size is priced once."""
 
-    def __init__(self, c: Coefficients, over: Span) -> None:
+    def __init__(self, c: Coefficients, over: AxisPlacement) -> None:
         self._c, self._over = c, over
         self._known: list[tuple[bool, Number, Number]] = []  # whether an all-reduce, bytes, seconds
 

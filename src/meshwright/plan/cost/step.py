@@ -12,7 +12,7 @@ from .coefficients import Coefficients
 from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
 from .host import hosted_s
-from .layer import HALF_BYTES, Layer, layer_s
+from .layer import HALF_BYTES, LayerTime, layer_s
 from .loads import rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
@@ -186,7 +186,7 @@ def _data_parallel(
     model: Model,
     grid: Grid,
     parameters: tuple[Number, Number],
-    layer: Layer,
+    layer: LayerTime,
     layers: Number,
     micro: Number,
     work: Number,
@@ -279,7 +279,7 @@ def _unsharded(
     model: Model,
     grid: Grid,
     sent: _Sent,
-    layer: Layer,
+    layer: LayerTime,
     layers: Number,
     micro: Number,
     held: Number,

@@ -17,7 +17,7 @@ from ...mesh import size
 from ...pipelines import (
     SLACK,
     Cut,
-    Grid,
+    PipelineGrid,
     StageTimes,
     Target,
     Unit,
@@ -41,7 +41,7 @@ from .memory import kept_bytes, peak_memory_bytes
 from .spmd import LOSS, RESUMING, blocked_by_s, copy_s, sharding_s, update_operators
 
 
-def grid_of(layout: Layout, global_batch: int) -> Grid:
+def grid_of(layout: Layout, global_batch: int) -> PipelineGrid:
     """Return the grid that a pipeline runs; InputError where the schedule cannot take so many micro-batches."""
     return schedule(layout.schedule, layout.pp, layout.vpp, micro_batches(layout, global_batch))
 
@@ -174,7 +174,7 @@ def _gradients(layer: Layer, c: Conventions) -> int:
     return sum(each * shape[0] * shape[column] for shape, column, each in found)
 
 
-def _target(layout: Layout, inputs: StepInputs, grid: Grid) -> Target:
+def _target(layout: Layout, inputs: StepInputs, grid: PipelineGrid) -> Target:
     """Return the pipeline's ranks and links: a message is work for its ends, whatever it takes on the link."""
     sent = message_bytes(layout, inputs.workload)
     return Target.of(grid, links=[(link.work_s, link.all_s / sent) for link in _links(layout, inputs)])
@@ -282,7 +282,7 @@ def _chain(layout: Layout, inputs: StepInputs) -> tuple[list[Unit], list[tuple[f
     ], sent
 
 
-def _parameters(inputs: StepInputs, grid: Grid, bounds: Sequence[int]) -> list[int]:
+def _parameters(inputs: StepInputs, grid: PipelineGrid, bounds: Sequence[int]) -> list[int]:
     """Return the parameters that each rank of a pipeline holds, a second copy of a tied matrix with them."""
     each = [layer for layer in inputs.workload.layers for _ in range(layer.count)]
     of_stage = [each[first:end] for first, end in itertools.pairwise(bounds)]

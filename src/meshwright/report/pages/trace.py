@@ -113,7 +113,7 @@ def _unmarked(ranks: Sequence[Sequence[RankTrace]]) -> Lines | None:
 
 
 def _lateness(summary: Summary) -> Lines | None:
-    """Return who came last how often, the worst first."""
+    """Return how often each rank came last, the worst first."""
     found = sorted(summary.finding.lateness.items(), key=lambda item: -item[1][1])
     lines = [
         f"rank {rank} is last in {last} of {len(summary.meetings.found)} collectives; the others lose "
@@ -129,7 +129,7 @@ def _ranks_table(ranks: Sequence[Sequence[RankTrace]], summary: Summary) -> Tabl
     names = sorted({name for found in phases for name in found}, key=_phase_order)
     columns = ("rank", "step", "computing", *names, "exposed communication", "hidden", "data", "idle", "last in")
     rows = [_rank_row(own, found, names, summary) for own, found in zip(summary.ranks, phases, strict=True)]
-    note = "medians over the steps; who waits for a slower rank has more exposed communication, and is not the slow one"
+    note = "medians over the steps; a rank that waits for the slow one has more exposed communication"
     return table(columns, rows, title="Each rank", sortable=True, note=note)
 
 

@@ -16,7 +16,7 @@ function themed(layout) {
   full.font = { ...layout.font, color: text };
   full.margin = { l: 10, r: 10, t: 10, b: 10, ...layout.margin };
   const narrow = !matchMedia("(min-width: 40rem)").matches;
-  full.legend = { font: { size: narrow ? 10 : 12 }, ...(narrow && { itemwidth: 30 }), orientation: "h", y: 1, yanchor: "bottom", ...layout.legend };
+  full.legend = { font: { size: narrow ? 10 : 12 }, ...(narrow && { itemwidth: 30, maxheight: 1000 }), orientation: "h", y: 1, yanchor: "bottom", ...layout.legend };
   full.modebar = { bgcolor: "rgba(0,0,0,0)", color: quiet, activecolor: text };
   full.hoverlabel = { bgcolor: card, bordercolor: text, font: { color: text }, align: "left", namelength: -1 };
   for (const axis of ["xaxis", "yaxis", "yaxis2"]) {
@@ -45,10 +45,21 @@ function narrowed({ traces, layout }) {
   };
 }
 
+// The legend of a phone takes several lines, above the figure and not out of its height.
+function legendHeight({ traces, layout }) {
+  if (matchMedia("(min-width: 40rem)").matches || layout.showlegend === false) return 0;
+  const names = traces.filter((trace) => trace.showlegend !== false && trace.name).map((trace) => trace.name.length);
+  if (names.length < 2) return 0;
+  const columns = Math.max(1, Math.floor((innerWidth - 140) / (45 + 6 * Math.max(...names))));
+  return 28 * (Math.ceil(names.length / columns) - 1);
+}
+
 function draw(source) {
   if (drawn.has(source)) return;
   const figure = narrowed(JSON.parse(source.textContent));
   const place = document.getElementById(source.dataset.plot);
+  const more = legendHeight(figure);
+  if (more) place.style.height = `${place.offsetHeight + more}px`;
   drawn.set(source, { place, figure });
   Plotly.newPlot(place, figure.traces, themed(figure.layout), {
     responsive: true,

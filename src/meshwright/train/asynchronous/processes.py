@@ -35,7 +35,7 @@ from .terms import worker_terms
 
 
 class Arrival(msgspec.Struct, frozen=True, tag=True):
-    """The coordinator says who came or went."""
+    """The coordinator reports that a worker came or went."""
 
     rank: int
     pid: int

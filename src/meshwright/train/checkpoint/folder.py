@@ -83,7 +83,8 @@ def complete(partial: Path, final: Path) -> None:
 def prune(folder: Path, *, keep_last: int, keep_every: int, whole: Callable[[Path], bool] = is_whole) -> None:
     """Remove checkpoints that are neither among the `keep_last` newest (0: keep all) nor at a multiple of `keep_every`.
 
-    Those that are not `whole` count for none of the newest, and are set aside. Raises OSError if the disk refuses.
+    A checkpoint that is not `whole` does not count among the newest, and is set aside. Raises OSError if the disk
+    refuses.
     """
     kept = 0
     for path in checkpoints(folder) if keep_last else []:

@@ -102,7 +102,7 @@ def restore(
 
 
 def _set_aside(damaged: Iterable[Path], warn: Callable[[str], None]) -> None:
-    """Rename checkpoints that were passed over, so that their steps are saved anew."""
+    """Rename checkpoints that were passed over, so that their steps are saved again."""
     for path in damaged:
         try:
             warn(f"{path}: damaged; kept as {set_aside(path).name}")

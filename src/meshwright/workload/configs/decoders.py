@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..architecture import Architecture, Positions
-from ..kinds import Attention, Dense, Experts, Latent, Layer, Mixer, Network, runs_of
+from ..kinds import Attention, Dense, Experts, Latent, LayerKind, Mixer, Network, runs_of
 from .reader import Reader
 
 Switch = bool | tuple[str, ...]  # fixed, or the keys that say it
@@ -65,13 +65,13 @@ def decoder(c: Reader, traits: Traits) -> Architecture:
     c.skip(*traits.passed)
     mixers, networks = mixers_of(c, traits, count), networks_of(c, traits, count)
     layers = [
-        Layer(mixer=mixer, network=network, small=_small(c, traits, mixer, network))
+        LayerKind(mixer=mixer, network=network, small=_small(c, traits, mixer, network))
         for mixer, network in zip(mixers, networks, strict=True)
     ]
     return made(c, traits, layers)
 
 
-def made(c: Reader, traits: Traits, layers: list[Layer], **more: Any) -> Architecture:
+def made(c: Reader, traits: Traits, layers: list[LayerKind], **more: Any) -> Architecture:
     """Return an architecture of these layers, with the embedding, the output and the last norm around them."""
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     positions = c.whole("max_position_embeddings", 0)
@@ -99,7 +99,7 @@ def made(c: Reader, traits: Traits, layers: list[Layer], **more: Any) -> Archite
     return plain if plain.runs == whole.stack else whole
 
 
-def summary(layers: list[Layer]) -> dict[str, Any]:
+def summary(layers: list[LayerKind]) -> dict[str, Any]:
     """Return the heads, widths and experts of the commonest attention and network, as `Architecture` names them."""
     mixers = [mixer for layer in layers for mixer in layer.mixers]
     networks = [layer.network for layer in layers if layer.network is not None]

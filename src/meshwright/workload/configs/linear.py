@@ -1,7 +1,7 @@
 """Decoders with linear attention or short convolutions in most layers: the delta rule, lightning attention, LFM2."""
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, GatedDelta, Layer, Lightning, ShortConv
+from ..kinds import Attention, Dense, GatedDelta, LayerKind, Lightning, ShortConv
 from .decoders import Traits, attention, experts_of, latent, made, networks_of
 from .pattern import every_full, head_norms_of, layer_types
 from .reader import Reader
@@ -31,9 +31,9 @@ def qwen_hybrid(c: Reader, traits: Traits) -> Architecture:
     biases = (full.heads * (1 + gate) + 2 * full.kv_heads) * full.head_dim + hidden
     of_full = head_norms_of(full) + biases * c.flag("attention_bias")
     layers = [
-        Layer(mixer=delta, network=network, small=2 * hidden + small)
+        LayerKind(mixer=delta, network=network, small=2 * hidden + small)
         if kind == "linear_attention"
-        else Layer(mixer=full, network=network, small=2 * hidden + of_full)
+        else LayerKind(mixer=full, network=network, small=2 * hidden + of_full)
         for kind, network in zip(kinds, networks_of(c, traits, count), strict=True)
     ]
     c.skip("mtp_use_dedicated_embeddings", "mlp_only_layers", "decoder_sparse_step")
@@ -48,9 +48,9 @@ def olmo_hybrid(c: Reader) -> Architecture:
     dense = Dense(width=c.whole("intermediate_size"))
     wide = (full.heads + full.kv_heads) * full.head_dim
     layers = [
-        Layer(mixer=delta, network=dense, small=2 * hidden + small)
+        LayerKind(mixer=delta, network=dense, small=2 * hidden + small)
         if kind == "linear_attention"
-        else Layer(mixer=full, network=dense, small=2 * hidden + wide)
+        else LayerKind(mixer=full, network=dense, small=2 * hidden + wide)
         for kind in kinds
     ]
     c.skip("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_allow_neg_eigval")
@@ -87,9 +87,9 @@ def kimi_linear(c: Reader) -> Architecture:
     networks = networks_of(c, Traits(experts="after_first", first_dense=1), count)
     c.skip("use_grouped_topk", "mla_use_nope")
     layers = [
-        Layer(mixer=delta, network=network, small=2 * hidden + of_delta)
+        LayerKind(mixer=delta, network=network, small=2 * hidden + of_delta)
         if kind == "linear_attention"
-        else Layer(mixer=full_mixer, network=network, small=2 * hidden + of_full)
+        else LayerKind(mixer=full_mixer, network=network, small=2 * hidden + of_full)
         for kind, network in zip(kinds, networks, strict=True)
     ]
     return made(c, Traits(), layers)
@@ -111,9 +111,9 @@ def minimax(c: Reader) -> Architecture:
     c.skip("block_size", "shared_intermediate_size", "postnorm", "layernorm_full_attention_alpha", "shared_moe_mode")
     c.skip(*(f"{part}_{name}_factor" for part in ("full_attn", "linear_attn", "mlp") for name in ("alpha", "beta")))
     layers = [
-        Layer(mixer=full, network=routed, small=2 * hidden)
+        LayerKind(mixer=full, network=routed, small=2 * hidden)
         if kind == "full_attention"
-        else Layer(mixer=linear, network=routed, small=2 * hidden + linear.out_width)
+        else LayerKind(mixer=linear, network=routed, small=2 * hidden + linear.out_width)
         for kind in kinds
     ]
     return made(c, Traits(), layers)
@@ -132,9 +132,9 @@ def lfm2(c: Reader, traits: Traits) -> Architecture:
     c.skip("use_expert_bias", "block_use_swiglu", "block_dim", "block_use_xavier_init", "use_pos_enc", "block_norm_eps")
     networks = networks_of(c, traits, count) if traits.experts else [Dense(width=_lfm2_width(c))] * count
     layers = [
-        Layer(mixer=full, network=network, small=2 * hidden + head_norms_of(full))
+        LayerKind(mixer=full, network=network, small=2 * hidden + head_norms_of(full))
         if kind == "full_attention"
-        else Layer(mixer=conv, network=network, small=2 * hidden + of_conv)
+        else LayerKind(mixer=conv, network=network, small=2 * hidden + of_conv)
         for kind, network in zip(kinds, networks, strict=True)
     ]
     return made(c, traits, layers)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from ..architecture import Architecture
-from ..kinds import Dense, Experts, Layer, Mamba1, Mamba2, Mixer, Network
+from ..kinds import Dense, Experts, LayerKind, Mamba1, Mamba2, Mixer, Network
 from .decoders import Traits, attention, experts_of, made, networks_of
 from .pattern import every_full, layer_types
 from .reader import Reader
@@ -65,16 +65,16 @@ def nemotron_h(c: Reader) -> Architecture:
     if c.flag("tied"):
         raise ValueError("tie_word_embeddings: expected false")
     used = set(kinds)
-    layer_of: dict[str, Layer] = {}
+    layer_of: dict[str, LayerKind] = {}
     if "linear_attention" in used:
         mamba, small = mamba2(c, "nemotron")
-        layer_of["linear_attention"] = Layer(mixer=mamba, small=hidden + small)
+        layer_of["linear_attention"] = LayerKind(mixer=mamba, small=hidden + small)
     if "full_attention" in used:
-        layer_of["full_attention"] = Layer(mixer=attention(c), small=hidden)
+        layer_of["full_attention"] = LayerKind(mixer=attention(c), small=hidden)
     if "mlp" in used:
-        layer_of["mlp"] = Layer(network=Dense(width=c.whole("intermediate_size"), gated=False), small=hidden)
+        layer_of["mlp"] = LayerKind(network=Dense(width=c.whole("intermediate_size"), gated=False), small=hidden)
     if "moe" in used:
-        layer_of["moe"] = Layer(network=_latent_experts(c), small=hidden)
+        layer_of["moe"] = LayerKind(network=_latent_experts(c), small=hidden)
     c.skip(*MAMBA_KEYS["nemotron"].values(), "num_attention_heads", "num_key_value_heads", "head_dim", "experts")
     c.skip("intermediate_size", "expert_size", "shared_size", "shared_experts", "experts_per_token", "sliding_window")
     return made(c, Traits(), [layer_of[str(kind)] for kind in kinds])
@@ -101,7 +101,7 @@ def granite_hybrid(c: Reader) -> Architecture:
     network: Network = Dense(width=c.whole("shared_size"))
     if c.whole("experts", 0):
         network = experts_of(c, Traits(), gated=True)
-    layer = partial(Layer, network=network)
+    layer = partial(LayerKind, network=network)
     attends = any(kind not in {"linear_attention", "mamba"} for kind in kinds)
     full = attention(c) if attends else None
     mamba, small = mamba2(c, "mamba")
@@ -123,9 +123,9 @@ def bamba(c: Reader) -> Architecture:
     dense, full = Dense(width=c.whole("intermediate_size")), attention(c)
     mamba, small = mamba2(c, "mamba")
     layers = [
-        Layer(mixer=full, network=dense, small=2 * hidden)
+        LayerKind(mixer=full, network=dense, small=2 * hidden)
         if i in full_at
-        else Layer(mixer=mamba, network=dense, small=2 * hidden + small)
+        else LayerKind(mixer=mamba, network=dense, small=2 * hidden + small)
         for i in range(count)
     ]
     return made(c, Traits(), layers)
@@ -139,7 +139,7 @@ def falcon_h1(c: Reader) -> Architecture:
     if c.value("mamba_d_ssm", c.whole("mamba_expand", 2) * hidden) != mamba.out_width:
         raise ValueError(f"mamba_d_ssm: expected mamba_n_heads x mamba_d_head = {mamba.out_width}")
     c.skip("mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
-    layer = Layer(
+    layer = LayerKind(
         mixer=attention(c), beside=mamba, network=Dense(width=c.whole("intermediate_size")), small=2 * hidden + small
     )
     return made(c, Traits(), [layer] * count)
@@ -158,7 +158,7 @@ def jamba(c: Reader) -> Architecture:
     networks = [Dense(width=c.whole("intermediate_size"))] * count if one else networks
     mixers: list[Mixer] = [full if kind == "full_attention" else scan for kind in kinds]
     layers = [
-        Layer(mixer=mixer, network=network, small=2 * hidden + (small if mixer is scan else 0))
+        LayerKind(mixer=mixer, network=network, small=2 * hidden + (small if mixer is scan else 0))
         for mixer, network in zip(mixers, networks, strict=True)
     ]
     return made(c, Traits(), layers)
@@ -186,11 +186,11 @@ def mamba(c: Reader) -> Architecture:
     width = c.whole("intermediate_size", 0) if c.given("intermediate_size") else c.whole("expand", 2) * hidden
     scan, small = mamba1(c, inner=width, keys="state_size time_step_rank conv_kernel")
     c.skip("intermediate_size", "expand")
-    return made(c, Traits(tied=True), [Layer(mixer=scan, small=hidden + small)] * c.layers())
+    return made(c, Traits(tied=True), [LayerKind(mixer=scan, small=hidden + small)] * c.layers())
 
 
 def plain_mamba2(c: Reader) -> Architecture:
     """Return Mamba-2: layers of one state-space mixer."""
     _refuse_bias(c, "use_bias")
     mixer, small = mamba2(c, "plain")
-    return made(c, Traits(), [Layer(mixer=mixer, small=c.whole("hidden_size") + small)] * c.layers())
+    return made(c, Traits(), [LayerKind(mixer=mixer, small=c.whole("hidden_size") + small)] * c.layers())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, Experts, Layer, runs_of
+from ..kinds import Attention, Dense, Experts, LayerKind, runs_of
 from .decoders import Traits, attention, even, made
 from .reader import Reader
 
@@ -21,7 +21,7 @@ def falcon(c: Reader) -> Architecture:
     two = not parallel or c.whole("num_ln_in_parallel_attn", 2 if new else 1) == 2
     norms = 2 if two else 1
     biases = (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
-    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=2 * norms * hidden + biases * bias)
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=2 * norms * hidden + biases * bias)
     traits = Traits(layer_norm=True, tied=True, positions="alibi" if c.flag("alibi") else "rotary")
     return made(c, traits, [layer] * count)
 
@@ -39,7 +39,7 @@ def opt(c: Reader) -> Architecture:
     return made(
         c,
         Traits(layer_norm=True, tied=True, positions="learned"),
-        [Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * count,
+        [LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * count,
         embedding_size=narrow,
         beside_parameters=beside,
         beside_weights=2 * hidden * narrow if narrow != hidden else 0,
@@ -61,7 +61,7 @@ def mpt(c: Reader) -> Architecture:
     if c.value("embedding_fraction", 1.0) != 1.0:
         raise ValueError("embedding_fraction: expected 1.0")
     c.skip("learned_pos_emb", "emb_pdrop", "logit_scale", "init_device", "init_config", "verbose", "ffn_config")
-    layer = Layer(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
+    layer = LayerKind(mixer=mixer, network=Dense(width=4 * hidden, gated=False), small=2 * hidden)
     return made(c, Traits(tied=True, positions="alibi" if alibi else "rotary"), [layer] * c.layers(), norm="rms")
 
 
@@ -73,7 +73,7 @@ def gpt_bigcode(c: Reader) -> Architecture:
     mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=even(hidden, heads))
     width = c.whole("intermediate_size", 4 * hidden)
     small = 4 * hidden + (heads + 2 * kv_heads) * mixer.head_dim + hidden + width + hidden
-    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
     c.skip("attention_softmax_in_fp32", "inference_runner", "pad_key_length", "max_batch_size", "validate_runner_input")
     return made(c, Traits(layer_norm=True, tied=True, positions="learned"), [layer] * c.layers())
 
@@ -97,7 +97,7 @@ def dbrx(c: Reader) -> Architecture:
         raise ValueError(f"num_key_value_heads: expected attn_config.kv_n_heads = {sizes['kv_n_heads']}")
     mixer = Attention(heads=heads, kv_heads=sizes["kv_n_heads"], head_dim=even(hidden, heads))
     routed = Experts(count=sizes["moe_num_experts"], top=sizes["moe_top_k"], width=sizes["ffn_hidden_size"])
-    layer = Layer(mixer=mixer, network=routed, small=2 * hidden)
+    layer = LayerKind(mixer=mixer, network=routed, small=2 * hidden)
     return made(c, Traits(), [layer] * c.layers())
 
 
@@ -114,7 +114,7 @@ def encoder(c: Reader, *, token_types: bool = True, rows: int = 0, last_norm: bo
     mixer = Attention(heads=plain.heads, kv_heads=plain.kv_heads, head_dim=plain.head_dim, masked=False)
     width = c.whole("intermediate_size")
     small = 4 * hidden + 3 * hidden + hidden + width + hidden
-    layer = Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)
+    layer = LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)
     types = c.whole("type_vocab_size", 2) if token_types else 0
     positions = c.whole("max_position_embeddings") + rows
     tables = (types + positions + 2) * narrow
@@ -143,7 +143,7 @@ def modernbert(c: Reader) -> Architecture:
     c.skip("classifier_pooling", "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index")
     c.skip("reference_compile", "repad_logits_with_grad", "local_rope_theta", "global_rope_theta")
     layers = [
-        Layer(
+        LayerKind(
             mixer=Attention(
                 heads=plain.heads,
                 kv_heads=plain.kv_heads,
@@ -189,7 +189,7 @@ def vit(c: Reader) -> Architecture:
         embeds=False,
         beside_parameters=2 * hidden + classes,
         beside_weights=hidden * patch * patch * channels,
-        stack=runs_of([Layer(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * c.layers()),
+        stack=runs_of([LayerKind(mixer=mixer, network=Dense(width=width, gated=False), small=small)] * c.layers()),
     )
 
 
@@ -217,8 +217,8 @@ def t5(c: Reader, *, table_each: bool = False) -> Architecture:
     own = Attention(heads=heads, kv_heads=heads, head_dim=dim)
     table = c.whole("relative_attention_num_buckets") * heads
     each = table * table_each
-    layers = [Layer(mixer=over, network=network, small=2 * hidden + each)] * count
-    layers += [Layer(mixer=own, beside=over, network=network, small=3 * hidden + each)] * later
+    layers = [LayerKind(mixer=over, network=network, small=2 * hidden + each)] * count
+    layers += [LayerKind(mixer=own, beside=over, network=network, small=3 * hidden + each)] * later
     beside = hidden + (0 if table_each else 2 * table)
     return made(c, Traits(tied=True), layers, beside_parameters=beside, max_position_embeddings=0)
 
@@ -241,7 +241,7 @@ def bart(c: Reader, *, tables: str, last_norms: bool, first_norms: bool) -> Arch
     return made(c, traits, layers, beside_parameters=beside)
 
 
-def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
+def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[LayerKind]:
     """Return the encoder's layers and the decoder's."""
     found = []
     if not c.flag("is_encoder_decoder", default=True):
@@ -253,7 +253,9 @@ def _pair(c: Reader, hidden: int, *, key_bias: bool) -> list[Layer]:
         own = Attention(heads=heads, kv_heads=heads, head_dim=even(hidden, heads), masked=reads)
         biases = (4 if key_bias else 3) * hidden
         small = (1 + reads) * (2 * hidden + biases) + 2 * hidden + width + hidden
-        layer = Layer(mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small)
+        layer = LayerKind(
+            mixer=own, beside=over if reads else None, network=Dense(width=width, gated=False), small=small
+        )
         found += [layer] * c.whole(f"{side}_layers")
     return found
 

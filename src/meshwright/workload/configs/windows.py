@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ..architecture import Architecture
-from ..kinds import Attention, Dense, Experts, Layer, Network
+from ..kinds import Attention, Dense, Experts, LayerKind, Network
 from .decoders import Traits, attention, decoder, experts_of, inner, latent, made, networks_of
 from .pattern import layer_types
 from .reader import Reader
@@ -42,13 +42,13 @@ def gemma4(c: Reader) -> Architecture:
     c.skip("experts", "experts_per_token", "expert_size")
     norms = hidden * (8 if routed else 4) + (routed.count if routed else 0) + hidden * (per_layer > 0)
 
-    def layer(i: int, kind: str) -> Layer:
+    def layer(i: int, kind: str) -> LayerKind:
         mixer, shares = (whole if kind == "full_attention" else local), few > 0 and i >= count - few
         network: Network = routed or Dense(width=width * (2 if shares and double else 1))
         small = norms + mixer.head_dim * (1 if shares else 2)
         if shares:
             mixer = _sharing(mixer)
-        return Layer(mixer=mixer, network=network, small=small, more=2 * hidden * per_layer)
+        return LayerKind(mixer=mixer, network=network, small=small, more=2 * hidden * per_layer)
 
     layers = [layer(i, kind) for i, kind in enumerate(kinds)]
     return made(c, Traits(tied=True), layers, **_per_layer_inputs(c, hidden, per_layer, count))
@@ -101,7 +101,9 @@ def gemma3n(c: Reader) -> Architecture:
         shares = few > 0 and i >= count - few
         changed = {"window": 0 if kind == "full_attention" else window, "key_matrices": 0 if shares else 2}
         small = 8 * hidden + plain.head_dim * (1 if shares else 2)
-        layers.append(Layer(mixer=_sharing(plain, **changed), network=Dense(width=int(width)), small=small, more=more))
+        layers.append(
+            LayerKind(mixer=_sharing(plain, **changed), network=Dense(width=int(width)), small=small, more=more)
+        )
     around = 2 * (streams - 1) * hidden * hidden
     return made(c, Traits(tied=True), layers, **_per_layer_inputs(c, hidden, per_layer, count, around))
 
@@ -121,7 +123,7 @@ def afmoe(c: Reader) -> Architecture:
     first = c.whole("first_k_dense_replace", 0)
     c.skip("mup_enabled", "num_expert_groups", "num_limited_groups", "load_balance_coeff", "route_norm", "route_scale")
     layers = [
-        Layer(
+        LayerKind(
             mixer=_sharing(plain, key_matrices=2, gate=True, window=0 if kind == "full_attention" else window),
             network=dense if i < first else routed,
             small=4 * hidden + 2 * plain.head_dim + (0 if i < first else routed.count),
@@ -143,7 +145,7 @@ def mimo_v2(c: Reader) -> Architecture:
     full = _sharing(plain, key_matrices=2, value_dim=values)
     local = _sharing(full, key_matrices=2, window=window, kv_heads=2 * plain.kv_heads)
     layers = [
-        Layer(
+        LayerKind(
             mixer=full if kind == "full_attention" else local,
             network=network,
             small=2 * hidden + (0 if kind == "full_attention" else plain.heads),
@@ -187,5 +189,5 @@ def longcat(c: Reader) -> Architecture:
     routed = Experts(count=real, top=top, width=c.whole("expert_size"), router=real + empty, shared=2 * width)
     small = 4 * hidden + 2 * (mixer.q_rank + mixer.kv_rank)
     held_empty = empty * 2 * hidden * routed.width  # the library allocates half of each empty expert
-    layer = Layer(mixer=mixer, beside=mixer, network=routed, small=small + held_empty)
+    layer = LayerKind(mixer=mixer, beside=mixer, network=routed, small=small + held_empty)
     return made(c, Traits(), [layer] * count)

@@ -5,7 +5,7 @@ import pytest
 from meshwright.bench.fit import clean_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.plan.cost.coefficients import book, coefficients
-from meshwright.plan.cost.collective import Span, all_reduce_s, gather_s
+from meshwright.plan.cost.collective import AxisPlacement, all_reduce_s, gather_s
 from meshwright.plan.cost.measured import IDLE_SHARE
 from tests.unit.bench.published import collective_tables
 from tests.unit.bench.test_fit import A100, rows_of
@@ -29,7 +29,7 @@ def test_a_published_table_is_followed_at_every_size(name):
     tables = {**load_tables(str(collective_tables())), "a100": rows_of(A100)}
     sweep = clean_sweep(tables[name])
     c = coefficients(book(), "", accelerator, "bf16", fabric)
-    over = Span(
+    over = AxisPlacement(
         ranks=float(ranks),
         inside=8.0,
         link_rate=link * c.link,
@@ -44,7 +44,7 @@ def test_a_published_table_is_followed_at_every_size(name):
 
 def test_a_ring_of_an_h200_node_gathers_at_the_rate_that_was_measured():
     c = coefficients(book(), "", "h200", "bf16")
-    over = Span(ranks=8.0, inside=8.0, link_rate=450e9 * c.link, network_rate=float("inf"), latency_s=0.0)
+    over = AxisPlacement(ranks=8.0, inside=8.0, link_rate=450e9 * c.link, network_rate=float("inf"), latency_s=0.0)
     size = 2.0**34
 
     assert size * 7 / 8 / float(gather_s(c, over, size)) == pytest.approx(362e9, rel=0.02)

@@ -1,0 +1,26 @@
+"""The nouns of the design have one meaning each: a reader who meets one knows which class it is."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "meshwright"
+NOUNS = ("Cluster", "Layer", "Layout", "Plan", "Schedule", "Span", "StepProgram", "Timeline", "Workload")
+CLASSES = Counter(
+    node.name
+    for path in PACKAGE.rglob("*.py")
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.ClassDef)
+)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_noun_of_the_design_is_the_name_of_one_class(noun):
+    assert CLASSES[noun] == 1
+
+
+def test_a_grid_and_a_program_say_of_what():
+    assert CLASSES["Program"] == 0
+    assert CLASSES["Grid"] <= 1
