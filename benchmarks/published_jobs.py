@@ -40,6 +40,7 @@ WORDS = {
     "orders": "orders of ranks",
     "recompute": "recomputation",
     "offload": "offload",
+    "offload_zero": "ZeRO stages with offload",
     "kv_heads": "tp and key-value heads",
     "context": "context parallelism",
 }
@@ -82,16 +83,22 @@ def page() -> str:
     return "\n".join([*parts, ""])
 
 
+def _told(value: object) -> str:
+    """Return a fact as a cell of the table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_told(each)}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def facts_page() -> str:
     """Return the page of what each engine can run, with the source of each fact."""
     parts = [FACTS_HEAD]
     for engine in ENGINES.values():
         parts += [f"\n## {engine.title} ({engine.version})\n", "| fact | | source |", "|---|---|---|"]
         for name in applicable(engine):
-            value = getattr(engine, name)
-            text = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
-            told = ", ".join(map(str, text)) if isinstance(text, tuple) else str(text)
-            parts.append(f"| {WORDS[name]} | {told} | {'; '.join(sources_of(engine, name))} |")
+            parts.append(f"| {WORDS[name]} | {_told(getattr(engine, name))} | {'; '.join(sources_of(engine, name))} |")
     return "\n".join([*parts, ""])
 
 

@@ -246,7 +246,7 @@ def applicable(engine: Engine) -> list[str]:
     without = {name for axis, names in of_axis.items() if axis not in engine.axes for name in names}
     said = {"name", "title", "version", "stacks", "sources"} | without
     names = [name for name in engine.__struct_fields__ if name not in said]
-    return [name for name in names if getattr(engine, name) not in {None, ""}]
+    return [name for name in names if getattr(engine, name) not in (None, "", {})]
 
 
 def sources_of(engine: Engine, fact: str) -> list[str]:
