@@ -116,7 +116,7 @@ class RankPool:
             failures: list[str] = []
             for rank, pipe in enumerate(self._pipes):
                 while not pipe.poll(min(LOOK_S, max(0.0, end - time.monotonic())) if not failures else 5.0):
-                    if gets_on():
+                    if not failures and gets_on():
                         end = time.monotonic() + timeout_s
                     elif failures or time.monotonic() >= end:
                         self.close()
