@@ -47,6 +47,7 @@ def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        ("modules: {pre_trainer: {framework: megatron, overrides: {micro_batch_size: 1}}}\n", "Primus"),
         ("max_duration: 10ba\ntrain_batch_size: 16\ngrad_accum: 2\n", "Composer"),
         ("train_batch_size: 1024\nmax_response_length: 512\nreward_fn_key: data_source\n", "verl"),
         ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),
