@@ -1,6 +1,10 @@
 """The engines themselves judge what is emitted for them, where their packages are installed (none needs a GPU)."""
 
+import importlib.util
+import json
+import os
 import re
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -8,12 +12,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from meshwright.jobs.emit import emitted
 from meshwright.jobs.launch import flags_of
 from meshwright.jobs.sources import gather
 from meshwright.jobs.target import Target
 from meshwright.layout import Layout
+from meshwright.workload.engines import ENGINES, applicable, sources_of
 from meshwright.workload.models import load_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -25,6 +31,7 @@ MEGATRON = [
     ("deepseek-v3", "pp=8,dp=8,ep=8,vpp=1,zero=1"),
     ("llama3-405b", "tp=8,pp=16,dp=1,vpp=8,sp=1,zero=0,schedule=interleaved"),
 ]
+IN_PACKAGES = r"(?:src/)?((?:megatron/core|torchtitan|accelerate|nemo_automodel)/[\w/]+(?:\.py)?)"
 FSDP = ["dp=8,zero=3,recompute=full", "tp=2,dp=4,zero=3", "cp=4,dp=4,zero=2,replicas=2", "dp=8,zero=0"]
 
 
@@ -39,7 +46,7 @@ def target(model: str, layout: str, batch: int = 256) -> Target:
     )
 
 
-def sources_of(text: str, suffix: str):
+def as_read(text: str, suffix: str):
     """Return an emitted text as the reader sees it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"job{suffix}"
@@ -54,7 +61,7 @@ def test_megatron_core_accepts_the_emitted_flags(model, layout):
         config = pytest.importorskip("megatron.core.transformer.transformer_config", exc_type=ImportError)
     import torch
 
-    launch = sources_of(emitted("megatron", target(model, layout)), ".sh").launch
+    launch = as_read(emitted("megatron", target(model, layout)), ".sh").launch
     flags = {key.replace("-", "_"): value for key, value in flags_of(launch.arguments).items()}
     latent = "multi_latent_attention" in flags
     kind = config.MLATransformerConfig if latent else config.TransformerConfig
@@ -122,3 +129,75 @@ def test_torchtitans_own_classes_take_the_emitted_configuration(model, layout, m
     assert config.parallelism.tensor_parallel_degree == Layout.parse(layout).tp
     assert config.parallelism.pipeline_parallel_degree == Layout.parse(layout).pp
     assert config.training.global_batch_size == 256
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("layout", ["dp=4,zero=3,recompute=full", "dp=4,zero=2,replicas=2"])
+def test_a_tiny_model_trains_two_steps_by_the_emitted_accelerate_file(layout, tmp_path):
+    text = emitted("accelerate", target("llama3-8b", layout))
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(re.search(r"<<'EOF'\n(.*?)\nEOF\n", text, re.DOTALL).group(1))
+    program = Path(__file__).parent / "programs" / "two_steps.py"
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"]
+
+    run = subprocess.run(
+        [*start, str(program), str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+    assert run.returncode == 0, run.stderr[-2000:]
+    told = json.loads(run.stdout.splitlines()[-1])
+    assert told["ranks"] == 4
+    assert told["losses"] == pytest.approx(told["expected"], rel=1e-4)  # sums in another order
+    assert told["losses"][1] < told["losses"][0]
+
+
+@pytest.mark.parametrize("layout", ["dp=8,zero=2", "dp=8,zero=3,recompute=full", "tp=2,dp=4,zero=1", "dp=8,zero=0"])
+def test_deepspeeds_own_configuration_class_takes_the_emitted_file(layout, monkeypatch):
+    config = pytest.importorskip("deepspeed.runtime.config", exc_type=ImportError)
+    text = emitted("deepspeed", target("llama3-8b", layout))
+    settings = json.loads(re.search(r"<<'EOF'\n(.*?)\nEOF\n", text, re.DOTALL).group(1))
+    ranks = SimpleNamespace(get_data_parallel_world_size=lambda: Layout.parse(layout).dp)
+    monkeypatch.setattr(config.dist, "get_rank", lambda *_: 0)
+
+    loaded = config.DeepSpeedConfig(settings, mpu=ranks)
+
+    assert loaded.zero_optimization_stage == Layout.parse(layout).zero
+    assert loaded.train_batch_size == 256
+    assert loaded.gradient_accumulation_steps * loaded.train_micro_batch_size_per_gpu == 256 // Layout.parse(layout).dp
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["dp=16,zero=3,recompute=full", "tp=2,dp=8,zero=2,sp=1,recompute=selective", "pp=4,dp=4,zero=2,vpp=2,schedule=zb"],
+)
+def test_automodels_own_reader_takes_the_emitted_file(layout):
+    reader = pytest.importorskip("nemo_automodel.recipes._dist_utils", exc_type=ImportError)
+    settings = yaml.safe_load(emitted("automodel", target("llama3-8b", layout)))
+
+    parsed = reader.parse_distributed_section(settings["distributed"])
+
+    strategy = parsed["strategy_config"]
+    assert strategy.reshard_after_forward is (Layout.parse(layout).zero == 3)
+    assert bool(strategy.sequence_parallel) is bool(Layout.parse(layout).sp)
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_files_that_facts_are_taken_from_are_in_the_packages(engine):
+    """Sources are OWNER/REPOSITORY:PATH; a package holds the files of its repository below its own name."""
+    missing = []
+    for fact in applicable(ENGINES[engine]):
+        for where in (one for one in sources_of(ENGINES[engine], fact) if not one.startswith("https:")):
+            for path in re.findall(
+                r"(?:src/)?((?:megatron/core|torchtitan|accelerate|nemo_automodel)/[\w/]+(?:\.py)?)", where
+            ):
+                spec = importlib.util.find_spec(path.partition("/")[0])
+                roots = [] if spec is None else list(spec.submodule_search_locations or [])
+                inner = path.partition("/")[2]
+                if roots and not any((Path(root) / inner).exists() for root in roots):
+                    missing.append((fact, path))
+
+    assert not missing

@@ -1,4 +1,4 @@
-"""What Megatron-DeepSpeed adds to Megatron-LM's flags: DeepSpeed's file, and its own cut of layers into stages."""
+"""Megatron-DeepSpeed beside Megatron-LM: its DeepSpeed file, and its own cut of layers into stages."""
 
 from typing import Any
 

@@ -76,6 +76,7 @@ def unread_trainer(keys: frozenset[str], flat_keys: Mapping[str, Any]) -> str | 
             "LitGPT",
             "train" in plain and plain & {"checkpoint_dir", "model_name"} and "train.micro_batch_size" in flat_keys,
         ),
+        ("Primus", "modules" in plain and "framework" in last),  # whose own modules hold other defaults
         ("Composer", "max_duration" in plain and plain & {"train_batch_size", "global_train_batch_size", "grad_accum"}),
         ("verl", "actor_rollout_ref" in plain or any(target.startswith("verl.") for target in targets)),
         ("verl", "train_batch_size" in plain and plain & {"max_response_length", "reward_fn_key"}),

@@ -47,6 +47,7 @@ def test_a_command_that_a_here_document_holds_is_followed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        ("modules: {pre_trainer: {framework: megatron, overrides: {micro_batch_size: 1}}}\n", "Primus"),
         ("max_duration: 10ba\ntrain_batch_size: 16\ngrad_accum: 2\n", "Composer"),
         ("train_batch_size: 1024\nmax_response_length: 512\nreward_fn_key: data_source\n", "verl"),
         ("_target_: verl.workers.config.FSDPActorConfig\nfsdp_config: {fsdp_size: -1}\n", "verl"),
@@ -226,3 +227,36 @@ def test_sizes_that_a_model_of_several_kinds_of_layers_cannot_take_are_named(tmp
 
     assert found.architecture.name == "nemotron3-nano-30b-a3b"
     assert any(text.startswith("intermediate_size = 1234: nemotron3-nano-30b-a3b has") for text in found.ignored)
+
+
+# --- Automodel's own defaults
+
+
+AUTOMODEL = (
+    "step_scheduler: {global_batch_size: 64, local_batch_size: 2}\n"
+    "distributed: {strategy: fsdp2, pp_size: %d, ep_size: %d%s}\n"
+    "model: {config: {pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B}}\ndataset: {seq_len: 4096}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("pp", "ep", "more", "zero"),
+    [(1, 1, "", 3), (2, 1, "", 2), (1, 8, "", 2), (1, 8, ", moe: {reshard_after_forward: true}", 3)],
+)
+def test_weights_stay_in_pipelines_and_with_experts_unless_the_file_says_otherwise(tmp_path, pp, ep, more, zero):
+    assert job(tmp_path, {"a.yaml": AUTOMODEL % (pp, ep, more)}, gpus=16).layout.zero == zero
+
+
+@pytest.mark.parametrize(("said", "read"), [("selective", "selective"), ("full", "full"), ("true", "full")])
+def test_automodel_names_what_it_computes_again(tmp_path, said, read):
+    found = job(tmp_path, {"a.yaml": AUTOMODEL % (1, 1, f", activation_checkpointing: {said}")}, gpus=16)
+
+    assert found.layout.recompute == read
+
+
+def test_virtual_stages_are_not_assumed_where_only_the_model_is_missing(tmp_path):
+    text = AUTOMODEL % (4, 1, ", pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 2}")
+    found = job(tmp_path, {"a.yaml": text.replace("Qwen/Qwen3-30B-A3B", "someone/unknown")}, gpus=16)
+
+    assert (found.layout.vpp, found.asked) == (None, ("--model",))
+    assert not any("layers_per_stage" in told for told in found.assumed)
