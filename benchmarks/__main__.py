@@ -23,6 +23,7 @@ HELPERS = {
     "contestants",
     "mpis",
     "pages",
+    "planner_bars",
     "planner_choice_rank",
     "plots",
     "published_jobs",
