@@ -19,6 +19,7 @@ from benchmarks.result import Result
 REFERENCE = Path(__file__).parents[1] / "tests" / "external" / "simgrid" / "reference.json"
 ALPHA, RATE, SIZE = 5e-6, 1e9, 10**7
 GIB = 2**30
+SWITCH_ALPHA, SWITCH_RATE = 1e-6, 50e9  # two links of 0.5 us
 
 
 def run(arguments: list[str]) -> Result:
@@ -26,7 +27,16 @@ def run(arguments: list[str]) -> Result:
     parser = argparse.ArgumentParser(prog="python -m benchmarks simulator", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out what takes longer than ten seconds")
     options = parser.parse_args(arguments)
-    checks: list[Callable[[], list[dict[str, Any]]]] = [_formulas, _simgrid, _ring, _step, _folded, _bounded, _growth]
+    checks: list[Callable[[], list[dict[str, Any]]]] = [
+        _formulas,
+        _simgrid,
+        _ring,
+        _step,
+        _folded,
+        _switch,
+        _bounded,
+        _growth,
+    ]
     rows: list[dict[str, Any]] = []
     for check in checks if options.quick else [*checks, _slowed]:
         rows += check()
@@ -141,6 +151,22 @@ def _folded() -> list[dict[str, Any]]:
     taken_s, r = _timed(simulated)
     note = f"{r.transfers:,} transfers, {r.classes} classes of ranks, {r.method}"
     return [_row("hierarchical all-reduce, 100,000 devices", taken_s, "s", 10, note)]
+
+
+def _switch() -> list[dict[str, Any]]:
+    """Time what ASTRA-sim's analytical backend was given once (docs/simulator.md): a ring of 1 MiB over a switch."""
+    from meshwright.collectives.network import uniform
+    from meshwright.simulate.collective import simulate_collective
+    from meshwright.simulate.topology import PricedNetwork
+    from meshwright.simulate.traffic import named_traffic
+
+    def simulated() -> Any:
+        topology = PricedNetwork(uniform(4096, SWITCH_ALPHA, SWITCH_RATE))
+        return simulate_collective(named_traffic("all_reduce", "ring", 4096), topology, 2**20).result
+
+    taken_s, r = _timed(simulated)
+    note = f"{r.transfers:,} transfers, {r.classes} classes of ranks, {1e3 * r.time_s:.3f} ms simulated"
+    return [_row("ring of 1 MiB over a switch, 4,096 devices", taken_s, "s", 1, note)]
 
 
 def _slowed() -> list[dict[str, Any]]:

@@ -134,21 +134,21 @@ def _good(table: Table, rate: float, known: Attainable, against: str) -> str:
 
 
 def _bad(rate: float, machine: Machine, known: Attainable, against: str) -> str:
-    share = f"{100 * rate / known.least_bytes_per_s:.0f} %"
+    share = f"{100 * rate / known.least_bytes_per_s:.0f} %" + (" of a ring's" if known.is_ring else "")
     if known.crosses:
         one = machine.nic_bytes_per_s
         used = ""
-        if one and (machine.nics or 0) > 1:
+        if one and known.is_ring and known.nics > 1:
             used = (
-                f"; about what {round(rate / one)} of {machine.nics} NICs carry"
+                f"; about what {round(rate / one)} of {known.nics} NICs carry"
                 if rate >= GOOD * one
                 else "; less than a single NIC carries"
             )
-        return f"{against}, {share} of a ring's{used}: {TRAP}"
+        return f"{against}, {share}{used}: {TRAP}"
     host = machine.host_bytes_per_s
     if host and machine.link is not None and 0.6 <= rate / host <= 1.1 and machine.link.kind != "pcie":
-        return f"{against}, {share} of a ring's: it looks like PCIe in place of the GPUs' own links"
-    return f"{against}, {share} of a ring's: not all links or channels in use, other jobs, or peer access off (topo)"
+        return f"{against}, {share}: it looks like PCIe in place of the GPUs' own links"
+    return f"{against}, {share}: not all links or channels in use, other jobs, or peer access off (topo)"
 
 
 def _rates_verdict(catalogue: Catalogue, tables: Sequence[Table], index: int, link: str | None) -> TableVerdict:

@@ -1,4 +1,4 @@
-"""What `--link` names: links of GPUs or a NIC of the catalogue, or a NIC of which only the rate is said."""
+"""The link that `--link` names: of GPUs or a NIC of the catalogue, or a NIC by its rate alone."""
 
 import msgspec
 

@@ -54,6 +54,8 @@ class Attainable(msgspec.Struct, frozen=True, kw_only=True):
     of: str  # the links, in words
     crosses: bool = False  # leaves the node
     needs_nics: bool = False  # the number of NICs was assumed
+    nics: int = 1  # of a node, that its ranks use
+    is_ring: bool = True  # the least is what a ring reaches; else what goes through a rank's share
 
 
 def machine_of(
@@ -191,28 +193,32 @@ def _between(machine: Machine, collective: str, ranks: int, nodes: int, per_node
     together = one * count
     name = f"{count} x {machine.nic_name}" if count > 1 else machine.nic_name
     if collective == "sendrecv":  # each rank sends to the next: one of a node leaves it
-        return _across(machine, one, f"one NIC, {machine.nic_name}")
+        return _across(machine, one, f"one NIC, {machine.nic_name}", is_ring=False)
     if collective in OWN_SHARE:
         at_once = max(1, min(per_node or count, machine.gpus or per_node or count))
         # of the n - 1 shares that busbw counts only those of other nodes cross the NIC: of two nodes about half
         beside = ((ranks - 1) / (ranks - per_node)) if per_node and per_node < ranks else 1.0
         share = ALL_TO_ALL_SHARE * together / at_once if collective == "all_to_all" else one  # else the root's alone
         share = min(share * beside, inside.least_bytes_per_s) if inside else share * beside
-        return _across(machine, share, f"a rank's share of {name}")
+        return _across(machine, share, f"a rank's share of {name}", is_ring=False)
     ring = min(together, inside.least_bytes_per_s) if inside else together
     most = ring
     if collective == "all_reduce" and nodes > 1:
         # a hierarchical algorithm (trees, NVLSTree) sends 2(N-1)/N of the bytes out of a node, a ring 2(n-1)/n
         fewer = (1 - 1 / ranks) / (1 - 1 / nodes)
         most = max(ring, min(together * fewer, inside.most_bytes_per_s if inside else together * fewer))
-    return _across(machine, ring, name, most)
+    return _across(machine, ring, name, most, nics=count)
 
 
-def _across(machine: Machine, least: float, of: str, most: float | None = None) -> Attainable:
+def _across(
+    machine: Machine, least: float, of: str, most: float | None = None, *, nics: int = 1, is_ring: bool = True
+) -> Attainable:
     return Attainable(
         least_bytes_per_s=least,
         most_bytes_per_s=least if most is None else most,
         of=of,
         crosses=True,
         needs_nics=bool(machine.assumed) and not machine.nics_said,
+        nics=nics,
+        is_ring=is_ring,
     )

@@ -310,3 +310,36 @@ def test_the_peer_matrix_of_transferbench_is_read_each_way_and_both_together():
 
     assert [(r.src, r.dst, r.rate_bytes_per_s) for r in both.rates][-1] == ("GPU00", "GPU01", 96e9)
     assert (len(each.rates), each.both_ways, both.both_ways) == (4, False, True)
+
+
+DEVICES = "#  Rank {0:2} Group  0 Pid 2000 on {1} device  {2} [0x23] {3}\n"
+
+
+def of_ranks(gpu, nodes, per_node, busbw):
+    """Return the table of an all-reduce of 4 GiB, every rank listed."""
+    ranks = nodes * per_node
+    devices = "".join(DEVICES.format(r, f"host{r // per_node}", r % per_node, gpu) for r in range(ranks))
+    algbw = busbw * ranks / (2 * (ranks - 1))
+    figures = f"{4294967296 / algbw / 1e3:.0f}  {algbw:.2f}  {busbw:.2f}  0"
+    head = "# Collective test starting: all_reduce_perf\n"
+    return f"{head}{devices}{HEADER}  4294967296  1073741824  float  sum  -1  {figures}  {figures}\n"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nodes", "per_node", "busbw", "options", "ok"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 2, 8, 93.25, {"link": "hdr-200", "nics": 4}, True),  # nccl-tests issue 152
+        ("NVIDIA H100 80GB HBM3", 4, 8, 365.84, {}, True),  # nccl-tests issue 309
+        ("NVIDIA H100 80GB HBM3", 1, 8, 476.0, {}, True),  # nccl-tests issue 290
+        ("NVIDIA GB300", 18, 4, 937.0, {}, True),  # a rack of Azure's
+        ("AMD Instinct MI300X", 1, 8, 310.0, {}, True),  # AMD accepts 304
+        ("AMD Instinct MI300X", 1, 8, 200.0, {}, False),
+        ("NVIDIA A100-SXM4-80GB", 4, 4, 45.0, {"link": "hdr-200", "nics": 8}, False),  # nccl issue 1168
+    ],
+)
+def test_the_verdict_is_that_of_the_thread(gpu, nodes, per_node, busbw, options, ok):
+    found = verdict(of_ranks(gpu, nodes, per_node, busbw), **options)
+
+    assert found.ok is ok, found.reason
+    if per_node == 4 and nodes == 4:
+        assert "about what 2 of 4 NICs carry" in found.reason  # half of the node's GPUs use half of its NICs
