@@ -21,6 +21,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -44,7 +45,7 @@ struct Lane {
   int64_t calls = 0;
   double busy_until = 0;
   Known known;
-  std::vector<std::function<void()>> arriving;  // copies to the host, done when it waits
+  std::vector<std::pair<int64_t, std::function<void()>>> arriving;  // copies to the host, by call, done when it waits
 };
 
 struct Mark {
@@ -87,7 +88,7 @@ void wait_for(int64_t stream, const char* cause) {
   auto& lane = lanes[stream];
   auto arriving = std::move(lane.arriving);
   lane.arriving.clear();
-  for (auto& copy : arriving) copy();
+  for (auto& [call, copy] : arriving) copy();
   merge(host_known, lane.known);
   host_known[stream] = lane.calls;
 }
@@ -217,6 +218,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     double left = mark.time - now();
     if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
     Locked guard(lock);
+    auto& waiting = lanes[mark.stream].arriving;
+    auto later = std::stable_partition(
+        waiting.begin(), waiting.end(), [&](auto& each) { return each.first <= mark.calls; });
+    for (auto each = waiting.begin(); each != later; each++) each->second();
+    waiting.erase(waiting.begin(), later);
     merge(host_known, mark.known);
     host_known[mark.stream] = std::max(host_known[mark.stream], mark.calls);
   }
@@ -509,7 +515,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     Locked guard(lock);
     auto as_it_is = source.clone();
     auto target = to;
-    lanes[current_stream].arriving.push_back([target, as_it_is]() mutable { target.copy_(as_it_is); });
+    auto& lane = lanes[current_stream];
+    lane.arriving.emplace_back(lane.calls, [target, as_it_is]() mutable { target.copy_(as_it_is); });
   } else {
     wait_for(current_stream, "copy to the host");
     auto target = to;

@@ -157,6 +157,7 @@ class Draft:
             world = math.prod(self.get(name) for name in SPLIT) * dp
         self._settle_pipeline()
         self._settle_replicas(dp)
+        self._settle_offload()
         global_batch, mbs = self._settle_batch(dp)
         architecture = self._settle_model()
         self._check_layers(architecture)
@@ -235,6 +236,12 @@ class Draft:
                 self.zero(0)
         elif (dp * self.get("cp")) % copies:
             raise self.refused(f"{self.origin('replicas')} does not divide the {dp} data-parallel ranks")
+
+    def _settle_offload(self) -> None:
+        """Take weights in host memory for weights on the GPU where no stage of ZeRO brings them layer by layer."""
+        if self.switches.get("offload") == "parameters" and self.switches.get("zero", 0) < 2:
+            self.note("offload of parameters has no effect without ZeRO 2 or 3: they stay on the GPU")
+            self.offload("none")
 
     def _settle_batch(self, dp: int | None) -> tuple[int | None, int | None]:
         """Return the global batch and the micro-batch in sequences."""

@@ -278,9 +278,11 @@ def _deepspeed(draft: Draft, keys: Keys) -> None:
     parameters = _device(keys, "offload_param")
     if keys.switch("deepspeed.zero_optimization.cpu_offload", default=False):
         optimizer = "cpu"
+    if parameters and stage is not None and stage < 3:
+        draft.note(f"offload_param has no effect with stage {stage}: it goes with stage 3")
     if "nvme" in {optimizer, parameters}:
         draft.ignore("offload to NVMe: priced as offload to host memory")
-    if parameters:
+    if parameters and (stage is None or stage == 3):
         draft.offload("parameters")
     elif optimizer:
         draft.offload("optimizer")

@@ -314,7 +314,7 @@ class SpmdPart:
         for where in {gradient.device for gradient in counted}:  # some may be on the host
             norms = torch._foreach_norm([gradient for gradient in counted if gradient.device == where])
             total += torch.stack(norms).double().square().sum().to(total.device)
-        if dist.is_initialized():
+        if self._layout.world_size > 1:
             start = self.stopwatch.now()
             dist.all_reduce(total)
             members = f"{self._layout.world_size} ranks of world"

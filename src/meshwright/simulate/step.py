@@ -267,8 +267,8 @@ class _Step:
         stages = [self._program.stages[stage] for stage in grid.stages_of(rank)]
         waits = [list(lanes[rank].last_comm.values()) for lanes in self._lanes]
         for comm in (comm for stage in stages for comm in stage.sums):
-            computed = [[end] if (end := lanes[rank].last) is not None else [] for lanes in self._lanes]
-            now = [[*others, *last] for others, last in zip(waits, computed, strict=True)]
+            computed = [lanes[rank].last for lanes in self._lanes]
+            now = [others if last is None else [*others, last] for others, last in zip(waits, computed, strict=True)]
             waits = [[*others, end] for others, end in zip(waits, self._joined(rank, comm, now, "sums"), strict=True)]
         ends = [
             self._busy(lanes[rank], self._program.optimizer_s, others, "compute", "optimizer", "")

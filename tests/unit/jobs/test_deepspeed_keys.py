@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from meshwright.jobs.emit import emitted
+from meshwright.jobs.read import read_job
 from meshwright.jobs.sources import gather
 from meshwright.jobs.target import Target
 from meshwright.layout import Layout
 from meshwright.workload.models import load_model
 
 KNOWN = json.loads((Path(__file__).parent / "deepspeed_keys.json").read_text())
-LAYOUTS = ("dp=8,zero=0", "dp=8,zero=1", "dp=8,zero=2,recompute=full", "dp=8,zero=3", "tp=2,dp=4,zero=1", "dp=8,zero=3")
+LAYOUTS = (
+    *("dp=8,zero=0", "dp=8,zero=1", "dp=8,zero=2,recompute=full", "dp=8,zero=3", "tp=2,dp=4,zero=1", "dp=8,zero=3"),
+    *("dp=8,zero=2,offload=optimizer", "dp=8,zero=3,offload=parameters"),
+)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -44,3 +48,16 @@ def test_every_emitted_key_is_one_of_deepspeed_s(layout, precision, tmp_path):
 def test_the_list_refuses_a_key_that_deepspeed_does_not_have():
     assert "zero_stage" not in KNOWN["zero_optimization"]
     assert "stage3_prefetch_bucket_size" in KNOWN["zero_optimization"]
+
+
+@pytest.mark.parametrize(("stage", "expected"), [(3, "parameters"), (2, "optimizer")])
+def test_weights_go_to_host_memory_in_stage_3_alone_and_the_layout_carries_what_does(tmp_path, stage, expected):
+    zero = {"stage": stage, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}))
+
+    job = read_job([str(file)])
+
+    assert job.layout.offload == expected
+    assert any("offload_param has no effect" in note for note in job.notes) == (stage == 2)
+    assert job.unpriced() == ()
