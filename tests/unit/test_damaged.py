@@ -55,9 +55,8 @@ def test_a_model_inside_another_whose_type_is_no_word_is_refused(kind, tmp_path)
 
 def test_a_damaged_line_of_events_is_left_out(tmp_path):
     good = b'{"kind": "slow_link", "message": "slow", "rank": 0}'
-    (tmp_path / "0.jsonl").write_bytes(
-        good + b"\n" + good.replace(b'"slow"', b'"sl\xed"') + b"\n" + good[:20] + b"\xff\n"
-    )
+    damaged = [good.replace(b'"slow"', b'"sl\xed"'), good[:20] + b"\xff", good[:-1] + b"9" * 40 + b"}"]
+    (tmp_path / "0.jsonl").write_bytes(b"\n".join([good, *damaged]) + b"\n")
 
     assert [event.kind for event in read_events(tmp_path)] == ["slow_link"]
 
