@@ -41,7 +41,7 @@ PLACES = ("weight", "exp_avg", "exp_avg_sq", "gradient", "received")
 LAYOUTS = ("dp=2,mbs=4", "dp=3,mbs=4")
 BATCHES = {"dp=2,mbs=4": 8, "dp=3,mbs=4": 12}
 BLOCK = 20  # steps between two readings of the clock
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 SEEDS, KEYS = RESULTS / "corruption_seeds.jsonl", ("seed",)
 HEALTHY, COST = "healthy checks", "step with a check every 10 steps over one without"
 

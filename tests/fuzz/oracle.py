@@ -39,7 +39,9 @@ def faults(value: Any) -> Iterator[str]:
 
 def _number(way: str, number: float) -> Iterator[str]:
     name = way.rpartition(".")[2]
-    if not math.isfinite(number):
+    if isinstance(number, int) and abs(number) > 2**64:
+        yield f"{way}: a whole number of {number.bit_length()} bits"
+    elif not math.isfinite(number):
         if name == "loss":  # of a run that diverged
             return
         yield f"{way}: {number}"

@@ -101,6 +101,7 @@ class Noun(msgspec.Struct):
         Noun({"time_s": math.inf}),
         Noun({"a": [{"x": math.nan}]}),
         Noun({"latency_s": -1e-6}),
+        Noun({"step": 10**400}),
         Noun({"bandwidth_bytes_per_s": -4.5e11}),
         Noun({"ranks": -2}),
         Noun({"x": np.array([1.0, math.nan])}),

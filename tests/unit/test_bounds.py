@@ -327,7 +327,10 @@ def test_a_config_of_hugging_face_with_odd_types_is_refused(tmp_path, change):
         read_config(tmp_path / "config.json")
 
 
-@pytest.mark.parametrize("row", ['{"loss": 2}', '{"step": 1e999}', '{"step": -1}', '{"step": 0.5}', "\0\0", "[]"])
+@pytest.mark.parametrize(
+    "row",
+    [*('{"loss": 2}', '{"step": 1e999}', '{"step": -1}', '{"step": 0.5}', "\0\0", "[]"), '{"step": 1, "losr": 1e999}'],
+)
 def test_a_damaged_row_of_metrics_is_named_by_its_line(tmp_path, row):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 0, "loss": NaN}}\n{row}\n')
 

@@ -11,11 +11,13 @@ from meshwright.errors import MOST_CHARACTERS, InputError, one_line
 from meshwright.hardware import load as load_catalogue
 from meshwright.jobs.draft import Question
 from meshwright.jobs.read import read_job
+from meshwright.plan.cost.calibration import read_calibration
 from meshwright.postmortem.inputs import examine
 from meshwright.traces.events import EventStream
 from meshwright.traces.reading import read_traces
 from meshwright.train.events import read_events
 from meshwright.workload.models import load_model
+from tests.fuzz.kept import calibrations
 
 UNIT = Path(__file__).parent
 
@@ -53,9 +55,8 @@ def test_a_model_inside_another_whose_type_is_no_word_is_refused(kind, tmp_path)
 
 def test_a_damaged_line_of_events_is_left_out(tmp_path):
     good = b'{"kind": "slow_link", "message": "slow", "rank": 0}'
-    (tmp_path / "0.jsonl").write_bytes(
-        good + b"\n" + good.replace(b'"slow"', b'"sl\xed"') + b"\n" + good[:20] + b"\xff\n"
-    )
+    damaged = [good.replace(b'"slow"', b'"sl\xed"'), good[:20] + b"\xff", good[:-1] + b"9" * 40 + b"}"]
+    (tmp_path / "0.jsonl").write_bytes(b"\n".join([good, *damaged]) + b"\n")
 
     assert [event.kind for event in read_events(tmp_path)] == ["slow_link"]
 
@@ -94,3 +95,13 @@ def test_a_trace_with_one_endless_event_is_looked_through_a_few_times_only(tmp_p
         read_traces([tmp_path / "trace.json"])
 
     assert len(looked) < 8
+
+
+def test_a_calibration_of_fewer_than_one_gpu_is_refused(tmp_path):
+    ((name, data),) = calibrations(UNIT.parent / "external" / "published" / "training_runs.csv")()
+    good = json.loads(data)
+    good["runs"][0]["gpus"] = -1
+    (tmp_path / name).write_text(json.dumps(good))
+
+    with pytest.raises(InputError, match=r"runs\[0\].gpus: expected a whole number, 1 or more"):
+        read_calibration(str(tmp_path / name))

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from ..files import to_json
+from ..quantities import Instant, Number, Rank
 from .event_hook import HOOK_VARIABLE, start_hook
 
 Kind = Literal[
@@ -41,14 +42,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     message: str
-    rank: int | None = None  # None: a launcher
-    culprit: int | None = None
+    rank: Rank | None = None  # None: a launcher
+    culprit: Rank | None = None
     host: str = ""  # of the culprit
-    step: int | None = None
+    step: Number | None = None
     operation: str = ""
     evidence: dict[str, float] = {}
-    attempt: int = 0  # how often the job had been restarted
-    time_s: float = 0.0  # of the wall clock
+    attempt: Number = 0  # how often the job had been restarted
+    time_s: Instant = 0.0  # of the wall clock
 
     def __str__(self) -> str:
         """Print it for a person."""

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import socket
@@ -23,6 +24,8 @@ from ..timeline import STEP_PARTS, Performance, Timeline, chrome_trace, parse_ch
 from ..units import format_bytes
 from .config import JobConfig, to_toml
 from .secret import secret_in
+
+_MAY_END = {"loss", "validation_loss", "grad_norm"}  # as figures of a run that diverged: NaN or infinite
 
 
 class RankPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,6 +214,9 @@ class RunFolder:
                 step = row.get("step")
                 if not isinstance(step, int | float) or not 0 <= step < 2**53 or step != int(step):
                     raise InputError(f"{where}: step: expected a whole number, 0 or more, got {str(step)[:40]}")
+                endless = [name for name, value in row.items() if name not in _MAY_END and not _is_finite(value)]
+                if endless:
+                    raise InputError(f"{where}: {endless[0]}: expected a finite number")
                 rows.append(row)
         return rows
 
@@ -221,6 +227,10 @@ class RunFolder:
 
     def _write_trace(self, name: str, timeline: Timeline) -> None:
         write_atomic(self.path / name, json.dumps(chrome_trace(timeline)).encode())
+
+
+def _is_finite(value: float | list[int]) -> bool:
+    return isinstance(value, list) or math.isfinite(value)
 
 
 def how_to_go_on(problem: str, path: Path) -> str:

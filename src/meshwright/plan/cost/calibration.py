@@ -18,8 +18,8 @@ from msgspec import Meta
 from ...cluster.graph import Cluster
 from ...errors import InputError
 from ...files import convert, read_data
+from ...quantities import Count, Seconds
 from ...quantities import Factor as Ratio
-from ...quantities import Seconds
 from .coefficients import STRANGERS
 from .factors import FACTORS
 from .quantities import Array, Number
@@ -37,7 +37,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     id: str
     inputs: str  # digest of what was run: model, machines, layout, batch
     layout: str
-    gpus: int
+    gpus: Count
     measured_step_time_s: Seconds
     before: float  # error without calibration
     fitted: float  # error with it
