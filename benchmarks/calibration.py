@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from meshwright.hardware import Catalogue
+from meshwright.plan.analytic.coefficients import Book
+from meshwright.plan.analytic.quantities import Array
 from meshwright.plan.batch import batch_of
 from meshwright.plan.calibrate import Steps, priors_of
-from meshwright.plan.cost.coefficients import Book
-from meshwright.plan.cost.quantities import Array
 from meshwright.plan.runs import Run
 
 COUNTS = (1, 2, 5)  # of measured steps

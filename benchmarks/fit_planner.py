@@ -22,17 +22,17 @@ from benchmarks.planner_bars import bars_section
 from benchmarks.result import GENERATED, Result
 from benchmarks.validation_page import page
 from meshwright.hardware import Catalogue, load
+from meshwright.plan.analytic.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
+from meshwright.plan.analytic.quantities import Array
+from meshwright.plan.analytic.seen import counted
 from meshwright.plan.batch import Batch, batch_of
-from meshwright.plan.cost.coefficients import GENERIC, STRANGERS, UNSEEN, Book, Errors, book
-from meshwright.plan.cost.quantities import Array
-from meshwright.plan.cost.seen import counted
 from meshwright.plan.fit import Fitted, cluster, fit, folds, predicted_s
 from meshwright.plan.runs import Row, read_rows
 from meshwright.plan.validate import known_models
 
 PUBLISHED = Path("tests/external/published")
 TABLES = ("training_runs.csv", "training_runs_2.csv")
-DATA = Path("src/meshwright/plan/cost/data")
+DATA = Path("src/meshwright/plan/analytic/data")
 FOLDS, GAIN_FOLDS = 8, 2
 REFITS, GAIN_REFITS = 8, 1  # iterations from the constants of all runs
 LIKE = 60  # rows of a team that weigh one each; teams of more weigh less a row, down to the root

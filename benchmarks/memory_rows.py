@@ -17,12 +17,12 @@ from benchmarks.pages import grid as table_of
 from benchmarks.result import GENERATED, Result
 from meshwright.hardware import Catalogue, load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, book
-from meshwright.plan.cost.coefficients import GENERIC, Book, coefficients
-from meshwright.plan.cost.fits import verdicts, word
-from meshwright.plan.cost.memory import memory_bytes
-from meshwright.plan.cost.price import PRODUCT_BYTES
-from meshwright.plan.cost.quantities import Machine, Model
+from meshwright.plan.analytic import Grid, book
+from meshwright.plan.analytic.coefficients import GENERIC, Book, coefficients
+from meshwright.plan.analytic.fits import verdicts, word
+from meshwright.plan.analytic.memory import memory_bytes
+from meshwright.plan.analytic.price import PRODUCT_BYTES
+from meshwright.plan.analytic.quantities import Machine, Model
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import Unpriced, known_models, predict
 from meshwright.workload.models import load_model

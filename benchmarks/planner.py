@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> Result:
     """Measure pricing and searching, alternating; return medians, ratios and targets."""
     options = _options(arguments)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    from meshwright.plan.cost import price
+    from meshwright.plan.analytic import price
     from meshwright.plan.explore import explore, price_in_chunks, space_of
 
     setting = _setting(options)

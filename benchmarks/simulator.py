@@ -107,7 +107,7 @@ def _step() -> list[dict[str, Any]]:
     from meshwright.cluster.builders import catalogue_cluster
     from meshwright.hardware import load
     from meshwright.layout import Layout
-    from meshwright.plan.cost import Setting
+    from meshwright.plan.analytic import Setting
     from meshwright.plan.simulated import simulate_plan
     from meshwright.workload.models import load_model
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from benchmarks.pages import grid
 from benchmarks.result import banner
-from meshwright.plan.cost import NOT_MODELLED
-from meshwright.plan.cost.coefficients import Book
-from meshwright.plan.cost.quantities import Array
+from meshwright.plan.analytic import NOT_MODELLED
+from meshwright.plan.analytic.coefficients import Book
+from meshwright.plan.analytic.quantities import Array
 
 if TYPE_CHECKING:
     from benchmarks.fit_planner import Study
@@ -20,7 +20,7 @@ HEAD = f"""\
 
 {banner("python -m benchmarks fit_planner --gains --write")}
 The runs and their sources are in
-`tests/external/published/training_runs.csv` and `training_runs_2.csv`, the model in `src/meshwright/plan/cost/`.
+`tests/external/published/training_runs.csv` and `training_runs_2.csv`, the model in `src/meshwright/plan/analytic/`.
 `meshwright validate FILE` does the same for a table of your own.
 
 A step is the micro-batches times the longest stage, the bubble of the schedule, what is exposed of gradients and

@@ -10,7 +10,7 @@ says: how much longer a step takes, and that the difference is tensor-parallel c
 from meshwright.hardware import load
 from meshwright.hardware.arithmetic import gpu_link, intra_node_ratio_needed
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
+from meshwright.plan.analytic import Grid, Setting, price
 from meshwright.plan.machines import machines
 from meshwright.units import format_rate, format_time
 from meshwright.workload.models import load_model

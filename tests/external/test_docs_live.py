@@ -202,7 +202,7 @@ TOO_LONG = {  # and what runs the same code instead
     "campaign": "minutes a seed in a cluster of its own; tests/unit/bench/test_campaign.py draws, judges and scores",
     "corruption": "trains a job for every flipped bit; tests/multiproc/train/test_corruption.py does each kind once",
     "gpu": "a flight of minutes; tests/multiproc/test_fake_device.py runs jobs on the device that it falls back on",
-    "fit_planner": "fits every constant; tests/unit/plan/cost holds the constants to the published runs",
+    "fit_planner": "fits every constant; tests.unit.plan.analytic holds the constants to the published runs",
     "pipeline": "layers that sleep for a minute; tests/multiproc/parallel trains under every schedule",
     "prediction": "calibrates sixteen jobs anew; tests/multiproc/train runs `train`, which is what it launches",
     "simulator": "100,000 devices; tests/unit/simulate runs smaller ones",

@@ -15,9 +15,9 @@ from meshwright.collectives.mscclpp_export import to_mscclpp
 from meshwright.files import read_struct
 from meshwright.hardware import load as load_catalogue
 from meshwright.machine_load import Load
+from meshwright.plan.analytic.calibration import read_calibration
+from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.calibrate import calibrate
-from meshwright.plan.cost.calibration import read_calibration
-from meshwright.plan.cost.coefficients import book
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models
 from meshwright.train.checkpoint.manifest import read_manifest

@@ -17,7 +17,7 @@ from meshwright.hardware import load as load_catalogue
 from meshwright.jobs.draft import Question
 from meshwright.jobs.read import read_job
 from meshwright.layout import Plan
-from meshwright.plan.cost.coefficients import book
+from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.runs import read_rows
 from meshwright.postmortem.inputs import examine
 from meshwright.timeline import Performance

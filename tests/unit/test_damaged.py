@@ -11,7 +11,7 @@ from meshwright.errors import MOST_CHARACTERS, InputError, one_line
 from meshwright.hardware import load as load_catalogue
 from meshwright.jobs.draft import Question
 from meshwright.jobs.read import read_job
-from meshwright.plan.cost.calibration import read_calibration
+from meshwright.plan.analytic.calibration import read_calibration
 from meshwright.postmortem.inputs import examine
 from meshwright.traces.events import EventStream
 from meshwright.traces.reading import read_traces

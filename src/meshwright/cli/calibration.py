@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from ..cluster.graph import Cluster
     from ..hardware import Catalogue
-    from ..plan.cost.calibration import Calibration
+    from ..plan.analytic.calibration import Calibration
 
 
 def calibration_of(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console") -> "Calibration | None":
     """Return what the runs of `--calibrate` say, and print it; None without the option."""
+    from ..plan.analytic import book
+    from ..plan.analytic.calibration import is_file
     from ..plan.calibrate import calibrate
-    from ..plan.cost import book
-    from ..plan.cost.calibration import is_file
     from ..plan.validate import known_models
     from ..report.calibration import show_calibration
 
@@ -43,7 +43,7 @@ def save_calibration(given: Mapping[str, Any], found: "Calibration | None", clus
     import msgspec
 
     from ..files import write_struct, writing
-    from ..plan.cost.price import node_group_of
+    from ..plan.analytic.price import node_group_of
 
     path: Path | None = given.get("save")
     if found is None or path is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..hardware import Catalogue
     from ..jobs.job import Job
     from ..layout import Layout
-    from ..plan.cost import Setting
+    from ..plan.analytic import Setting
     from ..plan.study import Row
 
 UNUSED = ("params", "target_mfu", "target_step_time", "target_days", "compare", "scaling", "mfu", "refine")
@@ -49,7 +49,7 @@ def job_of(given: Mapping[str, Any], *, gpus_per_node: int | None = None) -> "Jo
 
 def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue") -> "Setting":
     """Return what the planner prices for a job on `--cluster`."""
-    from ..plan.cost.conditions import parse_conditions
+    from ..plan.analytic.conditions import parse_conditions
     from ..plan.engine import stack_of
     from ..plan.request import Request, setting_of
     from ..units import parse_rate, parse_time
@@ -87,7 +87,7 @@ def setting_of_job(job: "Job", given: Mapping[str, Any], catalogue: "Catalogue")
 
 def priced_job(job: "Job", setting: "Setting") -> "Row":
     """Return the price of what a job runs today."""
-    from ..plan.cost import Grid, price
+    from ..plan.analytic import Grid, price
     from ..plan.explore import row_of
 
     grid = Grid.of([job.full_layout()])
@@ -120,13 +120,13 @@ def plan_job(given: Mapping[str, Any], catalogue: "Catalogue", console: "Console
     faster = faster[:FASTER_SHOWN] if given["layout"] is None else []
     if given["emit"]:
         emit(given, setting, (faster[0] if faster else row).layout, model=job.model_name or "")
-    from ..plan.cost.by_stage import memory_of_stages
+    from ..plan.analytic.by_stage import memory_of_stages
 
     stages = memory_of_stages(setting, row.layout, job.stages if given["layout"] is None else ())
     if given["as_json"]:
         print_about(setting, _answer(job, row, rows, faster) | {"stages": stages})
     else:
-        from ..plan.cost.price import machine_of
+        from ..plan.analytic.price import machine_of
 
         show_job(console, job, row, faster, float(machine_of(setting).memory_bytes), stages)
     _write_plan(given, setting, faster[0] if faster else row, rows)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..cluster.graph import Cluster, Placement
     from ..hardware import Catalogue
-    from ..plan.cost import Setting
+    from ..plan.analytic import Setting
     from ..plan.request import Request
     from ..workload.models import Model
 
@@ -152,7 +152,7 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console: "Console") -> int:
-    from ..plan.cost.price import origins
+    from ..plan.analytic.price import origins
     from ..plan.request import setting_of
     from ..plan.told import facts_of, sentence
 
@@ -180,7 +180,7 @@ def _plan(given: dict[str, Any], model: "Model", catalogue: "Catalogue", console
 
 
 def _request(given: dict[str, Any], model: "Model", cluster: str) -> "Request":
-    from ..plan.cost.conditions import parse_conditions
+    from ..plan.analytic.conditions import parse_conditions
     from ..plan.request import Request
 
     return Request(

@@ -12,7 +12,7 @@ from ..files import to_json, write_atomic, write_struct, writing
 if TYPE_CHECKING:
     from ..cluster.graph import Cluster
     from ..layout import Layout
-    from ..plan.cost import Setting
+    from ..plan.analytic import Setting
     from ..plan.study import Row
     from ..timeline import Timeline
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..hardware import Catalogue
-    from ..plan.cost import Setting
+    from ..plan.analytic import Setting
     from ..plan.inverse import Need, Solution
     from ..report.curve import Mark
 

@@ -18,7 +18,7 @@ from .stacks import default_of, stack_option
 
 if TYPE_CHECKING:
     from ..layout import Layout
-    from ..plan.cost import Setting
+    from ..plan.analytic import Setting
     from ..plan.told import ModelFacts
     from ..simulate.problem import Disturbance
     from ..simulate.topology import Topology
@@ -142,8 +142,8 @@ def _step(options: Mapping[str, Any]) -> int:
     from ..cluster.compact import compact
     from ..hardware import load
     from ..layout import Layout
-    from ..plan.cost import Setting
-    from ..plan.cost.calibration import calibrations, joined
+    from ..plan.analytic import Setting
+    from ..plan.analytic.calibration import calibrations, joined
     from ..workload.architecture import Architecture
     from ..workload.models import load_model
 

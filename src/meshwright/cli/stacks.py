@@ -16,7 +16,7 @@ def stack_option(text: str) -> Callable[[Any], Any]:
 def default_of(precision: str, layout: str | None) -> str:
     """Return the stack of a command that names none, and say so where it is not our own."""
     from ..layout import Layout
-    from ..plan.cost.price import PEAKS
+    from ..plan.analytic.price import PEAKS
     from ..plan.stacks import default_stack
     from ..workload.conventions import OWN
 
@@ -34,7 +34,7 @@ def default_of(precision: str, layout: str | None) -> str:
 
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    from ..plan.cost.calibration import is_file, read_calibration
+    from ..plan.analytic.calibration import is_file, read_calibration
     from ..plan.stacks import stack_named
 
     if value is None or context.resilient_parsing:

@@ -10,9 +10,9 @@ from rich.table import Table
 from ..errors import InputError
 from ..files import to_json
 from ..hardware import load
+from ..plan.analytic import book
+from ..plan.analytic.calibration import calibrations
 from ..plan.columns import INPUTS, MEASURED
-from ..plan.cost import book
-from ..plan.cost.calibration import calibrations
 from ..plan.runs import read_rows, unread_columns
 from ..plan.validate import Summary, Unpriced, as_json, known_models, predict, summarise, warnings
 from ..report.narrow import show_table

@@ -66,13 +66,13 @@ def _stacks() -> Iterable[str]:
 
 
 def _precisions() -> Iterable[str]:
-    from ..plan.cost.price import PEAKS
+    from ..plan.analytic.price import PEAKS
 
     return PEAKS
 
 
 def _optimizers() -> Iterable[str]:
-    from ..plan.cost.optimizers import MOMENTS
+    from ..plan.analytic.optimizers import MOMENTS
 
     return MOMENTS
 

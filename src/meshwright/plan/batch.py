@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..hardware import Catalogue
-from .cost.coefficients import ROLES, Book, Coefficients, gather, plan_of, resolve
-from .cost.factors import adjusted
-from .cost.memory import Memory, memory_bytes
-from .cost.price import PRODUCT_BYTES, peak_flops_per_s
-from .cost.quantities import Array, Grid, Machine, Model, Number
-from .cost.step import Step, step_s
+from .analytic.coefficients import ROLES, Book, Coefficients, gather, plan_of, resolve
+from .analytic.factors import adjusted
+from .analytic.memory import Memory, memory_bytes
+from .analytic.price import PRODUCT_BYTES, peak_flops_per_s
+from .analytic.quantities import Array, Grid, Machine, Model, Number
+from .analytic.step import Step, step_s
 from .runs import Run
 
 T = TypeVar("T", Machine, Model)

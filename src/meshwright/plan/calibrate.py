@@ -16,11 +16,11 @@ from ..errors import InputError
 from ..files import read_bytes
 from ..hardware import Catalogue
 from ..workload.architecture import Architecture
+from .analytic.calibration import OWN, OWN_EXPERTS, Calibration, Measured, constants_digest, narrowed
+from .analytic.coefficients import UNSEEN, Book
+from .analytic.factors import FACTORS, prior_spreads, sensitivity
+from .analytic.quantities import Array, Number
 from .batch import Batch, batch_of, step_of
-from .cost.calibration import OWN, OWN_EXPERTS, Calibration, Measured, constants_digest, narrowed
-from .cost.coefficients import UNSEEN, Book
-from .cost.factors import FACTORS, prior_spreads, sensitivity
-from .cost.quantities import Array, Number
 from .estimate import Estimate, Prior, estimate
 from .machines import overridden
 from .runs import MAX_TABLE_BYTES, Row, Run, read_rows

@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import InputError
 from ..jobs.rules import allowed, broken
 from ..workload.engines import Engine
-from .cost.coefficients import book
+from .analytic.coefficients import book
 from .explore import Priced, take_prices
 
 

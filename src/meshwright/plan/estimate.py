@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .cost.quantities import Array
+from .analytic.quantities import Array
 
 TAIL = 2.0  # noises beyond which a row counts linearly
 NUDGE = 1e-4

@@ -19,10 +19,10 @@ from ..layout import OFFLOADS
 from ..mesh import NEAREST
 from ..units import format_bytes
 from ..workload.conventions import OWN
-from .cost import Grid, Prices, Setting, performance, price
-from .cost.fits import DOUBTFUL, OVER, SURE, capacity_source, word
-from .cost.price import machine_of, node_group_of, verdicts_in
-from .cost.quantities import Array
+from .analytic import Grid, Prices, Setting, performance, price
+from .analytic.fits import DOUBTFUL, OVER, SURE, capacity_source, word
+from .analytic.price import machine_of, node_group_of, verdicts_in
+from .analytic.quantities import Array
 from .keep import in_its_orders, narrowed
 from .reasons import batch_warnings, micro_batch_trade, why
 from .space import DEFAULT_ORDER, Space, legal_layouts, replaced_order

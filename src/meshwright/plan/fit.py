@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .analytic.coefficients import Book
+from .analytic.quantities import Array
 from .batch import Batch, step_of
-from .cost.coefficients import Book
-from .cost.quantities import Array
 from .estimate import Prior, estimate
 from .runs import Row
 

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from ..errors import InputError
 from ..layout import Layout
-from .cost import Grid, Setting, book
-from .cost.coefficients import coefficients
-from .cost.fits import SURE
-from .cost.price import machine_of, node_group_of, verdicts_in
+from .analytic import Grid, Setting, book
+from .analytic.coefficients import coefficients
+from .analytic.fits import SURE
+from .analytic.price import machine_of, node_group_of, verdicts_in
 from .explore import compute_bound_s, explore, price_in_chunks, space_of
 from .keep import in_its_orders
 from .reach import Means, at_peak_s, beyond, fastest, other_means

@@ -9,8 +9,8 @@ from ..jobs.rules import allowed, misordered, refusals
 from ..layout import Layout
 from ..workload.conventions import OWN
 from ..workload.engines import ENGINES, Engine
-from .cost import Grid, Setting, book
-from .cost.conditions import kept
+from .analytic import Grid, Setting, book
+from .analytic.conditions import kept
 from .space import in_every_order, runnable
 
 Mask = npt.NDArray[np.bool_]

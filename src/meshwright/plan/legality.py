@@ -1,6 +1,6 @@
 """Which layouts are legal for a model: every rule that a layout breaks, in words, and the nearest legal layouts.
 
-Memory is not a rule here: whether a layout fits is a price (`plan.cost`). The rules:
+Memory is not a rule here: whether a layout fits is a price (`plan.analytic`). The rules:
 
   world     tp x cp x dp x pp is the number of ranks
   heads     query heads, key-value heads and the inner width divide by tp, an expert's width by etp;

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..layout import Layout
 from ..timeline import Performance
+from .analytic import Setting
+from .analytic.price import coefficients_of, machine_of
+from .analytic.step import SENDS
 from .asynchronous import AsynchronousMode, Surroundings, price
-from .cost import Setting
-from .cost.price import coefficients_of, machine_of
-from .cost.step import SENDS
 from .explore import explore
 from .machines import node
 

@@ -12,11 +12,11 @@ import numpy as np
 from ..cluster.graph import Cluster, Fabric, NodeGroup
 from ..collectives.figures import bus_factor
 from ..errors import InputError, nearest
-from .cost.coefficients import Coefficients, book, coefficients
-from .cost.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
-from .cost.measured import IDLE_SHARE, on_measured_links, with_switch
-from .cost.price import node_group_of
-from .cost.quantities import Machine
+from .analytic.coefficients import Coefficients, book, coefficients
+from .analytic.collective import AxisPlacement, all_reduce_s, all_reduce_ways_s, all_to_all_s, gather_s, span
+from .analytic.measured import IDLE_SHARE, on_measured_links, with_switch
+from .analytic.price import node_group_of
+from .analytic.quantities import Machine
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LIBRARIES = ("nccl", "rccl")

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .analytic.calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
+from .analytic.cautions import cautions, widened
+from .analytic.coefficients import Book
+from .analytic.factors import FACTORS
+from .analytic.quantities import Array
+from .analytic.seen import origin
 from .batch import Batch
 from .calibrate import NOISE, inputs_digest, sensitivity_of
-from .cost.calibration import Calibration, covariance_of, measured_here, narrowed, prior_of
-from .cost.cautions import cautions, widened
-from .cost.coefficients import Book
-from .cost.factors import FACTORS
-from .cost.quantities import Array
-from .cost.seen import origin
 from .runs import Run
 
 

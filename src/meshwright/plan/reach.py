@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..layout import Layout
 from ..workload.conventions import OWN
-from .cost import Grid, Setting, price
-from .cost.conditions import parse_conditions
-from .cost.fits import OVER
-from .cost.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of, verdicts_in
+from .analytic import Grid, Setting, price
+from .analytic.conditions import parse_conditions
+from .analytic.fits import OVER
+from .analytic.price import PEAKS, block_scaling_lacks, flops_per_token, machine_of, node_group_of, verdicts_in
 from .explore import price_all, price_in_chunks, space_of
 from .stacks import default_stack
 

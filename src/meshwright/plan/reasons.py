@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from ..layout import Layout, micro_batches
 from ..pipelines import illegal as schedule_rule
 from ..units import format_bytes, format_time
-from .cost import RECOMPUTES, Grid, Prices, Setting, price
-from .cost.fits import word
-from .cost.price import machine_of, verdicts_in
+from .analytic import RECOMPUTES, Grid, Prices, Setting, price
+from .analytic.fits import word
+from .analytic.price import machine_of, verdicts_in
 from .legality import divisors
 from .study import MicroBatch, Row
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..layout import Layout
 from ..timeline import Timeline
 from ..units import format_time
-from .cost import Setting
+from .analytic import Setting
 from .explore import MAX_ROWS, Priced, best_of_each_split, row_of
 from .simulated import simulate_plan
 from .study import Row, Study

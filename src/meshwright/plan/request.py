@@ -13,12 +13,12 @@ from ..units import format_network_rate
 from ..workload.adapters import ADAPTED
 from ..workload.conventions import OWN
 from ..workload.models import Model
-from .cost import Grid, Setting, book, price
-from .cost.calibration import Calibration, calibrations, is_file, joined
-from .cost.coefficients import GENERIC
-from .cost.conditions import Condition
-from .cost.optimizers import FREE
-from .cost.price import DEFAULT_STACK, node_group_of
+from .analytic import Grid, Setting, book, price
+from .analytic.calibration import Calibration, calibrations, is_file, joined
+from .analytic.coefficients import GENERIC
+from .analytic.conditions import Condition
+from .analytic.optimizers import FREE
+from .analytic.price import DEFAULT_STACK, node_group_of
 from .explore import row_of
 from .legality import legal_layout, unrunnable
 from .machines import machines, node, placed

@@ -6,10 +6,10 @@ from ..errors import InputError
 from ..layout import Layout
 from ..workload.adapters import ADAPTED, trained_share
 from ..workload.architecture import Architecture
+from .analytic.coefficients import Stack
+from .analytic.optimizers import FREE, optimizer_roles
 from .cells import Cells, count_of, flag_of, is_empty
 from .columns import overlap_off, overlapped, recomputation, schedule_word, zero_stage
-from .cost.coefficients import Stack
-from .cost.optimizers import FREE, optimizer_roles
 
 
 def layout_of(cells: Cells, stack: Stack, gpus: int, per_node: int, assumed: list[str]) -> tuple[Layout, int]:

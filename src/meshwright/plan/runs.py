@@ -18,11 +18,11 @@ from ..hardware.arithmetic import gpu_link, node_network_bytes_per_s
 from ..layout import Layout
 from ..workload.architecture import Architecture
 from ..workload.conventions import conventions_of
+from .analytic.coefficients import STRANGERS, Book
+from .analytic.price import peak_flops_per_s
+from .analytic.seen import recurrent_kinds
 from .cells import Cells, count_of, is_empty, measured_of, number_of, text_of
 from .columns import unread
-from .cost.coefficients import STRANGERS, Book
-from .cost.price import peak_flops_per_s
-from .cost.seen import recurrent_kinds
 from .legality import illegal
 from .row_layout import facts_of, layout_of
 from .row_model import architecture_of

@@ -31,12 +31,12 @@ from ..workload.split import (
     stage_message,
     tensor_exchange,
 )
-from .cost.coefficients import Coefficients
-from .cost.host import LINK_SHARE
-from .cost.layer import LayerTime, layer_s
-from .cost.price import Setting, coefficients_of, machine_of, node_group_of, price
-from .cost.quantities import Grid, Model
-from .cost.step import experts_of_rank, head_s, parameters_of_rank
+from .analytic.coefficients import Coefficients
+from .analytic.host import LINK_SHARE
+from .analytic.layer import LayerTime, layer_s
+from .analytic.price import Setting, coefficients_of, machine_of, node_group_of, price
+from .analytic.quantities import Grid, Model
+from .analytic.step import experts_of_rank, head_s, parameters_of_rank
 
 
 def simulate_plan(

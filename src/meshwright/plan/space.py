@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import AXES, OFFLOADS, ORDERS, Layout
-from .cost.quantities import RECOMPUTES, SCHEDULES, Grid
+from .analytic.quantities import RECOMPUTES, SCHEDULES, Grid
 from .legality import Splittable, divisors, experts_of, most_tensor_parallel, stages_fit
 
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from ..errors import InputError, nearest
 from ..layout import Layout
 from ..workload.conventions import OWN
 from ..workload.engines import ALIASES
-from .cost.coefficients import STRANGERS, Book, book
+from .analytic.coefficients import STRANGERS, Book, book
 from .legality import unrunnable
 
 TODAY = STRANGERS[-1]  # a stack of today that nobody named

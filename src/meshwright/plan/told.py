@@ -3,8 +3,8 @@
 import msgspec
 
 from ..workload.architecture import Architecture
-from .cost import Setting
-from .cost.price import flops_per_token
+from .analytic import Setting
+from .analytic.price import flops_per_token
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):

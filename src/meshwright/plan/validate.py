@@ -12,11 +12,11 @@ from ..hardware import Catalogue
 from ..layout import Fits
 from ..workload.architecture import Architecture
 from ..workload.models import load_model, names
+from .analytic.calibration import Calibration
+from .analytic.coefficients import Book
+from .analytic.fits import DOUBTFUL, OVER, verdicts, word
+from .analytic.quantities import RECOMPUTES
 from .batch import Batch, batch_of, memory_of, step_of
-from .cost.calibration import Calibration
-from .cost.coefficients import Book
-from .cost.fits import DOUBTFUL, OVER, verdicts, word
-from .cost.quantities import RECOMPUTES
 from .own import Own
 from .runs import Row, Run
 from .told import ModelFacts, facts_about

@@ -10,8 +10,8 @@ from ..errors import InputError
 from ..hardware.arithmetic import EXPECTED_SHARE, intra_node_ratio_needed
 from ..layout import Layout
 from ..units import format_time
-from .cost import Grid, Setting, price
-from .cost.price import machine_of
+from .analytic import Grid, Setting, price
+from .analytic.price import machine_of
 from .explore import explore, row_of
 from .inverse import gpu_counts
 from .reasons import TERMS

@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from ..plan.cost.calibration import Calibration
-from ..plan.cost.factors import FACTORS
+from ..plan.analytic.calibration import Calibration
+from ..plan.analytic.factors import FACTORS
 from ..units import format_time
 from .narrow import show_table
 

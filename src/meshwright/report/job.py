@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ..jobs.job import Job
-from ..plan.cost.by_stage import StageMemory
+from ..plan.analytic.by_stage import StageMemory
 from ..plan.study import Row
 from ..units import format_bytes, format_time
 from .narrow import show_table

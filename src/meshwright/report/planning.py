@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..plan.cost.fits import BAND
+from ..plan.analytic.fits import BAND
 from ..plan.envelope import Envelope
 from ..plan.gantt import side_by_side
 from ..plan.inverse import TOLERANCE, Fewest, Need, Solution

@@ -2,7 +2,7 @@
 
 `ENGINE` is what `parallel/` does, and `engine(precision)` the same where its forward runs in another type. Other
 stacks do what `Conventions()` says, but for what `STACKS` says of them; their fitted constants are in
-`plan/cost/data`. Every fact is a number, or an array with one for each run of a table. What an engine can run is in
+`plan/analytic/data`. Every fact is a number, or an array with one for each run of a table. What an engine can run is in
 `engines` beside this, each fact with its source.
 """
 

@@ -9,7 +9,7 @@ from meshwright.cli.job import priced_job, setting_of_job
 from meshwright.hardware import load
 from meshwright.jobs.models import catalogue_name
 from meshwright.jobs.read import read_job
-from meshwright.plan.cost import book
+from meshwright.plan.analytic import book
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 

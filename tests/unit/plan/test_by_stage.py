@@ -4,8 +4,8 @@ import pytest
 
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.by_stage import memory_of_stages
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.by_stage import memory_of_stages
 from meshwright.plan.request import Request, setting_of
 from meshwright.workload.models import load_model
 

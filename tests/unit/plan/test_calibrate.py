@@ -13,11 +13,11 @@ import pytest
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
+from meshwright.plan.analytic.calibration import narrowed, read_calibration
+from meshwright.plan.analytic.coefficients import book
+from meshwright.plan.analytic.factors import FACTORS, adjusted
 from meshwright.plan.batch import batch_of, step_of
 from meshwright.plan.calibrate import calibrate
-from meshwright.plan.cost.calibration import narrowed, read_calibration
-from meshwright.plan.cost.coefficients import book
-from meshwright.plan.cost.factors import FACTORS, adjusted
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
 from tests.unit.bench.published import collective_tables
@@ -177,7 +177,7 @@ def test_a_table_that_says_too_little_or_too_much_is_refused(tmp_path, change, m
 
 
 def test_coefficients_of_the_factors_stay_shares(tmp_path):
-    from meshwright.plan.cost.coefficients import coefficients
+    from meshwright.plan.analytic.coefficients import coefficients
 
     c = coefficients(book(), "bridge", "h100", "bf16")
 

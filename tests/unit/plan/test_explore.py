@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout, micro_batches
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.fits import DOUBTFUL, OVER, SURE, verdicts
-from meshwright.plan.cost.price import machine_of
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.fits import DOUBTFUL, OVER, SURE, verdicts
+from meshwright.plan.analytic.price import machine_of
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.legality import illegal
 from meshwright.plan.machines import machines

@@ -8,7 +8,7 @@ from meshwright.collectives.algorithms import build
 from meshwright.collectives.figures import figures
 from meshwright.layout import Layout
 from meshwright.pipelines import bubble_share
-from meshwright.plan.cost import Grid, price
+from meshwright.plan.analytic import Grid, price
 from meshwright.plan.envelope import step_flops
 from tests.unit.plan.test_explore import setting
 

@@ -12,10 +12,10 @@ from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.jobs.rules import refusals
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, performance, price
-from meshwright.plan.cost.coefficients import STRANGERS, book
-from meshwright.plan.cost.conditions import kept, parse_conditions
-from meshwright.plan.cost.seen import counted, origin, seen
+from meshwright.plan.analytic import Grid, performance, price
+from meshwright.plan.analytic.coefficients import STRANGERS, book
+from meshwright.plan.analytic.conditions import kept, parse_conditions
+from meshwright.plan.analytic.seen import counted, origin, seen
 from meshwright.plan.explore import explore, price_all, space_of
 from meshwright.plan.runs import read_rows
 from meshwright.plan.stacks import default_stack, listed, stack_named, stack_names

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, price
+from meshwright.plan.analytic import Grid, price
 from meshwright.plan.explore import price_all, row_of, study_of
 from meshwright.plan.refine import refined
 from meshwright.plan.simulated import simulate_plan

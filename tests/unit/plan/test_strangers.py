@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from meshwright.hardware import load
+from meshwright.plan.analytic.coefficients import ROLES, book, resolve
 from meshwright.plan.batch import batch_of, coefficients_of, step_of
 from meshwright.plan.columns import overlap_off
-from meshwright.plan.cost.coefficients import ROLES, book, resolve
 from tests.unit.plan.test_tables import DENSE, EXPERTS, run
 
 FSDP = {**DENSE, "tp": "1", "dp": "64", "family": "house", "year": "2025", "zero_stage_fsdp": "fsdp2 (zero3)"}

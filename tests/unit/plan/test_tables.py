@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
+from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.columns import INPUTS, MEASURED, unread, zero_stage
-from meshwright.plan.cost.coefficients import book
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import known_models, predict
 

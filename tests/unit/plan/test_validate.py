@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
-from meshwright.plan.cost.coefficients import book
+from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import Outcome, Unpriced, known_models, predict
 from tests.unit.bench.published import collective_tables

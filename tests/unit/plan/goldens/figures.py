@@ -15,8 +15,8 @@ import numpy as np
 from meshwright.cluster.graph import CollectiveFit, Measurements, OperatorTime, Straggling, blocking, on_link
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.coefficients import book
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.machines import machines
 from meshwright.plan.measured.data_parallel import StepInputs, predict_step
 from meshwright.plan.measured.memory import peak_memory_bytes

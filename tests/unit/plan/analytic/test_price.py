@@ -10,14 +10,14 @@ from meshwright.hardware import load
 from meshwright.layout import Layout
 from meshwright.mesh import stride
 from meshwright.pipelines import in_flight as passes_in_flight
-from meshwright.plan.cost import Grid, Setting, performance, price
-from meshwright.plan.cost.coefficients import Coefficients, book, coefficients
-from meshwright.plan.cost.collective import span
-from meshwright.plan.cost.layer import _pass
-from meshwright.plan.cost.loads import in_flight
-from meshwright.plan.cost.price import machine_of
-from meshwright.plan.cost.quantities import Model
-from meshwright.plan.cost.step import _data_step, _send_s, _summed_s
+from meshwright.plan.analytic import Grid, Setting, performance, price
+from meshwright.plan.analytic.coefficients import Coefficients, book, coefficients
+from meshwright.plan.analytic.collective import span
+from meshwright.plan.analytic.layer import _pass
+from meshwright.plan.analytic.loads import in_flight
+from meshwright.plan.analytic.price import machine_of
+from meshwright.plan.analytic.quantities import Model
+from meshwright.plan.analytic.step import _data_step, _send_s, _summed_s
 from meshwright.workload.architecture import Architecture
 from meshwright.workload.conventions import OWN
 from meshwright.workload.models import load_model

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from meshwright.layout import Layout
-from meshwright.plan.cost.quantities import Grid, Model
-from meshwright.plan.cost.step import paced_layers
+from meshwright.plan.analytic.quantities import Grid, Model
+from meshwright.plan.analytic.step import paced_layers
 from meshwright.workload.models import load_model
-from tests.unit.plan.cost.test_price import priced, setting
+from tests.unit.plan.analytic.test_price import priced, setting
 
 LARGE = load_model("llama3-405b").architecture  # 126 layers: with embedding and output 128
 

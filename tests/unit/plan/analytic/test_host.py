@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.conditions import parse_conditions
-from meshwright.plan.cost.host import LINK_SHARE, MEMORY_SHARE
-from meshwright.plan.cost.price import coefficients_of, performance, verdicts_in
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.conditions import parse_conditions
+from meshwright.plan.analytic.host import LINK_SHARE, MEMORY_SHARE
+from meshwright.plan.analytic.price import coefficients_of, performance, verdicts_in
 from meshwright.plan.explore import OFFERED, explore, price_all, study_of
 from meshwright.plan.machines import machines
 from meshwright.workload.architecture import Architecture

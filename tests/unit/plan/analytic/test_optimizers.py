@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, performance, price
+from meshwright.plan.analytic import Grid, Setting, performance, price
 from meshwright.plan.machines import machines
 from meshwright.workload.adapters import trained_share
 from meshwright.workload.models import load_model

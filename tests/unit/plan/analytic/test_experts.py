@@ -5,12 +5,12 @@ import pytest
 from msgspec.structs import replace
 
 from meshwright.layout import Layout
-from meshwright.plan.cost.coefficients import book, coefficients
-from meshwright.plan.cost.layer import _expert_parallel, _sizes
-from meshwright.plan.cost.price import coefficients_of, machine_of
-from meshwright.plan.cost.quantities import Grid, Model
+from meshwright.plan.analytic.coefficients import book, coefficients
+from meshwright.plan.analytic.layer import _expert_parallel, _sizes
+from meshwright.plan.analytic.price import coefficients_of, machine_of
+from meshwright.plan.analytic.quantities import Grid, Model
 from meshwright.workload.models import load_model
-from tests.unit.plan.cost.test_price import setting
+from tests.unit.plan.analytic.test_price import setting
 
 MIXTURE = load_model("deepseek-v3").architecture  # 8 experts a token
 

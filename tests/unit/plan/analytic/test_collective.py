@@ -4,9 +4,9 @@ import pytest
 
 from meshwright.bench.fit import clean_sweep
 from meshwright.bench.reading import load_tables
-from meshwright.plan.cost.coefficients import book, coefficients
-from meshwright.plan.cost.collective import AxisPlacement, all_reduce_s, gather_s
-from meshwright.plan.cost.measured import IDLE_SHARE
+from meshwright.plan.analytic.coefficients import book, coefficients
+from meshwright.plan.analytic.collective import AxisPlacement, all_reduce_s, gather_s
+from meshwright.plan.analytic.measured import IDLE_SHARE
 from tests.unit.bench.published import collective_tables
 from tests.unit.bench.test_fit import A100, rows_of
 

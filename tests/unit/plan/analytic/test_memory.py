@@ -6,10 +6,10 @@ import pytest
 from benchmarks.memory_rows import peaks, published
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.fits import capacity_source, verdicts, word
-from meshwright.plan.cost.loads import loads
-from meshwright.plan.cost.quantities import Model
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.fits import capacity_source, verdicts, word
+from meshwright.plan.analytic.loads import loads
+from meshwright.plan.analytic.quantities import Model
 from meshwright.plan.machines import machines
 from meshwright.workload.models import load_model
 

@@ -9,9 +9,9 @@ from meshwright.bench.table import Row
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.hardware import load
 from meshwright.layout import Layout
-from meshwright.plan.cost import Grid, Setting, price
-from meshwright.plan.cost.collective import all_reduce_s, gather_s, span
-from meshwright.plan.cost.price import coefficients_of, machine_of
+from meshwright.plan.analytic import Grid, Setting, price
+from meshwright.plan.analytic.collective import all_reduce_s, gather_s, span
+from meshwright.plan.analytic.price import coefficients_of, machine_of
 from meshwright.workload.models import load_model
 
 SIZES = [2**k for k in range(12, 33)]

@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.cluster.builders import catalogue_cluster
 from meshwright.hardware import load
-from meshwright.plan.cost import Setting, distinct, price
+from meshwright.plan.analytic import Setting, distinct, price
 from meshwright.plan.space import in_every_order, legal_layouts
 from meshwright.workload.models import load_model
 
