@@ -178,7 +178,7 @@ def test_what_the_fitted_runs_have_seen_is_what_the_table_holds():
     tables = ("training_runs.csv", "training_runs_2.csv")
     rows = [row for table in tables for row in read_rows(PUBLISHED / table, load(), book(), known_models())]
     fitted = [
-        (row.run.layout, row.run.accelerator, row.run.stack)
+        (row.run.layout, row.run.accelerator, row.run.stack, row.run.architecture)
         for row in rows
         if row.run and row.measured_step_time_s and row.family not in doubts["families"]
         if row.id not in doubts["rows"] and "micro-batch 1" not in row.run.assumed
