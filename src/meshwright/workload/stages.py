@@ -314,4 +314,12 @@ def _sums(workload: Workload, layout: Layout, held: Sequence[int], c: Convention
         found.append(("tp", int(c.gradient_bytes) * of_rows // shards))
     if layout.world_size > 1 and not layout.is_plain:
         found.append(("world", NORM_BYTES))
-    return tuple(Comm(axis=axis, collective="all_reduce", bytes=bytes_, calls=0, once=1) for axis, bytes_ in found)
+    sums: list[Comm] = []
+    for axis, bytes_ in found:
+        summed = Comm(axis=axis, collective="all_reduce", bytes=bytes_, calls=0, once=1)
+        there, back = (
+            msgspec.structs.replace(summed, axis="host", collective=name) for name in ("to_device", "to_host")
+        )
+        away = layout.offload == "parameters" and axis != "world"  # gradients on the host, which devices sum
+        sums += [there, summed, back] if away else [summed]
+    return tuple(sums)
