@@ -30,7 +30,7 @@ REASONS = {
 
 
 def bars_section(table: Rows, own: Mapping[str, Group]) -> str:
-    """Return the section of docs/validation.md: each bar, what was reached, and of what is missed the reason."""
+    """Return the section of docs/generated/validation.md: each bar, what was reached, and of what is missed the reason."""
     rows = []
     for name, bar, reached in _reached(table, own):
         met = reached <= bar
