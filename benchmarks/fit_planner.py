@@ -215,7 +215,7 @@ def run(arguments: list[str]) -> Result:
         _write_errors(data, best.errors, out, strange)
         write_seen(data)
         text = page(_reread(known, best, saved), data, best.errors, out, strange, rows, sweeps)
-        parts = (text.rstrip(), own_section(own), section(), bars_section(rows, own).rstrip())
+        parts = (text.rstrip(), own_section(own), bars_section(rows, own).rstrip(), section())
         (GENERATED / "validation.md").write_text("\n\n".join(parts) + "\n")
         notes.append("written: constants.toml, errors.toml, seen.toml, docs/generated/validation.md")
     return Result("error of the predicted step time on published runs, in %", rows, notes)

@@ -30,7 +30,7 @@ REASONS = {
 
 
 def bars_section(table: Rows, own: Mapping[str, Group]) -> str:
-    """Return the section of docs/generated/validation.md: each bar, what was reached, and of what is missed the reason."""
+    """Return a section of the page of validation: each bar, what was reached, and the reason of what is missed."""
     rows = []
     for name, bar, reached in _reached(table, own):
         met = reached <= bar

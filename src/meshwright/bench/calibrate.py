@@ -213,11 +213,13 @@ def _measure(request: Request, say: Callable[[str], None]) -> tuple[Measurements
 
 def _in_words(request: Request) -> str:
     """Return what a request measures, in words."""
-    operators = _counted(len(request.operators), "operator")
-    if not request.collective_bytes:
-        return operators
-    collectives = _counted(len(request.beside + request.blocking), "collective")
-    return f"{operators} and {collectives} at {_counted(len(request.collective_bytes), 'size')}"
+    parts = [_counted(len(request.operators), "operator")] if request.operators else []
+    if request.collective_bytes:
+        collectives = _counted(len(request.beside + request.blocking), "collective")
+        parts.append(f"{collectives} at {_counted(len(request.collective_bytes), 'size')}")
+    if request.host_bytes:
+        parts.append(f"copies to and from the host at {_counted(len(request.host_bytes), 'size')}")
+    return " and ".join(parts)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -227,33 +229,32 @@ def _counted(count: int, noun: str) -> str:
 def _timings(request: Request) -> int:
     """Return how many timings a rank takes for a request."""
     sizes = len(request.collective_bytes) if request.ranks > 1 else 0
-    return len(request.operators) + sizes * len(request.beside + request.blocking)
+    collectives = sizes * len(request.beside + request.blocking)
+    return len(request.operators) + collectives + len(CROSSING) * len(request.host_bytes)
 
 
 def _fits(request: Request, answers: Sequence["Answer"]) -> list[CollectiveFit]:
     """Return the fits of the collectives that all ranks have measured."""
     found: list[CollectiveFit] = []
     for name in CROSSING if request.host_bytes else ():
-        crossed = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in _each_size(answers, name)]
+        crossed = _means(answer.host[name] for answer in answers)
         found += blocking_fits(name, request.backend, request.ranks, request.host_bytes, crossed)
     if not request.collective_bytes or request.ranks == 1:
         return found
     for timed in request.beside:
-        of_ranks = zip(*(answer.beside[timed] for answer in answers), strict=True)
-        costs = [Beside(*map(statistics.mean, zip(*each, strict=True))) for each in of_ranks]
+        costs = _means(answer.beside[timed] for answer in answers)
         fits = beside_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, costs)
         found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
     for timed in request.blocking:
-        each_rank = zip(*(answer.blocking[timed] for answer in answers), strict=True)
-        waited = [Cost(*map(statistics.mean, zip(*each, strict=True))) for each in each_rank]
+        waited = _means(answer.blocking[timed] for answer in answers)
         fits = blocking_fits(timed.collective, request.backend, request.ranks, request.collective_bytes, waited)
         found += [msgspec.structs.replace(fit, dtype=timed.dtype) for fit in fits]
     return found
 
 
-def _each_size(answers: Sequence["Answer"], name: str) -> Iterable[tuple[Cost, ...]]:
-    """Return what the ranks measured of copies to or from their hosts, size by size."""
-    return zip(*(answer.host[name] for answer in answers), strict=True)
+def _means(of_ranks: Iterable[Sequence[T]]) -> list[T]:
+    """Return the mean over ranks of what each of them measured, size by size."""
+    return [type(each[0])(*map(statistics.mean, zip(*each, strict=True))) for each in zip(*of_ranks, strict=True)]
 
 
 class Pace(NamedTuple):
@@ -297,7 +298,7 @@ def measure_on_rank(
     )
     sizes = request.collective_bytes if world_size > 1 else ()
 
-    def at_all_sizes(time_one: Callable[..., T], timed: Timed) -> list[T]:
+    def at_all(sizes: Sequence[int], time_one: Callable[..., T], timed: Timed) -> list[T]:
         found = []
         for size in sizes:
             found.append(time_one(timed.collective, size, device, dtype=timed.dtype))
@@ -306,10 +307,10 @@ def measure_on_rank(
 
     return Answer(
         operators=operators,
-        beside={each: at_all_sizes(time_beside, each) for each in request.beside},
-        blocking={each: at_all_sizes(time_blocking, each) for each in request.blocking},
+        beside={each: at_all(sizes, time_beside, each) for each in request.beside},
+        blocking={each: at_all(sizes, time_blocking, each) for each in request.blocking},
         host={
-            name: [time_blocking(name, size, device) for size in request.host_bytes]
+            name: at_all(request.host_bytes, time_blocking, Timed(name))
             for name in (CROSSING if request.host_bytes else ())
         },
         paces=time_paces(device) if world_size > 1 else [],

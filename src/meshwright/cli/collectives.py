@@ -128,6 +128,8 @@ def show(as_json: bool, **source: Any) -> int:
 def verify_(everything: bool, max_ranks: int, as_json: bool, **source: Any) -> int:
     """Prove a schedule: exit 0 if it is proved, 1 with the first fault if it is not."""
     if everything:
+        if source["counts"] is not None:
+            raise InputError("--counts: expected one schedule of all_to_all, not --all of them")
         return _verify_all(max_ranks, as_json)
     schedule = _schedule(**source)
     proof = verify(schedule)
@@ -225,10 +227,7 @@ def draw(svg: Path | None, as_json: bool, **source: Any) -> int:
 )
 @JSON
 def export(output: Path | None, runtime: str | None, as_json: bool, **source: Any) -> int:
-    """Write a schedule as MSCCL XML (with --json: as our own JSON); one of --xml keeps its blocks and channels.
-
-    For mscclpp it is an execution plan (JSON).
-    """
+    """Write a schedule as MSCCL XML (--xml keeps its blocks and channels), as a plan of MSCCL++ or as our own JSON."""
     schedule = _schedule(**source)
     verify(schedule)
     if runtime == "mscclpp":

@@ -19,7 +19,7 @@ def price_like(library: str, options: Mapping[str, Any], *, curve: bool, as_json
     from ..hardware import load
     from ..plan.nccl import nccl_price
 
-    for key in ("name", "xml", "file", "rate", "alpha", "inter", "inter_alpha"):
+    for key in ("name", "xml", "file", "counts", "rate", "alpha", "inter", "inter_alpha"):
         if options.get(key) is not None:
             word = "NAME" if key == "name" else f"--{key.replace('_', '-')}"
             raise InputError(f"--like {library}: {word} does not go with it: the library chooses its own way")

@@ -281,21 +281,19 @@ def _traffic(options: Mapping[str, Any], ranks: int, per_node: int | None) -> An
     from ..collectives.uneven import read_counts, uneven
     from ..simulate.traffic import named_traffic, traffic_of
 
-    counts = options["counts"]
-    if counts is not None and options["file"] is not None:
-        return traffic_of(uneven(read_schedule(options["file"]), read_counts(counts)))
-    if options["file"] is not None:
-        return traffic_of(read_schedule(options["file"]))
-    name, collective = options["algorithm"], options["collective"]
-    if name is None:
+    counts, name, collective = options["counts"], options["algorithm"], options["collective"]
+    if options["file"] is None and name is None:
         raise InputError(f"--algorithm: expected one of {collective}'s (see `collectives list`), or a --file")
-    if ".py:" in name:
-        return traffic_of(named_schedule(name, ranks))
     per_node = options["ranks_per_node"] or (per_node if per_node and ranks % per_node == 0 else None)
-    if counts is not None:
-        even = build(collective, name, ranks, root=options["root"], ranks_per_node=per_node)
-        return traffic_of(uneven(even, read_counts(counts)))
-    return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options["root"])
+    if options["file"] is not None:
+        schedule = read_schedule(options["file"])
+    elif ".py:" in name:
+        schedule = named_schedule(name, ranks)
+    elif counts is None:
+        return named_traffic(collective, name, ranks, ranks_per_node=per_node, root=options["root"])
+    else:
+        schedule = build(collective, name, ranks, root=options["root"], ranks_per_node=per_node)
+    return traffic_of(uneven(schedule, read_counts(counts)) if counts is not None else schedule)
 
 
 def _disturbance(options: Mapping[str, Any]) -> "Disturbance":

@@ -28,7 +28,7 @@ MAX_RANKS = 2**17
 MAX_SLOTS = 2**24
 
 _TRANSFER = re.compile(r"(?:c([\d,-]+)(?:->c([\d,-]+))?|sig):(\d+)>(\+?)(\d+)")
-_HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: \w+=\d+)*)(?: counts=(\d+(?:[,/]\d+)*))?")
+_HEAD = re.compile(r"(\w+) ([\w.+/:-]+)((?: (?!counts=)\w+=\d+)*)(?: counts=(\d+(?:[,/]\d+)*))?")
 
 
 def name_of(text: str) -> str:

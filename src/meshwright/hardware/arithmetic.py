@@ -31,9 +31,10 @@ def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:
 
 
 def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
-    """Return the links between the accelerators of a node: their own, or PCIe where they have none."""
+    """Return the links between the accelerators of a node: their own, or PCIe where they have none, or no peer."""
     accelerator = catalogue.accelerators[node.accelerator]
-    return catalogue.interconnect(accelerator.link or accelerator.host_link)
+    own = accelerator.link if node.gpus.number > 1 or node.switch else None
+    return catalogue.interconnect(own or accelerator.host_link)
 
 
 def node_network_bytes_per_s(catalogue: Catalogue, node: NodeType) -> float:

@@ -386,7 +386,10 @@ class _Static:
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value, names)
             if isinstance(owner, str) and node.func.attr in TEXTS and all(isinstance(one, str) for one in args):
-                return TEXTS[node.func.attr](owner[:1000], *args)
+                try:
+                    return TEXTS[node.func.attr](owner[:1000], *args)
+                except TypeError:  # more arguments than it takes here
+                    return Opaque(_text(node))
             args = [owner, *args] if isinstance(owner, Record) else args
         return Record(name, args, keywords)
 

@@ -27,7 +27,7 @@ class Record:
 TEXTS: Mapping[str, Callable[..., Any]] = {
     "lower": lambda text: text.lower(),
     "upper": lambda text: text.upper(),
-    "strip": lambda text: text.strip(),
+    "strip": lambda text, characters=None: text.strip(characters),
     "replace": lambda text, old="", new="": text.replace(old, new)[:1000] if old else text,
     "startswith": lambda text, start="": text.startswith(start),
     "endswith": lambda text, end="": text.endswith(end),

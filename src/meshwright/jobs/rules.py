@@ -29,11 +29,11 @@ def broken(engine: Engine, layouts: Columns, kv_heads: int) -> dict[str, Mask]:
     found[f"its schedules are {', '.join(engine.schedules)}"] = piped & ~_among(schedule, SCHEDULES, engine.schedules)
     looped = _among(schedule, SCHEDULES, engine.virtual_only)
     found["this schedule needs two or more virtual stages"] = piped & looped & (vpp < 2)
-    sharded = dp * cp > 1
+    offload = layouts["offload"]
+    sharded = (dp * cp > 1) | (offload > 0)  # one rank offloads by stages of ZeRO too
     alone, within = np.isin(zero, engine.zero), np.isin(zero, engine.zero_in_pipelines)
     found[f"its ZeRO stages are {_listed(engine.zero)}"] = sharded & ~piped & ~alone
     found[f"its ZeRO stages in a pipeline are {_listed(engine.zero_in_pipelines)}"] = sharded & piped & ~within
-    offload = layouts["offload"]
     found[f"it offloads {', '.join(engine.offload)}"] = ~_among(offload, OFFLOADS, engine.offload)
     for kind, stages in engine.offload_zero.items():
         words = f"its offload={kind} goes with ZeRO stages {_listed(stages)}"

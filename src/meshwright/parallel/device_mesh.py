@@ -77,7 +77,8 @@ class Mesh:
     def device_mesh(self, *axes: Axis) -> DeviceMesh:
         """Return torch's DeviceMesh along one axis, or along two of which the second is the inner one."""
         if not dist.is_initialized():  # on one rank, which FSDP2 wants to have a group all the same
-            dist.init_process_group(native_backend() or "gloo", rank=0, world_size=1, store=dist.HashStore())
+            native = native_backend() if self._device_type != "cpu" else None
+            dist.init_process_group(native or "gloo", rank=0, world_size=1, store=dist.HashStore())
         made = [self.group(axis) for axis in axes]
         if len(axes) == 1:
             return DeviceMesh.from_group(made[0], self._device_type, mesh_dim_names=axes)

@@ -35,13 +35,13 @@ def shard(module: nn.Module, mesh: Mesh, layout: Layout, stopwatch: Stopwatch, d
     again, policy = layout.zero == 3, OffloadPolicy()
     if layout.offload == "parameters":
         policy = CPUOffloadPolicy(pin_memory=is_accelerator(device))
-        for bank in [part for part in module.modules() if isinstance(part, Bank)]:
-            moved(bank, device)  # which stays there where nothing shards it
     ignored: set[nn.Parameter] = set()  # experts that no other rank holds
     for bank in [part for part in module.modules() if isinstance(part, Bank)] if layout.ep > 1 else []:
         if mesh.size("edp") > 1:
             fully_shard(bank, mesh=mesh.device_mesh("edp"), reshard_after_forward=again, offload_policy=policy)
         else:
+            if layout.offload == "parameters":
+                moved(bank, device)  # nothing shards it, so that it stays there
             ignored |= set(bank.parameters())
     dense = mesh.device_mesh("replica", "shard") if layout.replicas > 1 else mesh.device_mesh("shard")
     for layer in layers:

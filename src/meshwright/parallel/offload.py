@@ -45,7 +45,8 @@ class HostCopies:
             if store is not None or is_accelerator(tensor.device):
                 copy = (store or host_copy)(tensor.detach())
                 self._of[tensor] = nn.Parameter(copy)
-                self._pairs.append((tensor, self._of[tensor], (store or host_copy)(torch.zeros_like(tensor))))
+                gradient = torch.empty_like(copy, pin_memory=copy.is_pinned())
+                self._pairs.append((tensor, self._of[tensor], gradient))
 
     def of(self, tensor: nn.Parameter) -> nn.Parameter:
         """Return the copy that the optimiser updates; the tensor itself where it is on the host."""

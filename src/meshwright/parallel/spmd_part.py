@@ -239,7 +239,8 @@ class SpmdPart:
         """Clear the gradients; under ZeRO 1 the optimiser's lie in the buckets, which the next step overwrites."""
         self.module.zero_grad(set_to_none=True)
         if self._layout.zero >= 2:
-            self.optimizer.zero_grad(set_to_none=True)
+            for held in self._held:  # not the optimiser's own: it may hold copies on the host
+                held.tensor.grad = None
 
     def rest(self) -> None:
         """Drop weights that a forward pass without a backward has gathered (ZeRO 2 and 3)."""

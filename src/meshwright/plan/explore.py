@@ -56,13 +56,14 @@ class Priced:
         return float(machine_of(self.setting).memory_bytes)
 
 
-def price_all(setting: Setting) -> Priced:
+def price_all(setting: Setting, *, offers: bool = True) -> Priced:
     """Return every legal layout that fits with its price; InputError, with the reasons, if none is legal.
 
-    Where none fits, those that offload to the hosts' memory are offered, but for conditions that name offload.
+    Where none fits, those that offload to the hosts' memory are priced, but for conditions that name offload, and if
+    `offers`.
     """
     found = _price_all(setting, space_of(setting))
-    if len(found.grid) or any(condition.name == "offload" for condition in setting.conditions):
+    if len(found.grid) or not offers or any(condition.name == "offload" for condition in setting.conditions):
         return found
     space = space_of(setting, range(1, len(OFFLOADS)))
     other = _price_all(setting, space) if len(space.grid) else found
@@ -134,9 +135,9 @@ def space_of(setting: Setting, offloads: Sequence[int] = ()) -> Space:
     return dataclasses.replace(space, grid=grid, left=left)
 
 
-def explore(setting: Setting, *, model: str = "") -> Study:
+def explore(setting: Setting, *, model: str = "", offers: bool = True) -> Study:
     """Return what the search found; InputError if no layout is legal or none fits in memory."""
-    return study_of(setting, price_all(setting), model=model)
+    return study_of(setting, price_all(setting, offers=offers), model=model)
 
 
 def study_of(setting: Setting, priced: Priced, *, model: str = "") -> Study:

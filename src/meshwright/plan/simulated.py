@@ -31,6 +31,7 @@ from ..workload.split import (
     stage_message,
     tensor_exchange,
 )
+from ..workload.stages import rank_of_stages
 from .analytic.coefficients import Coefficients
 from .analytic.host import LINK_SHARE
 from .analytic.layer import LayerTime, layer_s
@@ -89,7 +90,8 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
         own = (held - routed, routed)
         stages.append(_stage(setting, layout, c, seconds, layers, head if last else [0.0, 0.0], own))
     host_rate = float(machine.host_rate * LINK_SHARE / c.pace)
-    back_s = max(sum(comm.bytes for comm in stage.parameters if comm.axis == "host") for stage in stages) / host_rate
+    ranks = rank_of_stages(layout, micro_batches(layout, setting.global_batch))
+    back_s = _back_bytes(stages, ranks) / host_rate if layout.offload == "optimizer" else 0.0
     return StepProgram(
         layout=layout,
         micro_batches=micro_batches(layout, setting.global_batch),
@@ -97,6 +99,14 @@ def step_program(setting: Setting, layout: Layout) -> StepProgram:
         optimizer_s=float(prices.optimizer_s[0]) - back_s + float(c.step_s * c.pace),
         host_bytes_per_s=host_rate,
     )
+
+
+def _back_bytes(stages: Sequence[Stage], ranks: Sequence[int]) -> int:
+    """Return what the rank that has most copies back from its host once it has updated, which the simulator plays."""
+    of_rank = [0] * (max(ranks) + 1)
+    for stage, rank in zip(stages, ranks, strict=True):
+        of_rank[rank] += sum(comm.bytes for comm in stage.parameters if comm.axis == "host")
+    return max(of_rank)
 
 
 def _stage(

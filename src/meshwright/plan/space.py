@@ -179,11 +179,13 @@ def _experts(model: Splittable, degrees: Degrees, folded: bool) -> list[tuple[in
 
 def _sharding(degrees: Degrees, node: int | None, offloads: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return ZeRO level, copies of the sharded model (one, or one in each node), and what lives on the host."""
-    found = _levels(degrees, node)
-    if degrees.dp * degrees.cp == 1 and any(offloads):
-        found = [*found, (2, 1), (3, 1)]  # one rank has nothing to shard, but engines offload by stages of ZeRO
-    weights = OFFLOADS.index("parameters")
-    return [(zero, copies, each) for zero, copies in found for each in offloads if each != weights or zero >= 2]
+    weights, found = OFFLOADS.index("parameters"), []
+    for each in offloads:
+        levels = _levels(degrees, node)
+        if degrees.dp * degrees.cp == 1 and each:
+            levels = [*levels, (2, 1), (3, 1)]  # one rank has nothing to shard, but engines offload by stages of ZeRO
+        found += [(zero, copies, each) for zero, copies in levels if each != weights or zero >= 2]
+    return found
 
 
 def _levels(degrees: Degrees, node: int | None) -> list[tuple[int, int]]:

@@ -111,7 +111,7 @@ def scaling(setting: Setting, *, grown: bool = False) -> Scaling:
                 too_small.append(gpus)
                 continue
         try:
-            found.append((gpus, batch, explore(replace(setting, gpus=gpus, global_batch=batch)).best))
+            found.append((gpus, batch, explore(replace(setting, gpus=gpus, global_batch=batch), offers=False).best))
         except InputError:
             too_small.append(gpus)
     if not found:

@@ -53,12 +53,13 @@ def disagreement(group: Group, siblings: Sequence[Group] = ()) -> Position | Non
         if found is None or (found[0] == "sizes" and all(call.ended for call in calls.values())):
             continue
         kind, blamed, certain = found
-        beside = () if blamed else _by_siblings(calls, [sibling.of(seq) for sibling in siblings])
+        beside = None if blamed else _by_siblings(calls, [sibling.of(seq) for sibling in siblings])
         if beside:
-            blamed, certain = tuple(rank for rank in calls if _made(calls[rank]) != beside), True
+            blamed = tuple(rank for rank in calls if _is_other(calls[rank], beside))
+            certain = bool(blamed)
         if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
             continue
-        usual = next(call for rank, call in calls.items() if rank not in blamed)
+        usual = next(call for rank, call in calls.items() if rank not in blamed and call.operation)
         told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
         others = f", the others {_full(usual)}" if blamed else ""
         others += f", as the ranks of the other groups of {group.name.purpose} do" if beside else ""
@@ -94,11 +95,22 @@ def _made(call: Call) -> tuple[object, ...]:
     return call.operation, call.size, call.types
 
 
-def _by_siblings(calls: Mapping[int, Call], others: Sequence[Mapping[int, Call]]) -> tuple[object, ...]:
-    """Return the call that the ranks of the other groups all make and some of this one; empty where that is not so."""
-    made = [_made(call) for other in others for call in other.values()]
-    alike = len(made) > 1 and len(set(made)) == 1 and any(_made(call) == made[0] for call in calls.values())
-    return made[0] if alike else ()
+def _is_other(call: Call, right: Call) -> bool:
+    """Return whether a call is known to be another than the right one: what is not known of it is no difference."""
+    sizes = zip(call.size, right.size, strict=True)
+    return bool(call.operation) and (
+        call.operation != right.operation
+        or any(own is not None and own != other for own, other in sizes)
+        or bool(call.types and right.types and call.types != right.types)
+    )
+
+
+def _by_siblings(calls: Mapping[int, Call], others: Sequence[Mapping[int, Call]]) -> Call | None:
+    """Return the call that the ranks of the other groups all make and some of this one; None where that is not so."""
+    found = [call for other in others for call in other.values()]
+    made = {_made(call) for call in found}
+    alike = len(found) > 1 and len(made) == 1 and any(_made(call) in made for call in calls.values())
+    return found[0] if alike else None
 
 
 def _still_open(group: Group) -> bool:

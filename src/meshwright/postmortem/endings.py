@@ -57,7 +57,7 @@ _FOLLOWS = re.compile(
     r"|monitoredBarrier|Timed out waiting|wait timeout|Socket Timeout|[Ww]atchdog"
     r"|timed? ?out.*(?:rendezvous|store|collective|barrier)"
     r"|gloo/transport|aborted|socket has timed out|terminated with exception|connectFullMesh"
-    r"|Detected mismatch between collectives"
+    r"|Detected mismatch between collectives|has inconsistent 0 params"
     r"|process group has been|shutting down|SIGTERM|has been shut down|remote process exited|heartbeat timeout"
     r"|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): |Socket closed|MPI_ERR_PROC_FAILED",
 )
@@ -81,8 +81,10 @@ _SHARED_MEMORY_WORKER = re.compile(r"Unexpected bus error encountered in worker"
 _UNLIKE_MODEL = re.compile(
     r"(?P<what>(?:\[(?P<place>\d+)\]: )?params\[\d+\] in this process with .*?not to match .*?"
     r" of the same param in process 0"
-    r"|DDP expects same model across all ranks, but Rank (?P<rank>\d+) has \d+ params.*)"
+    r"|DDP expects same model across all ranks, but Rank (?P<rank>\d{1,6}) has (?P<own>\d{1,9}) params,"
+    r" while rank (?P<other>\d{1,6}) has inconsistent (?P<theirs>[1-9]\d{0,8}) params.*)"  # 0: the exchange broke
 )
+_COUNTED = (("rank", "own"), ("other", "theirs"))
 _BAR = re.compile(
     r"(?P<label>[^|\r\n]{0,120}?)(?P<percent>\d{1,3})%\|[^|]*\|"
     r" *(?P<done>[\d.,]+[kMG]?)/(?P<all>[\d.,]+[kMG]?) ?\[(?P<rate>[^\]]*)"
@@ -125,17 +127,19 @@ def read(messages: list[Message]) -> Iterator[Fact]:
         if _ENDED_OUTSIDE.search(text):
             what = "the launcher was told to end (SIGTERM)"
             yield Failure(kind="killed", what=what, where=message.where, follows=True, is_general=True)
-        if _HUNG_UP.search(text.rstrip()):
+        if ("SIGHUP" in text or "ignal" in text) and _HUNG_UP.search(text.rstrip()):
             what = "the launcher's terminal was closed (SIGHUP): nohup, tmux or sbatch keep a job from that"
             yield Failure(kind="killed", what=what, where=message.where, is_general=True)
         if _REPEATED.search(text):
             yield Shortened(where=message.where)
         if "(" in text:
             yield from _code(message)
-        if unlike := _UNLIKE_MODEL.search(text):
+        if "params" in text and (unlike := _UNLIKE_MODEL.search(text)):
             own = message.rank if message.rank is not None else unlike.group("place") or unlike.group("rank")
             rank = None if own is None else int(own)
-            yield UnlikeModel(rank=rank, what=unlike.group("what")[:160], where=message.where.by(rank))
+            counts = {int(unlike[who]): int(unlike[of]) for who, of in _COUNTED if unlike[who] is not None}
+            what, where = unlike.group("what")[:160], message.where.by(rank)
+            yield UnlikeModel(rank=rank, what=what, counts=counts, where=where)
             continue
         if index in ends or _MAY_FAIL.search(text):
             later = bisect.bisect_right(went_on[message.rank], index)

@@ -166,10 +166,15 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnlikeModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank whose parameters are not those of rank 0, as DDP finds before the first step."""
+    """A rank whose parameters are not those of another, as DDP finds before the first step.
+
+    With `counts` every rank says so that DDP has seen to differ from another: how many parameters each of the two has.
+    Without, the rank holds its shapes against rank 0's.
+    """
 
     rank: int | None
     what: str
+    counts: dict[int, int] = {}
     where: Where
 
 

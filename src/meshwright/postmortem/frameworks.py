@@ -12,7 +12,9 @@ _TELLS = re.compile(
     r"unhealthy|imed out|Failed to meet|ranks: |Missing ranks|Stalled ranks|task:\d|oordination|rendezvous"
     r"|crashed with exit code|EI0006"
 )
-_STALLED = re.compile(r"(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?")
+_STALLED = re.compile(
+    r"(?<![^\s,:\[\]])(?P<tensor>[^\s,:\[\]]+) \[(?P<which>missing|ready) ranks: (?P<ranks>\d[\d, \n]*)\]?"
+)
 _STALLED_HEAD = re.compile(r"(?:Missing|Stalled) ranks:\s*$")
 _STALLED_RANK = re.compile(r"^(?P<rank>\d{1,5}): \[(?P<tensors>[^\]]*)\]?")
 _TASK = re.compile(r"/job:\w+/(?:replica:\d+/)?task:(?P<task>\d{1,6})\b")
@@ -33,6 +35,7 @@ _NAMES = 32  # lines over which a list of tasks goes on
 def read(messages: Sequence[Message]) -> Iterator[Fact]:
     """Yield what runtimes other than c10d say in the messages of one file."""
     stalls: dict[str, tuple[int, Stalled]] = {}
+    waits: list[tuple[int, StoreWait]] = []
     head = -1  # the line of Horovod's list that is open
     for index, message in enumerate(messages):
         text = message.text
@@ -50,20 +53,26 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
             head = index
         for found in _STALLED.finditer(text):
             ranks = tuple(rank for text in re.findall(r"\d+", found.group("ranks")) if (rank := int(text)) < MOST_RANKS)
+            if not ranks:
+                continue
             told = {found.group("which"): ranks}
             stalls[found.group("tensor")] = index, Stalled(tensor=found.group("tensor"), where=message.where, **told)
         yield from _jax(messages, index)
+        if met := _RENDEZVOUS.search(text):
+            came = f"{met['came']} of {met['all']}" if met["came"] else f"not all of {met['all']}"
+            what = f"for others at XLA's rendezvous '{met['what'][:80]}' ({came} came)"
+            waits.append((index, StoreWait(rank=message.rank, where=message.where, what=what)))
         yield from _others(message)
-    yield from _unfinished(messages, [stall for _, stall in sorted(stalls.values(), key=lambda pair: pair[0])], stalls)
+    if waits and not any("Thread is unstuck" in message.text for message in messages[waits[-1][0] :]):
+        yield from _unfinished(messages, waits)
+    yield from _unfinished(messages, sorted(stalls.values(), key=lambda pair: pair[0]))
 
 
-def _unfinished(
-    messages: Sequence[Message], found: Sequence[Stalled], stalls: dict[str, tuple[int, Stalled]]
-) -> Iterator[Stalled]:
-    """Yield the stalls after which nobody trained on; a validation on one rank alone makes one that ends."""
-    last = max((index for index, _ in stalls.values()), default=len(messages))
+def _unfinished(messages: Sequence[Message], found: Sequence[tuple[int, Fact]]) -> Iterator[Fact]:
+    """Yield the waits after which nobody trained on; a validation on one rank alone makes one that ends."""
+    last = found[-1][0] if found else len(messages)
     if sum(bool(WENT_ON.search(message.text)) for message in messages[last + 1 :]) < MANY_STEPS:
-        yield from found
+        yield from (fact for _, fact in found)
 
 
 def _jax(messages: Sequence[Message], index: int) -> Iterator[Fact]:
@@ -73,7 +82,7 @@ def _jax(messages: Sequence[Message], index: int) -> Iterator[Fact]:
     if silent := _TASK_SILENT.search(text):
         yield _silent(int(silent.group("task")), message)
     elif _TASKS_UNHEALTHY.search(text):
-        for task, line in _listed(messages, index):
+        for task, line in _listed(messages, index, "tasks are unhealthy"):
             yield _silent(task, line)
     elif _BARRIER.search(text):
         tasks = [task for task, _ in _listed(messages, index, "imed out task names:")]
@@ -102,10 +111,6 @@ def _listed(messages: Sequence[Message], index: int, after: str = "") -> Iterato
 
 def _others(message: Message) -> Iterator[Fact]:
     text, where, rank = message.text, message.where, message.rank
-    if met := _RENDEZVOUS.search(text):
-        came = f"{met.group('came')} of {met.group('all')}" if met.group("came") else f"not all of {met.group('all')}"
-        what = f"for others at XLA's rendezvous '{met.group('what')[:80]}' ({came} came)"
-        yield StoreWait(rank=rank, where=where, what=what)
     if crashed := _COMPOSER.search(text):
         yield Exit(rank=int(crashed.group("rank")), code=int(crashed.group("code")), first=True, where=where)
     if met := _XRT.search(text):

@@ -13,7 +13,8 @@ from .lines import Message
 
 _TELLS = re.compile(
     r"exitcode: |return code = |Child process with PID|noticed that|exited with non-zero|BAD TERM|MPI_ABORT was"
-    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort|lost communication with"
+    r"|ray\.exc|killed due to|worker process has died|Worker unexpectedly|called MPI_Abort"
+    r"|lost communication with a remote daemon"
     r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
@@ -63,7 +64,7 @@ def read(messages: Sequence[Message]) -> Iterator[Fact]:
             yield from _mpi(message, messages[index : index + _SPREAD])
         elif _RAY_MEMORY.search(text) or _RAY_DIED.search(text):
             yield from _ray(message, messages[index : index + _SPREAD])
-        elif "lost communication with" in text or _RAY_NODE.search(text):
+        elif "lost communication with a remote daemon" in text or _RAY_NODE.search(text):
             yield from _node(message, messages[index : index + _SPREAD])
         else:
             yield from _of_a_line(message, text)

@@ -59,15 +59,21 @@ def _split(stalls: list[Stalled], evidence: tuple[Where, ...]) -> Position:
 
 
 def by_models(facts: list[Fact]) -> Position | None:
-    """Return whose parameters differ from those of the many; DDP compares each rank with rank 0 alone."""
+    """Return whose parameters differ from those of the many.
+
+    Their number every rank compares with that of all others, and says of the first that differs what both have; their
+    shapes each rank compares with rank 0's alone.
+    """
     found = of(facts, UnlikeModel)
-    unlike = {fact.rank for fact in found if fact.rank is not None and fact.rank < MOST_RANKS}
     if not found:
         return None
-    world = world_of(facts) or max(ranks_seen(facts) | unlike, default=0) + 1
+    counts = {rank: count for fact in found for rank, count in fact.counts.items() if rank < MOST_RANKS}
+    unlike = {fact.rank for fact in found if fact.rank is not None and not fact.counts}
+    world = world_of(facts) or max(ranks_seen(facts) | unlike | set(counts), default=0) + 1
     few = 2 * len(unlike) < world
-    everyone = world > 2 and unlike >= set(range(1, world))
+    everyone = world > 2 and unlike == set(range(1, world))
     blamed = (0,) if everyone else tuple(sorted(unlike)) if few and unlike else ()
+    blamed = blamed or (minority(counts)[0] if counts else ())
     return Position(
         kind="sizes",
         blamed=blamed,

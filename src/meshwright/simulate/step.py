@@ -204,13 +204,14 @@ class _Step:
         What comes from the host is gathered when it is there, what has been scattered goes to the host.
         """
         ends: list[list[int]] = [[] for _ in self._lanes]
-        before: Comm | None = None
+        came: list[list[int]] = [[] for _ in self._lanes]  # ends of what came from the host
         for comm in comms:
-            linked = before is not None and "host" in {comm.axis, before.axis}
-            waits = [[*own, *others] for own, others in zip(after, ends, strict=True)] if linked else after
+            first = ends if comm.collective == "to_host" else came
+            waits = [[*own, *others] for own, others in zip(after, first, strict=True)]
             found = self._joined(rank, comm, waits, detail)
             ends = [[*others, end] for others, end in zip(ends, found, strict=True)]
-            before = comm
+            if comm.collective == "to_device":
+                came = [[*others, end] for others, end in zip(came, found, strict=True)]
         return ends
 
     def _busy(self, lane: _Lane, seconds: float, after: list[int], kind: str, name: str, detail: str) -> int:

@@ -55,7 +55,7 @@ def find_culprit(ranks: Sequence[Sequence[RankTrace]], meetings: Meetings, step_
     costs = {rank: statistics.median(by_step[rank]) for rank in everyone}
     worst = max(everyone, key=lambda rank: costs[rank])
     peers = {arrival.rank for meeting in found for arrival in meeting.arrivals if _is_in(meeting, worst)}
-    bystanders = [cycles for cycles in ranks if cycles[0].rank not in peers]
+    bystanders = [cycles for cycles in ranks if cycles[0].rank not in peers and any(t.calls for t in cycles)]
     moving = _moving(found) if bystanders else {}
     costs[worst] = min([costs[worst], *(_waited_s(cycles, moving, waits) for cycles in bystanders)])
     lateness = {

@@ -187,11 +187,11 @@ def _clocks(joins: Sequence[Sequence[_Entry]]) -> dict[int, float]:
         first, *others = ends
         for host in others:
             apart[first, host].append(statistics.median(ends[host]) - statistics.median(ends[first]))
-    ahead = _ahead(set(hosts.values()), apart)
+    ahead = _ahead(dict.fromkeys(hosts.values()), apart)
     return {key: base[key] - ahead[hosts[key]] for key in traces}
 
 
-def _ahead(hosts: set[object], apart: Mapping[tuple[object, object], Sequence[float]]) -> dict[object, float]:
+def _ahead(hosts: Iterable[object], apart: Mapping[tuple[object, object], Sequence[float]]) -> dict[object, float]:
     """Return how far the clock of each host is ahead of one of them, over the pairs that met most often.
 
     Groups that never meet one another have nothing in common: each of them has a host whose clock is taken.
@@ -203,7 +203,7 @@ def _ahead(hosts: set[object], apart: Mapping[tuple[object, object], Sequence[fl
         beside[other].append((len(differences), one, -by_s))
     found: dict[object, float] = {}
     order = itertools.count()
-    for start in sorted(hosts, key=str):
+    for start in hosts:
         reached = [(0, next(order), start, 0.0)]  # how often they met (fewer is later), in order of discovery
         while reached:
             _, _, host, by_s = heapq.heappop(reached)

@@ -48,7 +48,11 @@ class Ranges:
 
 def ranks_by_device(found: Collector) -> str:
     """Name the processes that used devices rank 0, 1, … where there are several; return what a reader must know."""
-    used = {pid: min(process.devices) for pid, process in found.processes.items() if process.device.starts}
+    used = {  # -1 is no device: copies inside the host's memory
+        pid: min((device for device in process.devices if device >= 0), default=-1)
+        for pid, process in found.processes.items()
+        if process.device.starts
+    }
     if len(used) < 2:
         return ""
     for rank, pid in enumerate(sorted(used, key=lambda pid: (used[pid], str(pid)))):

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from ..device import generator_states, set_generator_state
 from ..parallel.engine import Batch, Engine
@@ -125,21 +124,29 @@ class Replay:
         """
         if not self._train.replay:
             return
-        sent, received = map(_endless, self._norms)
+        sent, received = self._endless_of_step()
         engine.discard()
         _set_generators(self._before)
         self._norms = ({}, {})
         with paused():
             self._seen(engine, draw, tokens, number)
         computed, got = (
-            sorted(before - _endless(now)) for before, now in zip((sent, received), self._norms, strict=True)
+            sorted(before - now) for before, now in zip((sent, received), self._endless_of_step(), strict=True)
         )
         self._tell(number, [f"gradient of {name}" for name in computed or got], COMPUTED if computed else RECEIVED)
 
+    def _endless_of_step(self) -> tuple[set[str], set[str]]:
+        """Return the gradients of this step that were not finite as this rank computed them, and as it got them."""
+        sent, received = self._norms
+        if not self._inside:  # what does not travel was computed here
+            sent = {name: norm for name, norm in received.items() if name not in sent} | sent
+        return _endless(sent), _endless(received)
+
     def _measure(self, place: int, gradients: Iterable[tuple[str, Tensor]]) -> None:
         """Keep the norms of gradients, which nobody waits for: they are looked at where the step's is not finite."""
-        if self._train.replay:
-            self._norms[place].update({name: vector_norm(gradient.detach()) for name, gradient in gradients})
+        if self._train.replay and (named := dict(gradients)):
+            norms = torch._foreach_norm([gradient.detach() for gradient in named.values()])
+            self._norms[place].update(zip(named, norms, strict=True))
 
     def _due(self, step: int) -> bool:
         every = self._train.replay

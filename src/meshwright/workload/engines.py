@@ -102,7 +102,7 @@ ENGINES: dict[str, Engine] = {
             title="NeMo 1 and 2",
             version="2.x",
             stacks=("nemo", "dgxc", "since-2024"),
-            **{**MEGATRON, "zero": (0, 1)},
+            **{**MEGATRON, "zero": (0, 1), "offload": ("none",)},
         ),
         Engine(
             name="automodel",

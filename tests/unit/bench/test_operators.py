@@ -7,6 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from meshwright.bench import operators
+from meshwright.bench.cpu_clock import CpuClock
 from meshwright.bench.machine import settle
 from meshwright.workload.graph import Operator
 from meshwright.workload.transformer import ModelConfig, describe
@@ -47,3 +48,20 @@ def test_of_a_compiled_decoder_only_the_layers_are_compiled():
 
 def test_a_cpu_has_no_clock_to_settle():
     assert settle(torch.device("cpu")) is None
+
+
+def test_more_shapes_of_one_operator_than_torch_compiles_of_one_function_are_all_compiled(monkeypatch):
+    compiled = []
+
+    def backend(graph, _inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    monkeypatch.setattr(operators.dist, "barrier", lambda: None)
+    cpu = torch.device("cpu")
+    shapes = 2 + torch._dynamo.config.recompile_limit
+    for rows in range(1, shapes + 1):
+        operator = Operator(kind="linear", shape=(rows, 4, 4), compiled=True)
+        operators._time(operator, 0.0, cpu, CpuClock(cpu))
+    assert len(compiled) == shapes

@@ -16,6 +16,9 @@ ROW = "{0}   Ready    <none>   12d   v1.31.4   beta.kubernetes.io/arch=amd64,kub
 SPINES = (
     "network.topology.nvidia.com/leaf=l{0},network.topology.nvidia.com/spine=s{1},network.topology.nvidia.com/core=c"
 )
+OLDER = (
+    "network.topology.nvidia.com/block=b1,network.topology.nvidia.com/spine=s1,network.topology.nvidia.com/datacenter=d"
+)
 AWS = ",".join(f"topology.k8s.aws/network-node-layer-{i}=nn-{{{i}}}" for i in (1, 2, 3))
 OCI = "oci.oraclecloud.com/rdma.hpc_island_id=i,oci.oraclecloud.com/rdma.local_block_id=b{0}"
 GCE = "cloud.google.com/gce-topology-block=b,cloud.google.com/gce-topology-subblock=sb{0}"
@@ -31,6 +34,7 @@ def read(folder, text, name="nodes.txt"):
     [
         (SPINES.format(1, 0), ("l1", "s0", "c")),
         (AWS.format("", "top", "mid", "low"), ("nn-low", "nn-mid", "nn-top")),
+        (OLDER, ("b1", "s1", "d")),
         (OCI.format(7), ("b7", "i")),
         (GCE.format(3), ("sb3", "b")),
         ("nvidia.com/gpu.clique=aaaa-bbbb.1", ("aaaa-bbbb.1",)),

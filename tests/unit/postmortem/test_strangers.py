@@ -7,12 +7,22 @@ from .made import answer, failed_at, joined, judge, timed_out, told
 STALLS = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting"
 TASK = "/job:jax_worker/replica:0/task:"
 XID = "NVRM: Xid (PCI:0000:44:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+STUCK = (
+    "E0000 00:00 rendezvous.cc:50] This thread has been waiting for `first call to collective op=all-reduce` for 20"
+    " seconds and may be stuck. Expected 8 threads to join the rendezvous, but only 7 of them arrived on time."
+)
 TWO_HOSTS = [joined(11, 16, host="node-b"), joined(3, 16, host="node-a")]
 
 
 def others(seq=9, but=2, ranks=4):
     """The time-outs of all ranks but one."""
     return [timed_out(rank, seq) for rank in range(ranks) if rank != but]
+
+
+def unlike(rank, count, other, others_count):
+    """What DDP says on a rank whose number of parameters is not another's."""
+    who = f"but Rank {rank} has {count} params, while rank {other} has inconsistent {others_count} params."
+    return f"[rank{rank}]: RuntimeError: DDP expects same model across all ranks, {who}"
 
 
 def raised(rank, error):
@@ -51,6 +61,23 @@ CASES = {
         [STALLS, "Stalled ops:", "grad_1 [missing ranks: 0]", *(f"step {step} loss 1.0" for step in range(4))],
         answer("none", unknown=True),
     ),
+    "Horovod's list of a rank that no job has": (
+        [STALLS, "grad_1 [missing ranks: 9999999]"],
+        answer("none", unknown=True),
+    ),
+    "one of four ranks has another model, and DDP tells of it on all": (
+        [unlike(0, 10, 2, 8), unlike(1, 10, 2, 8), unlike(2, 8, 0, 10), unlike(3, 10, 2, 8)],
+        answer("sizes", 2),
+    ),
+    "two ranks have other models, and the logs of the others are not there": (
+        [unlike(0, 10, 2, 8), unlike(2, 8, 0, 10)],
+        answer("sizes", unknown=True),
+    ),
+    "XLA's rendezvous that was met after all": (
+        [STUCK, "E0000 rendezvous.cc:60] Thread is unstuck! Warning above was a false-positive."],
+        answer("none", unknown=True),
+    ),
+    "XLA's rendezvous that nobody else comes to": ([STUCK], answer("absent", unknown=True)),
     "JAX no longer hears a task": (
         ["UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):", f"{TASK}3", "See the logs."],
         answer("killed", 3),

@@ -41,7 +41,7 @@ class Executor:
     ) -> None:
         """Reduce `tensor` over all ranks, in place. `wire`: a narrower type for messages, rounded to at each hop.
 
-        All ranks end with the same bits where the schedule allows it (`likeness.leaves_equal_bits`).
+        All ranks end with the same bits where the schedule allows it (`bitwise.leaves_equal_bits`).
         """
         self._expect(schedule, "all_reduce")
         kind = reduction(op, tensor.dtype)

@@ -1,6 +1,7 @@
 """`kubectl get nodes --show-labels` (also -o json): labels of clouds and operators for where a node hangs."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,12 +71,12 @@ def _placed(nodes: Sequence[tuple[str, dict[str, str]]], where: str) -> Cluster:
     if len(nodes) > MAX_NAMES:
         raise InputError(f"{where}: more than {MAX_NAMES} nodes")
     names = [name for name, _ in nodes]
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"{where}: node {twice[:60]} stands twice")
     placements, bare = list[Placement](), list[str]()
     for name, labels in nodes:
-        switches = next((found for family in FAMILIES if (found := _values(family, labels))), ())
+        switches = max((_values(family, labels) for family in FAMILIES), key=len)
         block = next((labels[key] for key in DOMAINS if labels.get(key)), "")
         if switches or block:
             placements.append(Placement(name, switches or (block,), block))

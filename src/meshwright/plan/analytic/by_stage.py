@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ...layout import Layout
-from .loads import ZERO_BUBBLE, Load, in_flight, loads, rank_layers, without_experts
+from .loads import Load, in_flight, is_folded, loads, rank_layers, without_experts
 from .memory import stage_memory
 from .price import Setting, coefficients_of, machine_of
 from .quantities import Array, Grid, Model
@@ -30,12 +30,11 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
     grid, model = Grid.of([layout] * layout.pp), Model.of(setting.architecture)
     micro, place = float(setting.global_batch) / (grid.dp * grid.mbs), np.arange(float(layout.pp))
     layers, dense = _layers(model, layout, stages)
-    folded = (grid.schedule == ZERO_BUBBLE) & (layout.vpp > 1)  # a V: the first has the last stage too
     load = Load(
         dense=dense,
         moe=layers - dense,
         embedding=1.0 * (place == 0),
-        output=1.0 * (place == np.where(folded, 0, layout.pp - 1)),
+        output=1.0 * (place == np.where(is_folded(grid), 0, layout.pp - 1)),
         in_flight=in_flight(grid, place, micro),
     )
     memory = stage_memory(
@@ -62,7 +61,8 @@ def memory_of_stages(setting: Setting, layout: Layout, stages: Sequence[int] = (
 def _layers(model: Model, layout: Layout, stages: Sequence[int]) -> tuple[Array, Array]:
     """Return the layers of each rank, and those of them without experts."""
     if len(stages) == layout.pp * layout.vpp:
-        return rank_layers(model, layout.pp, stages)
+        folded = bool(is_folded(Grid.of([layout]))[0])
+        return rank_layers(model, layout.pp, stages, folded=folded)
     first, between, last = (load.layers[0] for load in loads(model, Grid.of([layout]), 1.0))
     holds = np.array([first, *[between] * (layout.pp - 2), last] if layout.pp > 1 else [first])
     each = holds / layout.vpp

@@ -49,39 +49,49 @@ def loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]
     found = []
     for place, count in ((0.0 * grid.pp, first), (between, np.where(grid.pp > 2, most, last)), (grid.pp - 1.0, last)):
         without = without_experts(model, place * count / grid.vpp, count / grid.vpp, count)
-        folded = (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)  # a V: the first rank has the last stage too
         found.append(
             Load(
                 dense=without,
                 moe=count - without,
                 embedding=1.0 * (place == 0),
-                output=1.0 * np.where(folded, place == 0, place == grid.pp - 1.0),
+                output=1.0 * np.where(is_folded(grid), place == 0, place == grid.pp - 1.0),
                 in_flight=in_flight(grid, place, micro_batches),
             )
         )
     return found
 
 
-def rank_layers(model: Model, ranks: int, stages: Sequence[int]) -> tuple[Array, Array]:
-    """Return the layers of each rank of a pipeline, and those of them without experts, from its virtual stages."""
+def rank_layers(model: Model, ranks: int, stages: Sequence[int], *, folded: bool) -> tuple[Array, Array]:
+    """Return the layers of each rank of a pipeline, and those of them without experts, from its virtual stages.
+
+    `folded`: stages go down the ranks and up again, a V, so that the first rank has the last stage too.
+    """
     counts = np.array(stages, float)
     without = without_experts(model, np.cumsum(counts) - counts, counts, counts)
-    layers, dense = (each.reshape(-1, ranks).sum(axis=0) for each in (counts, without))
+    tables = [each.reshape(-1, ranks) for each in (counts, without)]
+    if folded:
+        tables = [np.stack([row[:: -1 if number % 2 else 1] for number, row in enumerate(each)]) for each in tables]
+    layers, dense = (each.sum(axis=0) for each in tables)
     return layers, dense
+
+
+def is_folded(grid: Grid) -> Number:
+    """Return which layouts have their stages in a V: the first rank has the last stage too."""
+    return (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)
 
 
 def _known_loads(model: Model, grid: Grid, micro_batches: Number, stages: Sequence[int]) -> list[Load]:
     ranks = int(np.atleast_1d(grid.pp)[0])
-    folded = (grid.schedule == ZERO_BUBBLE) & (grid.vpp > 1)  # a V: the first rank has the last stage too
+    folded = bool(np.atleast_1d(is_folded(grid))[0])
     return [
         Load(
             dense=dense + 0.0 * grid.pp,
             moe=layers - dense + 0.0 * grid.pp,
             embedding=(place == 0) + 0.0 * grid.pp,
-            output=1.0 * np.where(folded, place == 0, place == ranks - 1),
+            output=1.0 * (place == (0 if folded else ranks - 1)) + 0.0 * grid.pp,
             in_flight=in_flight(grid, 0.0 * grid.pp + place, micro_batches),
         )
-        for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages), strict=True))
+        for place, (layers, dense) in enumerate(zip(*rank_layers(model, ranks, stages, folded=folded), strict=True))
     ]
 
 

@@ -346,7 +346,7 @@ def block_scaling_lacks(peaks: Mapping[str, float], precision: str, *, where: st
     """
     if precision == "mxfp8" and "fp4" not in peaks:
         return "its tensor cores take no scales of blocks, as Blackwell's and MI350's do; fp8 is what it has"
-    known = load().accelerators.get(where)
-    if precision == "nvfp4" and known is not None and known.vendor != "nvidia":
+    known = load().accelerators.get(where) if precision == "nvfp4" else None
+    if known is not None and known.vendor != "nvidia":
         return f"a format of NVIDIA's; {known.title} has another one of four bits"
     return ""

@@ -59,19 +59,19 @@ def states_of(machine: Machine, c: Coefficients, model: Model, grid: Grid, load:
     if not np.any(grid.offload):
         return found
     moved = np.where(grid.zero >= 1, once, held) * np.where(grid.offload > 0, 1.0, 0.0)
-    return _offloaded(c, grid, found, (held, once, moved), unit, weight=weight, summed=summed, single=single, own=own)
+    return _offloaded(c, grid, found, (held, moved), unit, weight=weight, summed=summed, single=single, own=own)
 
 
 def _offloaded(
-    c: Coefficients, grid: Grid, found: States, counts: tuple[Number, Number, Number], unit: Number, *,
+    c: Coefficients, grid: Grid, found: States, counts: tuple[Number, Number], unit: Number, *,
     weight: Number, summed: Number, single: Number, own: Number,
 ) -> States:  # fmt: skip
     """Return the states without what lives on the host, and that: of all that is updated a weight, moments, a gradient.
 
-    `counts` are the parameters of the rank, those of its share and those that its host updates. Gradients that leave
+    `counts` are the parameters of the rank and those of the share that its host holds. Gradients that leave
     beside backward are on the device for one layer at a time; what a pipeline keeps gathered stays there.
     """
-    held, _, moved = counts
+    held, moved = counts
     states, weights = grid.offload == 1, grid.offload == 2
     each = (grid.pp <= 1) | (c.reshards > 0)
     leaves = each & (weights | (states & (c.host_beside > 0)))
@@ -81,10 +81,10 @@ def _offloaded(
     passing = found.passing + np.where(leaves & states & (grid.zero < 2), summed * unit, 0.0)
     gradient, copy = c.host_gradient_bytes * c.trained * moved, c.host_weight_bytes * moved
     host = (single + SINGLE_BYTES) * c.trained * moved + gradient
-    host = host + np.where(weights & ~own, copy, 0.0)  # weights beside their master copies
-    return States(
-        parameters, gradients, np.where(grid.offload > 0, 0.0, found.optimizer), passing, host, gradient + copy
-    )
+    # weights beside their master copies; frozen ones have none
+    host = host + np.where(weights, np.where(own, weight * (1.0 - c.trained) * moved, copy), 0.0)
+    pinned = gradient + copy * np.where(weights, 1.0, c.trained)
+    return States(parameters, gradients, np.where(grid.offload > 0, 0.0, found.optimizer), passing, host, pinned)
 
 
 def _parameters(model: Model, grid: Grid, load: Load) -> tuple[Number, Number, Number]:

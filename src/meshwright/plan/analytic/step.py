@@ -13,7 +13,7 @@ from .collective import all_reduce_s, gather_s, span
 from .distinct import LAYER, SENT, once_each
 from .host import hosted_s
 from .layer import HALF_BYTES, LayerTime, layer_s
-from .loads import rank_layers
+from .loads import is_folded, rank_layers
 from .products import linear_s
 from .quantities import Grid, Machine, Model, Number
 
@@ -116,8 +116,9 @@ def paced_layers(model: Model, grid: Grid, stages: Sequence[int] = ()) -> tuple[
     rank have a layer less (Megatron-LM's accounting for both).
     """
     if stages:
-        holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages)
-        return holds.max() + 0.0 * grid.pp, holds[-1] + 0.0 * grid.pp
+        folded = bool(np.atleast_1d(is_folded(grid))[0])
+        holds, _ = rank_layers(model, int(np.atleast_1d(grid.pp)[0]), stages, folded=folded)
+        return holds.max() + 0.0 * grid.pp, holds[0 if folded else -1] + 0.0 * grid.pp
     per_stage = model.layers / grid.pp
     slots = (grid.vpp > 1) & (grid.pp > 1) & ((model.layers + 2.0) % (grid.pp * grid.vpp) == 0)
     most = grid.vpp * np.ceil(per_stage / grid.vpp)

@@ -108,6 +108,7 @@ def encoder(c: Reader, *, token_types: bool = True, rows: int = 0, last_norm: bo
     """
     if c.flag("use_task_id"):
         raise ValueError("use_task_id: expected false; a table of tasks is not counted")
+    c.skip("task_type_vocab_size")
     hidden, vocab = c.whole("hidden_size"), c.whole("vocab_size")
     narrow = c.whole("embedding_size", hidden)
     plain = attention(c)

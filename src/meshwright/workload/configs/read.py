@@ -82,7 +82,7 @@ def _model_type(config: Mapping[str, Any], where: str, *, alone: bool) -> str:
     if kind not in RECIPES and kind not in COMPOSITES:
         inside = _inside(config)
         text = config[inside].get("model_type") if inside else None
-        if text not in RECIPES:
+        if not isinstance(text, str) or text not in RECIPES:
             raise InputError(f"{where}: model_type: {kind} is not known ({nearest(kind, model_types())})")
         if not alone:
             raise InputError(

@@ -43,3 +43,12 @@ def test_a_step_is_paced_by_the_rank_with_most_layers_or_by_the_last_with_its_ou
     assert work[0] == pytest.approx(work[1], rel=5e-3)  # 16 layers on the fullest rank of both; one has the output too
     slow = priced(large, layout)
     assert float(slow.forward_s[0] + slow.backward_s[0]) > 1.2 * work[0]
+
+
+def test_stages_in_a_v_give_the_first_rank_the_last_stage_and_the_output():
+    model, stages = Model.of(LARGE.resized(num_hidden_layers=15)), (3, 5, 4, 3)
+    down = paced_layers(model, Grid.of([Layout(pp=2, vpp=2, schedule="interleaved")]), stages)
+    folded = paced_layers(model, Grid.of([Layout(pp=2, vpp=2, schedule="zb")]), stages)
+
+    assert [float(np.ravel(each)[0]) for each in down] == [8, 8]  # 3 + 4 and 5 + 3
+    assert [float(np.ravel(each)[0]) for each in folded] == [9, 6]  # 3 + 3 and 5 + 4, the output with the first
