@@ -114,8 +114,6 @@ def _time(operator: Operator, budget_s: float, device: torch.device, clock: CpuC
         return forward_s * host.slowdown, backward_s * host.slowdown  # the device's clock knows nothing of the cores
     if operator.kind == "resuming":
         return time_resuming(run_others, clock), 0.0
-    if operator.compiled:
-        torch._dynamo.reset()  # it compiles eight shapes of one function and runs the others as they are
     with device:
         copies = [_make(operator)]
         size_bytes = sum(t.numel() * t.element_size() for t in copies[0].inputs) + operator.saved_bytes
@@ -149,7 +147,7 @@ def _round(operator: Operator, copies: list[Copy], clock: CpuClock, device: torc
         with torch.no_grad():
             for activation in copy.activations:
                 activation.mul_(1.0)
-        module = _callable(operator, copy)
+        module = _Module(copy.forward)
         with _precision(operator, device):
             start = clock.mark()
             outputs.append(module())
@@ -172,13 +170,6 @@ def _precision(operator: Operator, device: torch.device) -> AbstractContextManag
     """Return the context of an operator's forward: weights are cast in each, as in each micro-batch."""
     dtype = AUTOCAST[operator.autocast]
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
-
-
-def _callable(operator: Operator, copy: Copy) -> Callable[[], tuple[Tensor, ...]]:
-    """Return what is called for a copy: a module, or its code compiled, which copies of one shape share."""
-    if not operator.compiled:
-        return _Module(copy.forward)
-    return torch.compile(copy.forward, dynamic=False)
 
 
 class _Module(nn.Module):

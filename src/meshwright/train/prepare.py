@@ -111,7 +111,7 @@ def prepare(
     plan = repriced(plan, config, measured, backend)
     if config.train.compile:
         check_runnable(plan.layout, compiled=True)
-        plan = _also_not_modelled(plan, "torch.compile: each operator is compiled and timed alone, none with its next")
+        plan = _also_not_modelled(plan, "torch.compile: operators are timed one by one")
     if config.train.async_tensor_parallel:
         plan = _also_not_modelled(plan, "asynchronous tensor parallelism: collectives count as exposed")
     cluster = msgspec.structs.replace(cluster, measured=measured)
@@ -297,12 +297,7 @@ def _autocast(config: JobConfig, backend: str) -> str:
 def _problem(config: JobConfig, backend: str, corpus: Corpus, autocast: str) -> Problem:
     return Problem(
         describe=lambda layout: describe(
-            config.model,
-            seq_len=config.data.seq_len,
-            micro_batch=layout.mbs,
-            layout=layout,
-            autocast=autocast,
-            compiled=config.train.compile,
+            config.model, seq_len=config.data.seq_len, micro_batch=layout.mbs, layout=layout, autocast=autocast
         ),
         global_batch=config.train.global_batch,
         seq_len=config.data.seq_len,

@@ -44,13 +44,11 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     model_flops: int = 0
     saved_bytes: int = 0
     autocast: str = ""  # "bf16" where it runs under torch's autocast to that type, over weights of float32
-    compiled: bool = False  # by torch.compile, alone
 
     @property
     def key(self) -> str:
-        """Name under which its time is stored: "linear[2048x192x320]", "linear[...]:bf16", "linear[...]:compiled"."""
-        how = (self.autocast, "compiled" if self.compiled else "")
-        return ":".join([f"{self.kind}[{'x'.join(map(str, self.shape))}]", *filter(None, how)])
+        """Name of the operator with its shape, under which its time is stored: "linear[2048x192x320]", "...]:bf16"."""
+        return f"{self.kind}[{'x'.join(map(str, self.shape))}]{':' * bool(self.autocast)}{self.autocast}"
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -88,20 +88,13 @@ def parameter_shapes(model: ModelConfig, *, tp: int = 1, ep: int = 1) -> list[tu
 
 
 def describe(
-    model: ModelConfig,
-    *,
-    seq_len: int,
-    micro_batch: int,
-    layout: Layout | None = None,
-    autocast: str = "",
-    compiled: bool = False,
+    model: ModelConfig, *, seq_len: int, micro_batch: int, layout: Layout | None = None, autocast: str = ""
 ) -> Workload:
     """Return what one micro-batch of `micro_batch` sequences computes, layer by layer.
 
     With `layout`, what one of the ranks computes that tp, cp and ep split it over, and what it holds. In float32, or
     under torch's `autocast` to a type: products and what lies between them are then of that type, weights are cast for
-    them, and the residual stream, norms and losses stay in float32. `compiled`: the decoder layers are, by
-    torch.compile.
+    them, and the residual stream, norms and losses stay in float32.
     """
     split, c = layout or Layout(), engine(autocast or "float32")
     tp, length = split.tp, seq_len // split.cp
@@ -151,11 +144,7 @@ def describe(
         name="decoder",
         micro_batch=micro_batch,
         seq_len=seq_len,
-        layers=(
-            _run_as(embedding, autocast),
-            _run_as(layer, autocast, compiled=compiled),
-            _run_as(_output(model, rows, outside, tp, c), autocast),
-        ),
+        layers=tuple(_under(each, autocast) for each in (embedding, layer, _output(model, rows, outside, tp, c))),
         parameter_shapes=tuple(shapes),
     )
 
@@ -179,10 +168,8 @@ def _output(model: ModelConfig, rows: int, outside: int, tp: int, c: Conventions
     )
 
 
-def _run_as(layer: Layer, autocast: str, *, compiled: bool = False) -> Layer:
-    operators = tuple(
-        msgspec.structs.replace(operator, autocast=autocast, compiled=compiled) for operator in layer.operators
-    )
+def _under(layer: Layer, autocast: str) -> Layer:
+    operators = tuple(msgspec.structs.replace(operator, autocast=autocast) for operator in layer.operators)
     return msgspec.structs.replace(layer, operators=operators)
 
 
