@@ -15,6 +15,7 @@ _SHOWN = re.compile(
     r"(?P<output>.*?)(?=```)",
     re.DOTALL,
 )
+_TOOK = re.compile(r"\bin [\d.]+ m?s\b")
 
 
 class Shown(NamedTuple):
@@ -45,7 +46,9 @@ def filled(page: str, output_of: Callable[[str], str], *, lasting: bool) -> str:
         if match["mark"] == "printed" and not lasting:
             return match[0]
         lines = match["lines"] and int(match["lines"])
-        return f"{match[1]}{first_lines(output_of(match['command']), lines or None)}\n"
+        made = f"{first_lines(output_of(match['command']), lines or None)}\n"
+        alike = _TOOK.sub("", made) == _TOOK.sub("", match["output"])  # but for how long it took
+        return match[0] if alike else f"{match[1]}{made}"
 
     return _SHOWN.sub(again, page)
 
