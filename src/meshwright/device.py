@@ -134,8 +134,8 @@ def moved(module: Module, where: torch.device) -> Module:
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of an accelerator's tensor in the host's memory, pinned so that it is copied at the link's rate."""
-    with_pages = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_accelerator(tensor.device))
-    return with_pages.copy_(tensor)
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_accelerator(tensor.device))
+    return copy.copy_(tensor)
 
 
 def clock(where: torch.device) -> float:

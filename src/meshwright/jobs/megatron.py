@@ -316,17 +316,7 @@ def layers_with_experts(pattern: Any, layers: int) -> list[int] | None:
 def vocabulary(draft: Draft, keys: Keys) -> None:
     """Set the vocabulary as Megatron pads it: to a multiple of 128 x tp unless said otherwise."""
     size = draft.config.get("vocab_size")
-    tokenizer = " ".join(
-        text
-        for name in (
-            "tokenizer-type",
-            "patch-tokenizer-type",
-            "tokenizer-model",
-            "tokenizer-name-or-path",
-            "vocab-file",
-        )
-        if (text := keys.word(name))
-    )
+    tokenizer = " ".join(text for name in TOKENIZER if (text := keys.word(name)))
     if size is None and tokenizer and (size := vocabulary_of(tokenizer)) is not None:
         draft.assume(f"vocabulary of {size}: that of the tokenizer {tokenizer}")
     if size is not None:

@@ -45,8 +45,7 @@ def read_deepspeed(draft: Draft, keys: Keys) -> None:
         draft.assume("ZeRO 1: in bf16 DeepSpeed shares the states over data-parallel ranks at stage 0 too")
     layers, pp = draft.config.get("num_hidden_layers"), draft.get("pp")
     method = keys.word("pp-partition-method") or "type:transformer"
-    if keys.switch("no-pipeline-parallel", default=False) and pp == 1:
-        return
+    keys.switch("no-pipeline-parallel", default=False)  # understood: it says no more than a degree of 1 does
     if not layers or pp == 1 or layers % pp == 0 or draft.stages or not method.strip("'\"").startswith("type:"):
         return
     ends = 2 if "embedding" in method else 0  # the embedding and the tied output weigh as much as a layer each

@@ -59,7 +59,8 @@ def disagreement(group: Group, siblings: Sequence[Group] = ()) -> Position | Non
             certain = bool(blamed)
         if kind == "desync" and all(call.ended for call in calls.values()) and not _still_open(group):
             continue
-        usual = next(call for rank, call in calls.items() if rank not in blamed and call.operation)
+        right = [call for rank, call in calls.items() if rank not in blamed]
+        usual = next((call for call in right if call.operation), right[0])
         told = [f"rank {rank} calls {_full(calls[rank])}" for rank in blamed or tuple(calls)]
         others = f", the others {_full(usual)}" if blamed else ""
         others += f", as the ranks of the other groups of {group.name.purpose} do" if beside else ""

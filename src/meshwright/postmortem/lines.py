@@ -3,9 +3,10 @@
 A message keeps the number of the line that it began on, and what its prefix says of rank, host, process and time.
 """
 
+import functools
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -145,8 +146,13 @@ def _messages(text: str, *, file: str, order: int, hint: FileHint, first: int) -
             (number, row[label.end() :] if label else row) for (number, row), label in zip(rows, named, strict=True)
         ]
     attempt = hint.attempt
-    sources = [_source(row, tasks=tasks, host=hosts.get(number, "")) for number, row in rows]
-    for number, row in _joined(rows, sources):
+
+    @functools.cache  # asked for around wrapped rows alone
+    def source_of(index: int) -> tuple[str, int]:
+        number, row = rows[index]
+        return _source(row, tasks=tasks, host=hosts.get(number, ""))
+
+    for number, row in _joined(rows, source_of):
         for piece in _pieces(row):
             message = _message(piece, number, file=file, order=order, attempt=attempt, tasks=tasks, hint=hint)
             if not message.host and number in hosts:
@@ -181,7 +187,7 @@ def _is_labelled(labels: list[re.Match[str] | None]) -> bool:
     return bool(labels) and sum(map(bool, labels)) >= 0.9 * len(labels)
 
 
-def _joined(rows: list[tuple[int, str]], sources: Sequence[tuple[str, int]]) -> Iterator[tuple[int, str]]:
+def _joined(rows: list[tuple[int, str]], source_of: Callable[[int], tuple[str, int]]) -> Iterator[tuple[int, str]]:
     """Yield the rows, those joined that make a whole message only together: a terminal or a launcher wrapped them.
 
     A source is what a launcher put before the row, and where the row's own text begins: the pieces of one message
@@ -193,11 +199,11 @@ def _joined(rows: list[tuple[int, str]], sources: Sequence[tuple[str, int]]) -> 
         if index in taken:
             continue
         if (len(row) == width or _OPENED.search(row)) and not _WHOLE.search(row):
-            source, _ = sources[index]
-            following = [at for at in range(index + 1, min(index + _NEAR, len(rows))) if sources[at][0] == source]
+            source, _ = source_of(index)
+            following = [at for at in range(index + 1, min(index + _NEAR, len(rows))) if source_of(at)[0] == source]
             pieces, used = [row], []
             for at in following[: _MOST_PIECES - 1]:
-                piece = rows[at][1][sources[at][1] :]
+                piece = rows[at][1][source_of(at)[1] :]
                 if _begins(piece):
                     break
                 pieces.append(piece)
