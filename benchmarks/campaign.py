@@ -30,7 +30,7 @@ from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
 from benchmarks.result import RESULTS, Result, describe_machine
 from meshwright.cluster.emulation import Emulation
-from tests.multiproc.train.jobs import write_corpus
+from testkit.train_jobs import write_corpus
 
 SEEDS, KEYS = RESULTS / "campaign_seeds.jsonl", ("system", "seed")
 PEERS = {"gloo": ("Gloo + DCP under torchrun", gloo_command)}

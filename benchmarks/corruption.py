@@ -34,7 +34,7 @@ from meshwright.train.events import read_events
 from meshwright.train.loop import Trainer
 from meshwright.train.recorder import clock
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import run_flipped, run_rank, small_job, write_corpus, write_run
+from testkit.train_jobs import run_flipped, run_rank, small_job, write_corpus, write_run
 
 STEPS, EVERY, CHECKED = 24, 8, 5
 PLACES = ("weight", "exp_avg", "exp_avg_sq", "gradient", "received")

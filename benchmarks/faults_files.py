@@ -22,7 +22,7 @@ from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import Facts, read_manifest
 from meshwright.train.checkpoint.pieces import Piece, read_pieces
 from meshwright.train.checkpoint.saver import Saver
-from tests.faults.hostile.corpus import Payload
+from testkit.pickles import Payload
 
 REPOSITORY = Path(__file__).parents[1]
 MOST_WRITES = 10  # for one that is killed before its end
@@ -214,17 +214,12 @@ def storage(place: Path, rng: random.Random, count: int) -> list[Row]:
 
 def hostile(place: Path, rng: random.Random, count: int) -> list[Row]:
     """Read malformed and hostile files of every format, and give DCP a pickle where it expects its own."""
-    from tests.faults.hostile.corpus import ALL
-    from tests.faults.hostile.formats import FORMATS
-    from tests.faults.hostile.test_malformed import EACH
-
     folder = REPOSITORY / "tests/faults/hostile"
-    rows = [
-        {"fault": "malformed file", "system": "meshwright", "times": EACH * len(FORMATS), "formats": len(FORMATS)}
-        | {f"tests {k}": v for k, v in _tests(str(folder / "test_malformed.py")).items()},
-        {"fault": "hostile file", "system": "meshwright", "times": len(ALL)}
-        | {f"tests {k}": v for k, v in _tests(str(folder / "test_hostile.py")).items()},
-    ]
+    rows = []
+    for fault, name in (("malformed files of a format", "test_malformed.py"), ("hostile file", "test_hostile.py")):
+        counted = _tests(str(folder / name))
+        row = {"fault": fault, "system": "meshwright", "times": sum(counted.values())}
+        rows.append(row | {f"tests {outcome}": number for outcome, number in counted.items()})
     with tempfile.TemporaryDirectory(dir=place) as name:
         mark = Path(name) / "mark"
         (Path(name) / ".metadata").write_bytes(pickle.dumps(Payload(mark)))

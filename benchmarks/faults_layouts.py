@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchmarks.faults_rig import Row
 from meshwright.bench.pool import RankPool
-from tests.multiproc.train.jobs import write_corpus
-from tests.multiproc.train.test_reshard import LAYOUTS, goes_on, train
+from testkit.reshard import LAYOUTS, goes_on, train
+from testkit.train_jobs import write_corpus
 
 
 def layouts(place: Path, rng: random.Random, count: int) -> list[Row]:

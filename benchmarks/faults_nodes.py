@@ -12,9 +12,9 @@ from typing import Any
 from benchmarks.faults_rig import ENVIRONMENT, PATIENCE_S, PEER_PATIENCE_S, Row, outcome, until
 from meshwright.cluster.emulation import Emulation, EmulationSpec
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import events, steps_done
-from tests.faults.nodes import start_on_nodes
-from tests.multiproc.train.jobs import write_corpus
+from testkit.fault_jobs import events, steps_done
+from testkit.fault_nodes import start_on_nodes
+from testkit.train_jobs import write_corpus
 
 NODES, VICTIM = 3, 2  # node0 holds the rendezvous
 STEPS, EVERY, AT = 150, 25, 60

@@ -14,8 +14,8 @@ import msgspec
 
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import Job, final_weights
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, final_weights
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 STEPS, EVERY, RANKS = 200, 20, 4
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}

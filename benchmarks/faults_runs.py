@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.faults_rig import PATIENCE_S, Peer, Rig, Row, until
-from tests.faults.jobs import steps_done
+from testkit.fault_jobs import steps_done
 
 QUIET_STEPS, JUNK_STEPS = 500, 6000
 TURNS = 10

@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.faults_rig import RANKS, Rig, Row
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import Job, kill, pid_of, steps_done
+from testkit.fault_jobs import Job, kill, pid_of, steps_done
 
 FAULT_EVERY = 500  # steps between faults, on average
 LIFE, PAUSE_EVERY = 2, 4  # times the steps of the soak that the job lives which is only paused; times as rarely

@@ -27,8 +27,8 @@ from meshwright.parallel.asynchronous.connection import CHECK, HEADER
 from meshwright.train.asynchronous.meeting import find
 from meshwright.train.config import DataParallelConfig
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import Job, steps_done
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, steps_done
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 RANKS, STEPS, QUIET_STEPS = 2, 1_000_000, 50
 DESCRIPTORS = 1024

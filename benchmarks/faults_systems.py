@@ -19,8 +19,8 @@ from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import Job
 from meshwright.train.checkpoint.folder import SET_ASIDE, checkpoints
 from meshwright.train.events import Event, read_events
-from tests.faults.jobs import steps_done
-from tests.faults.nodes import train_command, write_on_nodes
+from testkit.fault_jobs import steps_done
+from testkit.fault_nodes import train_command, write_on_nodes
 
 STEPS, EVERY = 200, 20
 REJOIN_S, RESTARTS = 20.0, 10

@@ -15,7 +15,7 @@ from meshwright.units import format_bytes
 
 def run(arguments: list[str]) -> Result:
     """Fit every table; return a row a table, and a row a size that was left out."""
-    from tests.unit.bench.published import sweeps
+    from benchmarks.published_sweeps import sweeps
 
     found = sweeps()
     parser = argparse.ArgumentParser(prog="python -m benchmarks fits")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.result import Result, describe_machine
 from meshwright import device
-from tests.fake.autoload import installed
+from testkit.fake.autoload import installed
 
 Row = dict[str, Any]
 MESHWRIGHT = "from meshwright.cli import main; main()"

@@ -18,8 +18,8 @@ from meshwright.backend.wire.transport_device import CudaMemory, DeviceTransport
 from meshwright.bench.machine import copy_rates
 from meshwright.bench.pool import RankPool
 from meshwright.collectives.algorithms import build, names
-from tests.multiproc.executor_cases import check_everything
-from tests.multiproc.host_memory import HostMemoryTransport
+from testkit.executor_cases import check_everything
+from testkit.host_memory import HostMemoryTransport
 
 RANKS = 4
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")

@@ -48,8 +48,8 @@ def _seconds(words: list[str]) -> float:
 def _page(folder: Path) -> list[dict[str, Any]]:
     """Return the seconds to write the page and to open it, all its figures drawn."""
     from meshwright.report.pages.run import report
-    from tests.browser.chromium import Browser, missing
-    from tests.runs import fake_run
+    from testkit.chromium import Browser, missing
+    from testkit.runs import fake_run
 
     run = fake_run(folder / "run", steps=STEPS, ranks=RANKS)
     begun = time.perf_counter()

@@ -77,7 +77,7 @@ def _simgrid() -> list[dict[str, Any]]:
     from meshwright.simulate.native import run
     from meshwright.simulate.problem import problem
     from meshwright.simulate.unroll import unroll
-    from tests.external.simgrid.cases import cases
+    from testkit.simgrid_cases import cases
 
     reference, worst = json.loads(REFERENCE.read_text()), 0.0
     for name, (topology, traffic, size_bytes, disturbance) in cases().items():

@@ -129,8 +129,8 @@ def samples(folder: Path) -> None:
     from meshwright.collectives.algorithms import build
     from meshwright.collectives.msccl_export import to_msccl_xml
     from meshwright.timeline import Span, Timeline, chrome_trace
+    from testkit.runs import fake_run
     from tests.faults.hostile.formats import HUGGING_FACE
-    from tests.runs import fake_run
     from tests.unit.cluster import samples as dumps
     from tests.unit.cluster.test_dumps import SLURM, nccl, rocm
     from tests.unit.train.checkpoint.test_huggingface import MODELS, saved

@@ -71,7 +71,7 @@ def print_losses(layouts: Sequence[str]) -> None:
     """Train the small job under each layout with the package that this process imports, and print all losses."""
     import meshwright
     from meshwright.bench.pool import RankPool
-    from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
+    from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:

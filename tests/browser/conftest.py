@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.chromium import Browser, missing
+from testkit.chromium import Browser, missing
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from meshwright.hardware import load
 from meshwright.report.page import write_page
 from meshwright.report.pages.bench import bench_page
 from meshwright.report.pages.run import report
-from tests.runs import fake_run
+from testkit.runs import fake_run
 
 PLAN = ("plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "256", "--global-batch", "2048")
 SMALL = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "64")

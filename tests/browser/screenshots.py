@@ -11,7 +11,7 @@ from pathlib import Path
 from meshwright.errors import InputError
 from meshwright.report.pages.run import report
 from meshwright.train.run_folder import RunFolder
-from tests.browser.chromium import Browser, missing
+from testkit.chromium import Browser, missing
 from tests.browser.pictures import VIEWS_OF_ALL, drawings, pages
 
 VIEWS = {  # by the heading of their section

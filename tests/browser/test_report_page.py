@@ -5,7 +5,7 @@ import json
 import pytest
 
 from meshwright.report.pages.run import report
-from tests.runs import fake_run
+from testkit.runs import fake_run
 
 pytestmark = pytest.mark.slow
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.browser.chromium import Browser, missing
+from testkit.chromium import Browser, missing
 
 # what Catapult's scripts expect of a page, without effect
 STUBS = """

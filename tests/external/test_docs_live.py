@@ -17,8 +17,8 @@ from meshwright.cluster.builders import catalogue_cluster
 from meshwright.files import write_struct
 from meshwright.hardware import load
 from meshwright.train.config import to_toml
+from testkit.train_jobs import small_job, write_corpus
 from tests.external.test_docs import EVERY, ROOT, RUN, SOURCES
-from tests.multiproc.train.jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_S = 120

@@ -14,7 +14,7 @@ import pytest
 from meshwright.simulate.native import run
 from meshwright.simulate.problem import problem
 from meshwright.simulate.unroll import unroll
-from tests.external.simgrid.cases import cases, described
+from testkit.simgrid_cases import cases, described
 
 FOLDER = Path(__file__).parent / "simgrid"
 PYTHON = "/usr/bin/python3"  # the one that Debian's python3-simgrid belongs to

@@ -13,8 +13,8 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
-from tests.faults.jobs import events, steps_done
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from testkit.fault_jobs import events, steps_done
+from testkit.train_jobs import small_job, write_corpus, write_run
 
 PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "scancel", "squeue", "sinfo")
 PATIENCE_S = 60.0

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from meshwright.cluster.doctor import CHECKS
-from tests.skew import set_clock
+from testkit.skew import set_clock
 
 pytestmark = pytest.mark.netns
 DOCTOR = [sys.executable, "-m", "meshwright", "doctor", "--json", "--wait", "4s"]

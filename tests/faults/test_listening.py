@@ -19,8 +19,8 @@ from meshwright.cluster.doctor.exchange import meet
 from meshwright.cluster.doctor.facts import Facts
 from meshwright.layout import Layout
 from meshwright.train.config import DataParallelConfig
-from tests.faults.jobs import Job
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from testkit.fault_jobs import Job
+from testkit.train_jobs import small_job, write_corpus, write_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ACCEPTS = 0x10000  # of a Unix socket in /proc/net/unix: somebody listens

@@ -6,8 +6,8 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.flips import FLIP_VARIABLE
-from tests.faults.jobs import Job, events, final_weights
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events, final_weights
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 STEPS, EVERY, AT = 40, 10, 25  # the last checkpoint before the flip is that of step 20

@@ -10,8 +10,8 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints, is_whole
 from meshwright.train.config import OptimizerConfig, to_toml
-from tests.faults.jobs import Job, events
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 STEPS = 40

@@ -10,7 +10,7 @@ from meshwright import cli
 from meshwright.layout import Layout
 from meshwright.plan.search import needed_bytes
 from meshwright.train import prepare
-from tests.multiproc.train.jobs import write_corpus
+from testkit.train_jobs import write_corpus
 
 SMALL = ["--set", "model.hidden_size=32", "--set", "data.seq_len=32", "--set", "train.global_batch=4"]
 

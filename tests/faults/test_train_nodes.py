@@ -5,9 +5,9 @@ import time
 import pytest
 
 from meshwright.train.checkpoint.folder import checkpoints
-from tests.faults.jobs import events, steps_done
-from tests.faults.nodes import start_on_nodes
-from tests.multiproc.train.jobs import write_corpus
+from testkit.fault_jobs import events, steps_done
+from testkit.fault_nodes import start_on_nodes
+from testkit.train_jobs import write_corpus
 
 NODES, STEPS, EVERY, TIMEOUT_S = 3, 40, 5, 10.0
 REJOIN_S = 10.0  # for machines that are too few to wait for another

@@ -11,8 +11,8 @@ import pytest
 from meshwright.layout import Layout
 from meshwright.train.config import to_toml
 from meshwright.train.run_lock import LOCK, owner_of
-from tests.faults.jobs import Job, steps_done
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, steps_done
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(450)
 

@@ -11,8 +11,8 @@ import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import Job, events, final_weights, kill, steps_done
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events, final_weights, kill, steps_done
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(400)
 STEPS, EVERY = 300, 25

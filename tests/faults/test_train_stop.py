@@ -14,8 +14,8 @@ from meshwright.layout import Layout
 from meshwright.postmortem.live import look_at
 from meshwright.train.config import to_toml
 from meshwright.train.run_folder import RunFolder
-from tests.faults.jobs import Job, events, kill, pid_of, steps_done
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events, kill, pid_of, steps_done
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(120)
 

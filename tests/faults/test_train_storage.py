@@ -12,8 +12,8 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.pieces import verify
-from tests.faults.jobs import Job, events, steps_done
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events, steps_done
+from testkit.train_jobs import small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -100,7 +100,7 @@ def test_a_folder_that_is_removed_during_the_run(begin, choice):
 
 @pytest.mark.slow
 def test_a_stopped_rank_that_goes_on_in_time_changes_nothing_and_one_that_does_not_is_named(begin, tmp_path):
-    from tests.faults.jobs import kill
+    from testkit.fault_jobs import kill
 
     folder, job = begin("end", steps=300)
     job.wait_until(lambda: steps_done(folder) > 30)

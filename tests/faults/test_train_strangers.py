@@ -8,8 +8,8 @@ import pytest
 import torch.distributed as dist
 
 from meshwright.layout import Layout
-from tests.faults.jobs import Job, events, final_weights, steps_done
-from tests.multiproc.train.jobs import losses, small_job, write_corpus, write_run
+from testkit.fault_jobs import Job, events, final_weights, steps_done
+from testkit.train_jobs import losses, small_job, write_corpus, write_run
 
 STEPS = 120
 KEYS = ("default_pg/0//cpu//member/1", "checkpoint/problem", "blame", "MASTER_PORT", "torch.rendezvous.run")

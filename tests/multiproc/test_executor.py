@@ -8,7 +8,7 @@ import torch
 from meshwright.bench.pool import RankPool
 from meshwright.collectives.algorithms import names
 from meshwright.collectives.msccl_import import load_msccl_xml
-from tests.multiproc import executor_cases as cases
+from testkit import executor_cases as cases
 
 OWN = ("shm", "tcp", "device")
 KINDS = (*OWN, "torch")

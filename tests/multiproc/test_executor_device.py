@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.multiproc import executor_cases as cases
+from testkit import executor_cases as cases
 
 
 def test_a_message_without_elements_needs_no_buffer(rank_pool):

@@ -1,4 +1,4 @@
-"""Training on a device of its own, which runs beside the host: what a GPU would show, without one (tests/fake)."""
+"""Training on a device of its own, which runs beside the host: what a GPU would show, without one (testkit/fake)."""
 
 import math
 import shutil
@@ -11,11 +11,11 @@ from meshwright.bench.pool import RankFailedError, RankPool
 from meshwright.cluster.graph import Timed
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
-from tests.fake import cases
+from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
+from tests.multiproc import fake_cases
 from tests.multiproc.parallel.layouts import FAST, SLOW, Case
 from tests.multiproc.parallel.parity import difference, loss_difference, run
 from tests.multiproc.parallel.test_program import programmed
-from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
 
 pytestmark = pytest.mark.timeout(300)
 START_S = 250.0  # the device is compiled once on a machine
@@ -78,7 +78,7 @@ def test_a_layout_trains_on_the_device_as_one_process_does_on_the_cpu(case: Case
     expected = alone(case.model)
 
     ranks = device_pool(Layout.parse(case.layout).world_size)
-    found = ranks.run(cases.parts, case.layout, case.model, timeout_s=START_S)
+    found = ranks.run(fake_cases.parts, case.layout, case.model, timeout_s=START_S)
 
     assert loss_difference(expected, found) < LOSS
     assert difference(expected, found) < PARAMETERS
@@ -99,9 +99,9 @@ def test_a_job_on_the_device_goes_on_from_its_checkpoint_on_the_cpu_and_back(lay
         return folder
 
     corpus = write_corpus(tmp_path)
-    whole = train("device", device_pool, cases.job)
+    whole = train("device", device_pool, fake_cases.job)
     on_cpu = train("cpu", rank_pool, run_rank, whole)
-    back = train("back", device_pool, cases.job, on_cpu)
+    back = train("back", device_pool, fake_cases.job, on_cpu)
 
     assert len(losses(whole)) == 10
     assert losses(on_cpu) == pytest.approx(losses(whole)[5:], rel=1e-5)
@@ -115,7 +115,7 @@ def test_a_job_computes_in_bf16_on_the_device_unless_it_says_otherwise(tmp_path,
         folder = write_run(
             tmp_path / precision, small_job(corpus, steps=5, precision=precision), Layout.parse("dp=2,mbs=4")
         )
-        assert device_pool(2).run(cases.job, str(folder.path), timeout_s=START_S) == ["", ""]
+        assert device_pool(2).run(fake_cases.job, str(folder.path), timeout_s=START_S) == ["", ""]
         found[precision] = losses(folder)
 
     assert found["auto"] == found["bf16"] != found["float32"]
@@ -123,7 +123,7 @@ def test_a_job_computes_in_bf16_on_the_device_unless_it_says_otherwise(tmp_path,
 
 
 def test_a_span_is_where_its_work_ran_and_costs_no_wait_of_the_host(device_pool):
-    found = device_pool(1).run(cases.recorded, 0.1, timeout_s=START_S)[0]
+    found = device_pool(1).run(fake_cases.recorded, 0.1, timeout_s=START_S)[0]
 
     assert found["waits"] == {}
     assert found["span_s"] == pytest.approx(0.3, rel=0.3)  # three products; the host was done at once
@@ -132,7 +132,7 @@ def test_a_span_is_where_its_work_ran_and_costs_no_wait_of_the_host(device_pool)
 
 @pytest.mark.slow
 def test_calibration_times_the_device_and_not_the_host(device_pool):
-    found = device_pool(2).run(cases.calibrated, 0.005, timeout_s=START_S)
+    found = device_pool(2).run(fake_cases.calibrated, 0.005, timeout_s=START_S)
 
     for answer in found:
         product = next(time for time in answer.operators if time.operator == "linear[8x16x16]:bf16")
@@ -142,14 +142,14 @@ def test_calibration_times_the_device_and_not_the_host(device_pool):
 
 
 def test_one_group_serves_tensors_of_the_host_and_of_the_device(device_pool):
-    assert device_pool(2).run(cases.on_both, timeout_s=START_S) == [[3.0] * 6] * 2
+    assert device_pool(2).run(fake_cases.on_both, timeout_s=START_S) == [[3.0] * 6] * 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", OFFLOADING)
 def test_what_crosses_between_a_device_and_its_host_is_what_the_program_says(text, device_pool):
     ranks = device_pool(Layout.parse(text).world_size)
-    found = ranks.run(cases.crossed, text, timeout_s=START_S)
+    found = ranks.run(fake_cases.crossed, text, timeout_s=START_S)
 
     for elements, calls in zip(found, programmed(Case(text)), strict=True):
         expected = Counter()
@@ -160,7 +160,7 @@ def test_what_crosses_between_a_device_and_its_host_is_what_the_program_says(tex
 
 
 def test_a_result_that_nobody_has_waited_for_is_not_there(device_pool):
-    for before, after in device_pool(2).run(cases.unawaited, timeout_s=START_S):
+    for before, after in device_pool(2).run(fake_cases.unawaited, timeout_s=START_S):
         assert math.isnan(before[0])
         assert after == [2.0]
 
@@ -168,8 +168,8 @@ def test_a_result_that_nobody_has_waited_for_is_not_there(device_pool):
 @pytest.mark.slow
 def test_two_ranks_that_wait_for_each_other_in_one_group_wait_forever(device_pool):
     with pytest.raises(RankFailedError, match="did not answer"):
-        device_pool(2).run(cases.crossing, timeout_s=15.0)
+        device_pool(2).run(fake_cases.crossing, timeout_s=15.0)
 
 
 def test_a_tensor_of_the_host_beside_those_of_the_device_is_refused(device_pool):
-    assert "same device" in device_pool(1).run(cases.mixed, timeout_s=START_S)[0]
+    assert "same device" in device_pool(1).run(fake_cases.mixed, timeout_s=START_S)[0]

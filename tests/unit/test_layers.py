@@ -125,3 +125,23 @@ def test_no_file_imports_itself_by_way_of_others():
             del imports[path]
 
     assert not {str(path.relative_to(PACKAGE)) for path in imports}
+
+
+def test_benchmarks_and_what_tests_share_import_no_tests():
+    root = PACKAGE.parents[1]
+    shared = [*root.glob("benchmarks/**/*.py"), *root.glob("testkit/**/*.py")]
+    imported = {
+        (str(path.relative_to(root)), name)
+        for path in shared
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+    }
+
+    assert shared
+    assert not [pair for pair in imported if pair[1].split(".")[0] == "tests"]

@@ -1,6 +1,6 @@
 """Run the cases of `cases.py` in SimGrid and print when each rank of each case was done, in seconds.
 
-For the Python that SimGrid's package belongs to: `python3 -m tests.external.simgrid.cases | /usr/bin/python3
+For the Python that SimGrid's package belongs to: `python3 -m testkit.simgrid_cases | /usr/bin/python3
 tests/external/simgrid/judge.py > tests/external/simgrid/reference.json` (Debian: python3-simgrid 3.32). The plain flow
 model: no TCP window, no cross traffic, bandwidth and latency factors 1.
 """

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from testkit.pickles import Payload
 from tests.faults.hostile.formats import FORMATS, HUGGING_FACE, Format
 
 BY_NAME = {chosen.name: chosen for chosen in FORMATS}
@@ -35,16 +36,6 @@ JSON = {
     "a deep list": '{"a":' + "[" * 500_000,
     "a lone surrogate": '{"name": "\\ud800", "schema": "\\udfff"}',
 }
-
-
-class Payload:
-    """An object whose pickle, when loaded, makes a file."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.mark),)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from meshwright.train.config import load, template
 from meshwright.train.corpus import vocabulary_size
 from meshwright.train.run_folder import RunFolder
 from meshwright.workload.models.catalogue import load_model
-from tests.multiproc.train.jobs import small_job, write_run
+from testkit.train_jobs import small_job, write_run
 from tests.unit.bench.test_table import NCCL_TESTS
 from tests.unit.cluster.samples import matrix_text
 from tests.unit.train.checkpoint.samples import whole_tensors, write_checkpoint

@@ -14,7 +14,7 @@ from meshwright.train.asynchronous.supervisor import supervise
 from meshwright.train.checkpoint.folder import latest_checkpoint
 from meshwright.train.config import DataParallelConfig
 from meshwright.train.events import read_events
-from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
+from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # processes that load torch: five a run
 PATIENT = {"silence_s": 60.0}  # the machine may be busy: a late heartbeat is not what these tests are about

@@ -13,7 +13,7 @@ from meshwright.parallel.api import Silent
 from meshwright.parallel.build import build_engine
 from meshwright.parallel.engine import Batch, Settings
 from meshwright.parallel.pipeline.capture import capture
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 STEPS, GLOBAL_BATCH, LENGTH = 5, 8, 6
 

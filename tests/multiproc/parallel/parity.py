@@ -16,7 +16,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
 from meshwright.workload.transformer import ModelConfig
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 STEPS, GLOBAL_BATCH, SEQ_LEN = 10, 8, 16
 

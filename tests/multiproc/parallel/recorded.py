@@ -14,8 +14,8 @@ from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
+from testkit.train_jobs import UNMEASURED
 from tests.multiproc.parallel.parity import GLOBAL_BATCH, SEQ_LEN, batches, small_model
-from tests.multiproc.train.jobs import UNMEASURED
 
 BUCKET_BYTES = 2**14
 MEMBERS = re.compile(r"(\d+) ranks of (\w+)")

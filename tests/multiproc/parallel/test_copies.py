@@ -11,7 +11,7 @@ from meshwright.train.config import OptimizerConfig
 from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 MODEL = ModelConfig(num_hidden_layers=2)
 SEQ_LEN = 16

@@ -15,7 +15,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.memory import PeakMemory
 from meshwright.train.optimizer import make_optimizer
 from meshwright.workload.transformer import ModelConfig, describe
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 SMALL = {"num_attention_heads": 8, "num_hidden_layers": 3, "vocab_size": 512}
 TIED = ModelConfig(hidden_size=128, intermediate_size=384, num_key_value_heads=4, **SMALL)

@@ -13,7 +13,7 @@ from meshwright.train.decoder import Decoder
 from meshwright.train.optimizer import make_optimizer
 from meshwright.train.recorder import Recorder
 from meshwright.workload.transformer import ModelConfig
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 MODEL = ModelConfig(
     hidden_size=64, intermediate_size=192, num_hidden_layers=3, vocab_size=128,

@@ -6,7 +6,7 @@ from meshwright.layout import Layout
 from meshwright.train.checkpoint.folder import checkpoints
 from meshwright.train.events import read_events
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import losses, run_flipped, run_rank, small_job, write_corpus, write_run
+from testkit.train_jobs import losses, run_flipped, run_rank, small_job, write_corpus, write_run
 
 SETTINGS = {"steps": 12, "checkpoint_every": 6, "check_replicas": 4, "record": False}
 AT = 7  # the step before which, or in which, a bit flips; the next check is that of step 7, the last one of step 11

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from meshwright.backend.faults.failures import RankFailure
 from meshwright.layout import Layout
 from meshwright.train.worker import joined
-from tests.multiproc.train.jobs import small_job, write_corpus, write_run
+from testkit.train_jobs import small_job, write_corpus, write_run
 
 RANKS, DEAD, LATE_S = 3, 2, 1.5
 

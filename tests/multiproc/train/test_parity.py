@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from meshwright.layout import Layout
-from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
+from testkit.train_jobs import losses, run_rank, small_job, write_corpus, write_run
 
 LAYOUTS = ["dp=1,mbs=2", "dp=2,mbs=4", "dp=2,mbs=2", "dp=4,mbs=2", "dp=4,mbs=1", "dp=2,mbs=4,recompute=full"]
 

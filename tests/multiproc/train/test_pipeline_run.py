@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from meshwright.train.config import to_toml
-from tests.browser.chromium import Browser
+from testkit.chromium import Browser
+from testkit.train_jobs import small_job, write_corpus
 from tests.browser.viewers import catapult, missing_viewers, perfetto
-from tests.multiproc.train.jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 STEPS, MICRO_BATCHES = 4, 8

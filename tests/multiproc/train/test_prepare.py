@@ -13,7 +13,7 @@ from meshwright.plan.search import candidates, needed_bytes
 from meshwright.train import prepare
 from meshwright.train.planned import job_of
 from meshwright.workload.transformer import ModelConfig
-from tests.multiproc.train.jobs import small_job, write_corpus
+from testkit.train_jobs import small_job, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

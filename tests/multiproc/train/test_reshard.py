@@ -1,35 +1,20 @@
 """A checkpoint that was saved under one layout goes on under another, on other ranks, as if nothing had been."""
 
 import itertools
-import shutil
 
-import msgspec
 import pytest
 
 from meshwright.layout import Layout
 from meshwright.train.checkpoint.manifest import read_manifest
 from meshwright.train.checkpoint.pieces import verify
-from tests.multiproc.train.jobs import losses, run_rank, small_job, write_corpus, write_run
+from testkit.reshard import LAYOUTS, SAVED, goes_on, train
+from testkit.train_jobs import write_corpus
 
-LAYOUTS = (
-    "dp=1,mbs=4",
-    "dp=4,mbs=2",
-    "dp=2,mbs=2,zero=1",
-    "dp=4,mbs=1,zero=3",
-    "dp=4,mbs=2,zero=3,replicas=2",
-    "dp=2,tp=2,mbs=2,sp=1,zero=2",
-    "dp=1,tp=4,mbs=4",
-    "dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved",
-    "dp=2,tp=2,pp=2,mbs=2,zero=1",
-    "dp=2,tp=2,cp=2,mbs=2,zero=3,sp=1",
-)
 FAST = (
     ("dp=4,mbs=1,zero=3", "dp=2,tp=2,mbs=2,sp=1,zero=2"),
     ("dp=2,tp=2,mbs=2,sp=1,zero=2", "dp=2,mbs=2,zero=1"),
     ("dp=1,pp=2,mbs=2,vpp=2,schedule=interleaved", "dp=4,mbs=1,zero=3"),
 )
-SAVED, STEPS = 5, 10
-PATIENCE_S = 150.0
 pytestmark = pytest.mark.timeout(240)  # eight ranks on two cores, beside whatever else runs
 
 
@@ -49,31 +34,6 @@ def saved(tmp_path, corpus, rank_pool):
         return done[layout]
 
     return run
-
-
-def train(path, corpus, layout, rank_pool, start=None):
-    """Train under a layout, from the checkpoint of another run where one is given; return the run folder."""
-    job = small_job(corpus, steps=STEPS, checkpoint_every=SAVED)
-    model = msgspec.structs.replace(job.model, num_hidden_layers=4, num_key_value_heads=4)
-    chosen = Layout.parse(layout)
-    folder = write_run(path, msgspec.structs.replace(job, model=model), chosen)
-    if start is not None:
-        shutil.copytree(start, folder.checkpoints / start.name)
-    stopped = rank_pool(chosen.world_size).run(run_rank, str(folder.path), timeout_s=PATIENCE_S)
-    assert stopped == [""] * chosen.world_size
-    return folder
-
-
-def goes_on(tmp_path, corpus, rank_pool, saved, wrote, reads):
-    """Load what one layout has saved under another; return the largest relative difference of the next losses."""
-    before = saved(wrote)
-    start = before.checkpoints / f"step-{SAVED:08d}"
-    after = train(tmp_path / "after", corpus, reads, rank_pool, start)
-    shutil.rmtree(tmp_path / "after" / "checkpoints")
-    found, expected = losses(after), losses(before)[SAVED:]
-    shutil.rmtree(tmp_path / "after")
-    assert len(found) == len(expected) == STEPS - SAVED
-    return max(abs(a - b) / b for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize(("wrote", "reads"), FAST)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.train.config import to_toml
-from tests.multiproc.train.jobs import small_job, write_corpus
+from testkit.train_jobs import small_job, write_corpus
 
 
 @pytest.fixture

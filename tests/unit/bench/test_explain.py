@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.explain import (
     attainable_bytes_per_s,
     in_switch_busbw_bytes_per_s,
@@ -13,7 +14,6 @@ from meshwright.bench.explain import (
     tree_all_reduce_s,
 )
 from meshwright.hardware import load
-from tests.unit.bench.published import collective_tables
 
 CATALOGUE = load()
 RING = {

@@ -4,11 +4,11 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from benchmarks.published_sweeps import A100, SWEEPS, collective_tables, rows_of, sweeps, told
 from meshwright.bench.fit import clean_sweep, fit_curve, fit_sweep, left_out_errors
 from meshwright.bench.reading import load_tables
 from meshwright.cluster.curve import LinksCurve, MemoryCurve
 from meshwright.errors import InputError
-from tests.unit.bench.published import A100, SWEEPS, collective_tables, rows_of, sweeps, told
 
 
 def test_the_a100_table_is_followed_within_15_percent_at_every_size_by_five_constants():

@@ -12,7 +12,7 @@ from meshwright import cli
 from meshwright.cli import validate
 from meshwright.report import planning, terminal
 from meshwright.report.narrow import show_table
-from tests.runs import fake_run
+from testkit.runs import fake_run
 
 MODEL = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64"
 COMMANDS = [

@@ -17,7 +17,7 @@ from meshwright import cli
 from meshwright.cli.brief import Brief
 from meshwright.collectives.algorithms import build
 from meshwright.collectives.msccl_export import to_msccl_xml
-from tests.runs import fake_run
+from testkit.runs import fake_run
 from tests.unit.train.checkpoint.test_huggingface import MODELS, saved
 
 WIDTH, HEIGHT = 80, 24  # of a terminal as it comes

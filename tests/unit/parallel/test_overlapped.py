@@ -12,7 +12,7 @@ from meshwright.parallel.engine import Settings
 from meshwright.parallel.overlapped import check_overlappable
 from meshwright.train.config import load
 from meshwright.train.loop import engine_settings
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 CUT = Layout.parse("dp=2,tp=4,sp=1")
 

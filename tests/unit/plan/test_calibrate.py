@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
@@ -20,7 +21,6 @@ from meshwright.plan.batch import batch_of, step_of
 from meshwright.plan.calibrate import calibrate
 from meshwright.plan.runs import read_rows
 from meshwright.plan.validate import known_models, predict
-from tests.unit.bench.published import collective_tables
 
 PUBLISHED = collective_tables().parent / "training_runs_2.csv"
 BASE = {

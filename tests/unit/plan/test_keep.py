@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
@@ -22,7 +23,6 @@ from meshwright.plan.stacks import default_stack, listed, stack_named, stack_nam
 from meshwright.plan.validate import known_models
 from meshwright.workload.conventions import OWN
 from meshwright.workload.engines import ENGINES
-from tests.unit.bench.published import collective_tables
 from tests.unit.plan.test_explore import setting
 
 PUBLISHED = collective_tables().parent

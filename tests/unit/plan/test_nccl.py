@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.fit import clean_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.cluster.builders import catalogue_cluster
@@ -13,7 +14,6 @@ from meshwright.collectives.figures import bus_factor
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.plan.nccl import COLLECTIVES, nccl_price
-from tests.unit.bench.published import collective_tables
 from tests.unit.bench.test_fit import A100, rows_of
 
 CATALOGUE = load()

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright import cli
 from meshwright.errors import InputError
 from meshwright.hardware import load
 from meshwright.plan.analytic.coefficients import book
 from meshwright.plan.runs import accelerator_of, read_rows
 from meshwright.plan.validate import Outcome, Unpriced, known_models, predict
-from tests.unit.bench.published import collective_tables
 
 PUBLISHED = collective_tables().parent / "training_runs.csv"
 RUN = {

@@ -7,7 +7,7 @@ from meshwright.layout import Layout
 from meshwright.pipelines import StageTimes, picture, schedule, timed
 from meshwright.report.grid import pipeline_figure, pipeline_lines
 from meshwright.timeline import Performance, step_parts, summarize
-from tests.runs import step_spans
+from testkit.runs import step_spans
 
 UNIT = Performance(  # a step of 256 micro-batches, each 4 s forward and 8 s backward over four stages
     step_time_s=3072.0, forward_s=256.0, backward_s=512.0, optimizer_s=0.0, exposed_comm_s=0.0, hidden_comm_s=0.0,

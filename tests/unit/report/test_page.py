@@ -19,7 +19,7 @@ from meshwright.report.sampling import thinned
 from meshwright.timeline import Span, Timeline, step_parts, summarize
 from meshwright.train.events import Event, EventLog
 from meshwright.train.run_folder import RankParts
-from tests.runs import fake_run, step_spans
+from testkit.runs import fake_run, step_spans
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

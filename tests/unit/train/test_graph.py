@@ -11,7 +11,7 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout, Plan
 from meshwright.train.graph import decoder_config, decoder_graph, decoder_lanes, decoder_program
 from meshwright.workload.architecture import Architecture
-from tests.multiproc.train.jobs import UNMEASURED
+from testkit.train_jobs import UNMEASURED
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,

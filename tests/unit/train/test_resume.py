@@ -10,7 +10,7 @@ from meshwright.errors import InputError
 from meshwright.layout import Layout
 from meshwright.train.corpus import Corpus, Split
 from meshwright.train.resume import CHANGED_VARIABLE, GoesOn, check_keys, facts_of
-from tests.multiproc.train.jobs import small_job, write_run
+from testkit.train_jobs import small_job, write_run
 
 CORPUS = Corpus(split=Split((), ()), train=np.arange(9), validation=np.arange(9), content="aa")
 

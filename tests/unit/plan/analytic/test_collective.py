@@ -2,12 +2,12 @@
 
 import pytest
 
+from benchmarks.published_sweeps import collective_tables
 from meshwright.bench.fit import clean_sweep
 from meshwright.bench.reading import load_tables
 from meshwright.plan.analytic.coefficients import book, coefficients
 from meshwright.plan.analytic.collective import AxisPlacement, all_reduce_s, gather_s
 from meshwright.plan.analytic.measured import IDLE_SHARE
-from tests.unit.bench.published import collective_tables
 from tests.unit.bench.test_fit import A100, rows_of
 
 LAUNCH_S = 14e-6  # of a collective by a framework, which nccl-tests does not time: the H200 table is PyTorch's

@@ -15,7 +15,7 @@ import msgspec
 from meshwright.files import write_struct
 from meshwright.report.pages.run import run_page
 from meshwright.train.run_folder import Start
-from tests.runs import fake_run
+from testkit.runs import fake_run
 
 HERE = Path(__file__).parent
 RUNS: dict[str, dict[str, Any]] = {

@@ -79,7 +79,7 @@ def _on_the_device(name: str) -> Callable[..., Any]:
     own = getattr(MeshwrightGroup, name)
 
     def call(self: DeviceGroup, *arguments: Any, **named: Any) -> Any:
-        from tests.fake import load
+        from testkit.fake import load
 
         copies: dict[int, Tensor] = {}  # of the tensors given, by their ids
         given = [_copied(value, copies) for value in arguments]
@@ -113,7 +113,7 @@ def _copied(value: Any, copies: dict[int, Tensor]) -> Any:
 
 def _host(value: Any) -> Any:
     """Return an argument with the memory of each tensor as the host sees it; the result of a call, waited for."""
-    from tests.fake import load
+    from testkit.fake import load
 
     if isinstance(value, Tensor):
         return load().over_host_memory(value)

@@ -11,8 +11,8 @@ from meshwright.cluster.emulation import Emulation
 from meshwright.cluster.emulation.session import Job
 from meshwright.layout import Layout
 from meshwright.train.run_folder import RunFolder
-from tests.multiproc.train.jobs import small_job, write_run
-from tests.skew import set_clock
+from testkit.skew import set_clock
+from testkit.train_jobs import small_job, write_run
 
 BATCH = 12  # divides over two, three and four nodes
 PORT = 29400

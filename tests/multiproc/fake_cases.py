@@ -23,9 +23,9 @@ from meshwright.train.recorder import Recorder
 from meshwright.train.run_folder import RunFolder
 from meshwright.train.worker import Member, work
 from meshwright.workload.graph import Operator
-from tests.fake import load
+from testkit.fake import load
+from testkit.train_jobs import UNMEASURED
 from tests.multiproc.parallel import parity
-from tests.multiproc.train.jobs import UNMEASURED
 
 
 def joined(rank: int, world_size: int, store: dist.Store) -> torch.device:

@@ -22,7 +22,7 @@ from meshwright.backend.wire.transport_tcp import TcpTransport
 from meshwright.backend.wire.transport_torch import TorchTransport
 from meshwright.collectives.algorithms import build, names
 from meshwright.collectives.msccl_import import load_msccl_xml
-from tests.multiproc.host_memory import HostMemoryTransport
+from testkit.host_memory import HostMemoryTransport
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -14,6 +14,6 @@ def installed(folder: Path) -> dict[str, str]:
     package = folder / "fakegpu-0.dist-info"
     package.mkdir(parents=True, exist_ok=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: fakegpu\nVersion: 0\n")
-    (package / "entry_points.txt").write_text("[torch.backends]\nfakegpu = tests.fake:load\n")
+    (package / "entry_points.txt").write_text("[torch.backends]\nfakegpu = testkit.fake:load\n")
     path = [str(folder.resolve()), str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}

@@ -114,6 +114,6 @@ def load() -> ModuleType:
 
 
 def _group(request: Any, options: Any) -> Any:
-    from tests.fake.group import create  # which imports meshwright: it may be what imports torch just now
+    from testkit.fake.group import create  # which imports meshwright: it may be what imports torch just now
 
     return create(request, options)
