@@ -20,7 +20,7 @@ SWEEPS = ("h100x8_dgxc", "p4de_2n", "p5_1n", "mle_h200x8", "mle_4n_unknown")
 
 def collective_tables() -> Path:
     """Return the CSV of published tables."""
-    return Path(__file__).parents[2] / "external" / "published" / "collective_tables.csv"
+    return Path(__file__).parents[1] / "tests" / "external" / "published" / "collective_tables.csv"
 
 
 def rows_of(times_us: dict[int, float], ranks: int = 8) -> list[Row]:
