@@ -18,7 +18,7 @@ _TITLES = (
         re.compile(r"\b(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth.*Matrix \(GB/s\)", re.I),
         "p2pBandwidthLatencyTest",
     ),
-    (re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
+    (re.compile(r"\b(Uni|Bi?)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
 _HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
 _ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
@@ -66,7 +66,7 @@ def read_matrices(text: str, where: str) -> list[Table]:
 
 def _adds_both_ways(title: str, tool: str) -> bool:
     """Whether a matrix adds both directions: nvbandwidth does so under Total only, else it times one of the two."""
-    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith("bidirectional")
+    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith(("bidirectional", "bdirectional"))
 
 
 def _row(words: str, columns: Sequence[str], title: str, cpus: Set[str], at: str) -> list[Rate]:
