@@ -182,3 +182,13 @@ def test_a_link_of_no_rate_is_down_also_where_no_uuid_is_said():
     cluster = parse_dump(text.replace(" (UUID: GPU-0)", ""), "n", CATALOGUE)
 
     assert "GPU0 has 17 of 18 NVLinks up: 1 down" in cluster.warnings
+
+
+def test_a_log_of_nccl_on_a_machine_without_numa_nodes_is_read():
+    lines = (
+        "=== System : maxBw 0.3 totalBw 12.0 ===", "CPU/FFFFFFFFFFFFFFFF (1/1/1)", "+ PCI[5000.0] - NIC/0",
+        "                + NET[0.3] - NET/0 (6216a3feff3e16f8/1/0.312500)", "+ PCI[12.0] - GPU/80 (0)", "=" * 42,
+    )  # fmt: skip
+    cluster = parse_dump("".join(f"node0:4744:4763 [0] NCCL INFO {line}\n" for line in lines), "n", CATALOGUE)
+
+    assert [(device.id, device.numa) for device in cluster.devices] == [("CPU0", None), ("GPU0", None), ("NIC0", None)]
