@@ -6,6 +6,8 @@ Beside real time: `python -m benchmarks simulated`. Each row is one target: what
 import argparse
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +33,7 @@ def run(arguments: list[str]) -> Result:
         _formulas,
         _simgrid,
         _ring,
+        _memory,
         _step,
         _folded,
         _switch,
@@ -101,6 +104,38 @@ def _ring() -> list[dict[str, Any]]:
     )
     note = f"{run.result.simulated_transfers:,} transfers, the schedule written out, {run.result.method}"
     return [_row("ring on 1,024 devices, unfolded", taken_s, "s", 10, note)]
+
+
+_MEASURED = """
+import resource, sys
+from meshwright.collectives.network import uniform
+from meshwright.simulate.collective import simulate_collective
+from meshwright.simulate.topology import PricedNetwork
+from meshwright.simulate.traffic import named_traffic
+
+def peak(ranks):
+    topology = PricedNetwork(uniform(ranks, 1e-6, 50e9))
+    traffic = named_traffic("all_reduce", "ring", ranks)
+    result = simulate_collective(traffic, topology, 2**20, method="exact", folding=False).result
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, result.transfers
+
+before, _ = peak(32)
+after, transfers = peak(int(sys.argv[1]))
+print(after - before, transfers)
+"""
+
+
+def unfolded_bytes(ranks: int) -> tuple[int, int]:
+    """Return by how much the peak of a fresh process grows over a ring that is not folded, and its transfers."""
+    said = subprocess.run([sys.executable, "-c", _MEASURED, str(ranks)], capture_output=True, text=True, check=True)
+    grown, transfers = map(int, said.stdout.split())
+    return grown, transfers
+
+
+def _memory() -> list[dict[str, Any]]:
+    grown, transfers = unfolded_bytes(1024)
+    note = f"{grown / 1e6:.0f} MB for {transfers:,} transfers, whole process"
+    return [_row("memory of a ring on 1,024 devices, unfolded", grown / transfers, "bytes a transfer", 170, note)]
 
 
 def _step() -> list[dict[str, Any]]:

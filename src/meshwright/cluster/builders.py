@@ -10,7 +10,9 @@ from .described import described
 from .graph import Cluster, Device, Fabric, NodeGroup
 
 DEFAULT_NODES_PER_LEAF = 16
-KNOWN_LINK_NAMES = {"nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE", "ici": "ICI"}
+KNOWN_LINK_NAMES = {
+    "nvlink": "NV", "xgmi": "xGMI", "pcie": "PCIe", "ethernet-mesh": "RoCE", "ici": "ICI", "neuronlink": "NeuronLink",
+}  # fmt: skip
 
 
 def node_group(catalogue: Catalogue, name: str, count: int = 1) -> NodeGroup:
@@ -74,7 +76,13 @@ def catalogue_cluster(
             return Cluster(name=name, groups=(_part_of_node(group, rest),), fabric=Fabric())
     if nodes < 1:
         raise InputError(f"{name}: expected 1 or more nodes, got {nodes}")
-    kind = catalogue.fabric(fabric)
+    own = catalogue.nodes[name]
+    if own.most_nodes and nodes > own.most_nodes.number:
+        raise InputError(
+            f"{name}: {nodes} nodes; expected up to {own.most_nodes.number:.0f}, as many as one slice joins: the network "
+            "between slices is not in the catalogue"
+        )
+    kind = catalogue.fabric(own.fabric if fabric == "flat" else fabric)
     return Cluster(name=name, groups=(replace(group, count=nodes),), fabric=fabric_for(kind, nodes, **changes))
 
 

@@ -88,6 +88,9 @@ def _group(where: str, cluster: Cluster, gpus: Sequence[Device], catalogue: Cata
     used = [nic for nic, rate in rates.items() if rate == fastest]
     models = {device.id: device.model for device in cluster.of_kind("nic")}
     latencies = {link.latency_s for link in cluster.links if {link.a, link.b} & {*used}} - {None}
+    kind = models[used[0]] if used else ""
+    if kind == "ici":  # ports of the chip itself, which has no other way to a peer
+        joined = _Joined(KNOWN_LINK_NAMES[kind], fastest * len(used), fastest * len(used))
     return NodeGroup(
         type="",
         count=1,
@@ -101,7 +104,7 @@ def _group(where: str, cluster: Cluster, gpus: Sequence[Device], catalogue: Cata
         reduction_bandwidth_bytes_per_s=None if share is None else share * joined.rate,
         host_bandwidth_bytes_per_s=_host_rate(cluster, own, accelerator, catalogue),
         nics=len(used),
-        nic_kind=models[used[0]] if used else "",
+        nic_kind=kind,
         nic_bandwidth_bytes_per_s=fastest,
         nic_latency_s=max((latency for latency in latencies if latency is not None), default=None),
         numa_nodes=max(1, len({gpu.numa for gpu in gpus} - {None})),

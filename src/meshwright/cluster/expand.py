@@ -70,7 +70,7 @@ def one_node(name: str, group: NodeGroup) -> tuple[list[Device], list[Link]]:
             {g for g in range(group.gpus) if g * group.nics // group.gpus == i} or {i * group.gpus // group.nics}
         )
         devices.append(Device(id=nic, kind="nic", model=group.nic_kind, node=name, numa=numa[served[0]]))
-        links += [_link(gpus[g], nic, "PIX", group.host_bandwidth_bytes_per_s, None) for g in served]
+        links += [_link(gpus[g], nic, "PIX", group.nic_path_bytes_per_s, None) for g in served]
     return devices, links
 
 

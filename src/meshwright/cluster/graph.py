@@ -120,6 +120,11 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.nics * self.nic_bandwidth_bytes_per_s
 
     @property
+    def nic_path_bytes_per_s(self) -> float | None:
+        """Rate of one GPU towards its NICs: of its PCIe link, or of all ports where they are on the chip itself."""
+        return self.node_bandwidth_bytes_per_s if self.nic_kind == "ici" else self.host_bandwidth_bytes_per_s
+
+    @property
     def scale_up_gpus(self) -> int:
         """GPUs that reach each other over their own links."""
         return self.gpus * min(self.scale_up_nodes, self.count)

@@ -153,10 +153,12 @@ def _shared_nics(cluster: Cluster, gpus: Sequence[Device], nics: Mapping[str, tu
         if gpu.id in nics and nics[gpu.id][1] != "SYS":
             sharing[nics[gpu.id][0]].append(gpu.id)
     least = min((len(served) for served in sharing.values()), default=0)
-    idle = [nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node and nic.id not in sharing]
+    here = [nic.id for nic in cluster.of_kind("nic") if nic.node == gpus[0].node]
+    even = -(-sum(map(len, sharing.values())) // max(1, len(here)))  # where there are fewer NICs than GPUs, some share
+    idle = [nic for nic in here if nic not in sharing]
     idly = f" ({_names(idle)}: nearest to none)" if idle else ""
     for nic, served in sharing.items():
-        if len(served) > least:
+        if len(served) > max(least, even):
             has = "one each" if least == 1 else f"one for every {least}"
             yield f"{' and '.join(served)} share {nic}, the other GPUs have {has}: a bottleneck between nodes{idly}"
 

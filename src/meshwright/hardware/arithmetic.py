@@ -31,9 +31,13 @@ def infiniband_bytes_per_s(generation: str, lanes: int = 4) -> float:
 
 
 def gpu_link(catalogue: Catalogue, node: NodeType) -> Interconnect:
-    """Return the links between the accelerators of a node: their own, or PCIe where they have none, or no peer."""
+    """Return the links between the accelerators of a node: their own, or PCIe where they have none, or no peer.
+
+    Chips of a torus have their own links whatever stands in one node.
+    """
     accelerator = catalogue.accelerators[node.accelerator]
-    own = accelerator.link if node.gpus.number > 1 or node.switch else None
+    in_torus = catalogue.network(node.network).family == "ici"
+    own = accelerator.link if node.gpus.number > 1 or node.switch or in_torus else None
     return catalogue.interconnect(own or accelerator.host_link)
 
 

@@ -26,6 +26,7 @@ KINDS: dict[str, Any] = {
     "nodes": NodeType,
     "fabrics": FabricType,
 }
+CLOUDS = frozenset({"aws", "gcp", "azure", "oci"})
 USER_FILES = "MESHWRIGHT_HARDWARE"  # paths, separated like PATH
 
 
@@ -59,7 +60,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             return name
         plain = _plain(name)
         for key, node in self.nodes.items():
-            if plain in {_plain(key), *map(_plain, node.aliases)}:
+            if plain in {_plain(key), _plain(_without_cloud(key)), *map(_plain, node.aliases)}:
                 return key
         called = [alias for node in self.nodes.values() for alias in node.aliases]
         close = nearest(name, [*self.nodes, *called])
@@ -222,6 +223,7 @@ def _check(catalogue: Catalogue, where: str) -> None:
     for key, node in catalogue.nodes.items():
         _known(node.accelerator, catalogue.accelerators, f"{where}: nodes.{key}.accelerator")
         _known(node.network, catalogue.networks, f"{where}: nodes.{key}.network")
+        _known(node.fabric, catalogue.fabrics, f"{where}: nodes.{key}.fabric")
         if node.switch:
             _known(node.switch, catalogue.switches, f"{where}: nodes.{key}.switch")
 
@@ -243,6 +245,12 @@ def _forms(name: str) -> list[str]:
     bare = [inside.group(1)] if inside else []
     bare += [name] if re.match(r"\s*Instinct\b", name, re.I) else []
     return [name, *(f"{vendor}{form}" for form in bare for vendor in ("", "NVIDIA ", "AMD "))]
+
+
+def _without_cloud(key: str) -> str:
+    """Return a node's key as the cloud itself calls it: "a4x" for "gcp-a4x"."""
+    cloud, _, rest = key.partition("-")
+    return rest if cloud in CLOUDS else key
 
 
 def _plain(name: str) -> str:

@@ -11,7 +11,7 @@ class Interconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """How the devices of one node reach each other, or the host: the links of one device."""
 
     title: str
-    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh", "ici"]
+    kind: Literal["pcie", "nvlink", "xgmi", "ethernet-mesh", "ici", "neuronlink"]
     rate: Figure  # over all links of one device at once
     links: Figure  # of one device
     link_rate: Figure | None = None
@@ -61,7 +61,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """One NIC or port between nodes."""
 
     title: str
-    family: Literal["infiniband", "efa", "roce", "tcpx", "slingshot", "omni-path", "tcp"]
+    family: Literal["infiniband", "efa", "roce", "tcpx", "slingshot", "omni-path", "tcp", "ici"]
     rate: Figure
     lanes: Figure | None = None
     lane_rate: Figure | None = None
@@ -126,6 +126,8 @@ class NodeType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     host_memory: Figure | None = None  # of its processors, together
     host_memory_rate: Figure | None = None
     aliases: tuple[str, ...] = ()  # what the cloud that rents it calls it
+    fabric: str = "flat"  # of the catalogue, where nobody asks for another: chips of a TPU slice are a torus
+    most_nodes: Figure | None = None  # that such a fabric joins
     scale_up_nodes: Figure | None = None  # nodes that one domain of the accelerators' own links spans
     traps: tuple[str, ...] = ()
 

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Places = NDArray[np.int32]  # of activities, gates and uses in a program, of which there are fewer than 2^31
 
 
 class Lists(NamedTuple):
     """Row i holds items[start[i]:start[i + 1]]."""
 
-    start: Ints  # rows + 1
-    items: Ints
+    start: Ints | Places  # rows + 1
+    items: Ints | Places
 
     def of(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the items of some rows, one after the other, and for each item the place of its row in `rows`."""
@@ -27,13 +28,15 @@ class Lists(NamedTuple):
         return np.diff(self.start)
 
 
-def lists(row: Ints, item: Ints, rows: int) -> Lists:
-    """Return the lists of pairs (row, item); items of a row keep their order."""
-    order = np.argsort(row, kind="stable")
-    return Lists(starts(row, rows), item[order])
+def lists(row: Ints | Places, item: Ints | Places, rows: int) -> Lists:
+    """Return the lists of pairs (row, item), in numbers of as many bits as the items; those of a row keep their order."""
+    start: Ints | Places = starts(row, rows).astype(item.dtype, copy=False)
+    in_order = bool((row[1:] >= row[:-1]).all())
+    sorted_items: Ints | Places = item if in_order else item[np.argsort(row, kind="stable")]
+    return Lists(start, sorted_items)
 
 
-def starts(row: Ints, rows: int) -> Ints:
+def starts(row: Ints | Places, rows: int) -> Ints:
     """Return where each row starts once its items are sorted by row."""
     return np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int64)
 
@@ -41,3 +44,25 @@ def starts(row: Ints, rows: int) -> Ints:
 def ints(values: Any) -> Ints:
     """Return an array of whole numbers."""
     return np.asarray(values, dtype=np.int64)
+
+
+class Pairs:
+    """Pairs (row, item) that are collected in one place each, so that millions of them take eight bytes a pair."""
+
+    def __init__(self) -> None:
+        self._row, self._item = (np.empty(2**14, dtype=np.int32) for _ in range(2))
+        self._count = 0
+
+    def add(self, row: Ints, item: Ints) -> None:
+        """Add the pairs of two arrays of numbers below 2^31."""
+        end = self._count + len(row)
+        if end > len(self._row):
+            for kept in (self._row, self._item):
+                kept.resize(max(end, 2 * len(kept)), refcheck=False)
+        self._row[self._count : end] = row
+        self._item[self._count : end] = item
+        self._count = end
+
+    def lists(self, rows: int) -> Lists:
+        """Return the lists of all pairs."""
+        return lists(self._row[: self._count], self._item[: self._count], rows)

@@ -44,12 +44,13 @@ static void begin(Engine *e, i32 slot, double now) {
     f->since = now;
     e->began[e->began_size++] = (Begun){f->id, slot};
     for (i32 u = 0; u < task->uses; u++) {
-        const Demand *demand = &e->demands[task->first_use + u];
-        Resource *r = &e->resources[demand->resource];
+        i32 number = task->first_use + u, resource = e->demands[number];
+        double weight = e->weights ? e->weights[number] : 1;
+        Resource *r = &e->resources[resource];
         i32 at = e->free_use;
         if (at == NONE) at = e->use_count++;
         else e->free_use = e->uses[at].sibling;
-        e->uses[at] = (Use){demand->weight, demand->resource, slot, f->uses, r->head, NONE};
+        e->uses[at] = (Use){weight, resource, slot, f->uses, r->head, NONE};
         if (r->head != NONE) e->uses[r->head].prev = at;
         r->head = f->uses = at;
         r->users++;
@@ -170,8 +171,9 @@ static void loop(Engine *e) {
     }
 }
 
-/* Return memory that begins with a cache line, not cleared; in large pages where there is much of it. */
+/* Return memory that begins with a cache line, not cleared; in large pages where there is much of it. NULL for none. */
 static void *room_for(i64 count, size_t size, int *failed) {
+    if (!count) return NULL;
     size_t bytes = (size_t)count * size, unit = bytes < LARGE_PAGE ? LINE : LARGE_PAGE;
     size_t whole = (bytes / unit + 1) * unit;
     void *memory = aligned_alloc(unit, whole);
@@ -182,19 +184,20 @@ static void *room_for(i64 count, size_t size, int *failed) {
     return memory;
 }
 
-/* Fill start and end (given as infinite); return 0, or 1 if there is not enough memory (or there are 2^31 uses). */
-int mw_simulate(i64 n, i64 m, i64 g, const double *work, const double *delay, const double *ready, const i64 *use_start,
-                const i64 *use_item, const double *weight, const double *capacity, const double *burst,
-                const i64 *release_start, const i64 *release_item, const i64 *signal_start, const i64 *signal_item,
+/* Fill start and end (infinite for what never comes); return 0, or 1 if there is not enough memory. `weight` may be
+   NULL: every use counts once. */
+int mw_simulate(i64 n, i64 m, i64 g, const double *work, const double *delay, const double *ready, const i32 *use_start,
+                const i32 *use_item, const double *weight, const double *capacity, const double *burst,
+                const i32 *release_start, const i32 *release_item, const i32 *signal_start, const i32 *signal_item,
                 double *start, double *end) {
     i64 uses = use_start[n];
-    if (n > INT32_MAX || m > INT32_MAX || g > INT32_MAX || uses > INT32_MAX) return 1;
-    if (release_start[g] > INT32_MAX || signal_start[n] > INT32_MAX) return 1;
+    if (n > INT32_MAX || m > INT32_MAX || g > INT32_MAX) return 1;
     int failed = 0;
     Engine e = {.n = n, .m = m, .g = g, .ready = ready, .release_item = release_item, .signal_item = signal_item,
                 .free_use = NONE};
     struct { void **field; i64 count; size_t size; } fields[] = {
-        {(void **)&e.tasks, n, sizeof(Task)}, {(void **)&e.demands, uses, sizeof(Demand)},
+        {(void **)&e.tasks, n, sizeof(Task)}, {(void **)&e.demands, uses, sizeof(i32)},
+        {(void **)&e.weights, weight ? uses : 0, sizeof(double)},
         {(void **)&e.gates, g, sizeof(Gate)}, {(void **)&e.flows, n, sizeof(Flow)},
         {(void **)&e.uses, uses, sizeof(Use)}, {(void **)&e.resources, m, sizeof(Resource)},
         {(void **)&e.buckets, burst ? m : 0, sizeof(Bucket)}, {(void **)&e.free_flows, n, sizeof(i32)},
@@ -204,34 +207,35 @@ int mw_simulate(i64 n, i64 m, i64 g, const double *work, const double *delay, co
     const int count = sizeof fields / sizeof *fields;
     for (int f = 0; f < count; f++) *fields[f].field = room_for(fields[f].count, fields[f].size, &failed);
     if (!failed) {
-        void *buckets = e.buckets;
-        if (!burst) e.buckets = NULL;
         for (i64 r = 0; r < m; r++) {
             e.resources[r] = (Resource){.capacity = capacity[r], .head = NONE};
             if (burst) e.buckets[r] = (Bucket){.burst = burst[r]};
         }
         for (i64 gate = 0; gate < g; gate++)
-            e.gates[gate] = (Gate){0, (i32)release_start[gate], (i32)(release_start[gate + 1] - release_start[gate])};
+            e.gates[gate] = (Gate){0, release_start[gate], release_start[gate + 1] - release_start[gate]};
         i32 demands = 0;
         for (i64 id = 0; id < n; id++) {
             Task *task = &e.tasks[id];
-            *task = (Task){work[id], delay[id], start[id], end[id], demands, 0, (i32)signal_start[id],
-                           (i32)(signal_start[id + 1] - signal_start[id]), 0, {0}};
-            for (i64 u = use_start[id]; u < use_start[id + 1]; u++)
-                if (isfinite(capacity[use_item[u]])) e.demands[demands++] = (Demand){weight[u], (i32)use_item[u]};
+            *task = (Task){work[id], delay[id], INFINITY, INFINITY, demands, 0, signal_start[id],
+                           signal_start[id + 1] - signal_start[id], 0, {0}};
+            for (i32 u = use_start[id]; u < use_start[id + 1]; u++) {
+                if (!isfinite(capacity[use_item[u]])) continue;
+                if (weight) e.weights[demands] = weight[u];
+                e.demands[demands++] = use_item[u];
+            }
             task->uses = demands - task->first_use;
         }
-        for (i64 s = 0; s < signal_start[n]; s++) e.gates[signal_item[s]].missing++;
+        for (i32 s = 0; s < signal_start[n]; s++) e.gates[signal_item[s]].missing++;
         for (i64 gate = 0; gate < g; gate++)
             if (!e.gates[gate].missing) e.gates[gate].missing = NONE;
-        for (i64 r = 0; r < release_start[g]; r++) e.tasks[release_item[r]].waiting++;
+        for (i32 r = 0; r < release_start[g]; r++) e.tasks[release_item[r]].waiting++;
         loop(&e);
-        for (i64 id = 0; id < n; id++) {
-            start[id] = e.tasks[id].start;
-            end[id] = e.tasks[id].end;
-        }
-        e.buckets = buckets;
     }
-    for (int f = 0; f < count; f++) free(*fields[f].field);
+    for (int f = 1; f < count; f++) free(*fields[f].field); /* all but the tasks, before the results need room */
+    for (i64 id = 0; id < n && !failed; id++) {
+        start[id] = e.tasks[id].start;
+        end[id] = e.tasks[id].end;
+    }
+    free(e.tasks);
     return failed;
 }

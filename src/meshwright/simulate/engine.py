@@ -18,7 +18,7 @@ SAME = 1e-12
 def run_numpy(program: EventProgram) -> Outcome:
     """Return when each activity starts and ends; InputError if some never do."""
     n = program.activities
-    uses, weight, capacity = program.uses, program.weight, program.capacity
+    uses, capacity = program.uses, program.capacity
     missing = np.bincount(program.signals.items, minlength=program.gates)  # signals that a gate still waits for
     waiting = np.bincount(program.releases.items, minlength=n)  # gates that an activity still waits for
     start_s, end_s = np.full(n, np.inf), np.full(n, np.inf)
@@ -89,9 +89,10 @@ def run_numpy(program: EventProgram) -> Outcome:
                 ended, active, left = active[at_once], active[~at_once], left[~at_once]
                 finish(ended)
         items, place = uses.of(active)
-        rate = fair_rates(len(active), place, uses.items[items], weight[items], capacity)
+        weight = program.weights(items)
+        rate = fair_rates(len(active), place, uses.items[items], weight, capacity)
         if buckets is not None:
-            used = np.bincount(uses.items[items], weight[items] * rate[place], minlength=len(capacity))
+            used = np.bincount(uses.items[items], weight * rate[place], minlength=len(capacity))
             buckets.used = used.astype(np.float64)
     check_reached(program, end_s)
     return Outcome(start_s, end_s)
@@ -116,7 +117,7 @@ class _Buckets:
         place = {int(activity): i for i, activity in enumerate(active)}
         for activity in np.sort(began):
             items, _ = self._program.uses.of(np.array([activity]))
-            resources, weight = self._program.uses.items[items], self._program.weight[items]
+            resources, weight = self._program.uses.items[items], self._program.weights(items)
             limits = np.isfinite(self._program.capacity[resources])
             resources, weight = resources[limits], weight[limits]
             tokens = np.maximum(0.0, self._burst[resources] - self._debt[resources]) / weight

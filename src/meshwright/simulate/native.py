@@ -16,6 +16,7 @@ from .program import EventProgram, Outcome, check_reached
 
 SOURCE = Path(__file__).with_name("engine.c")
 INCLUDED = (Path(__file__).with_name("sharing.h"),)
+MOST = 2**31 - 1  # of activities, of resources, and of each list of a program: their numbers have 32 bits
 FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
 
 
@@ -38,16 +39,18 @@ def load() -> ctypes.CDLL | None:
 def run_native(library: ctypes.CDLL, program: EventProgram) -> Outcome:
     """Run a program in C."""
     n = program.activities
-    start_s, end_s = np.full(n, np.inf), np.full(n, np.inf)
-    floats = [program.work, program.delay_s, program.weight, program.capacity]
-    work, delay, weight, capacity = (np.ascontiguousarray(values, dtype=np.float64) for values in floats)
-    ready = None if program.ready_s is None else np.ascontiguousarray(program.ready_s, dtype=np.float64)
-    burst = None if program.burst is None else np.ascontiguousarray(program.burst, dtype=np.float64)
+    start_s, end_s = np.empty(n), np.empty(n)
+    floats = [program.work, program.delay_s, program.weight, program.capacity, program.ready_s, program.burst]
+    work, delay, weight, capacity, ready, burst = (
+        None if values is None else np.ascontiguousarray(values, dtype=np.float64) for values in floats
+    )
     pairs = (program.uses, program.releases, program.signals)
-    rows = [np.ascontiguousarray(values, dtype=np.int64) for pair in pairs for values in pair]
+    if max(n, len(program.capacity), *(len(values) for pair in pairs for values in pair)) > MOST:
+        raise MeshwrightError(f"simulation: {n} activities are too many for the event engine")
+    rows = [np.ascontiguousarray(values, dtype=np.int32) for pair in pairs for values in pair]
     arrays = [work, delay, ready, *rows[:2], weight, capacity, burst, *rows[2:], start_s, end_s]
     pointers = [None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays]
-    sizes = [ctypes.c_int64(count) for count in (n, len(capacity), program.gates)]
+    sizes = [ctypes.c_int64(count) for count in (n, len(program.capacity), program.gates)]
     if _heard(lambda: library.mw_simulate(*sizes, *pointers)):
         raise MeshwrightError(f"simulation: not enough memory for {n} activities")
     check_reached(program, end_s)

@@ -100,7 +100,7 @@ class NodesTopology:
         half = None if latency is None else latency / 2  # a way between two GPUs has two such links
         self._out = self._links.add(values, half, lambda i: f"{self._gpu(i)}>node{self.domain_of[i]}/NVSwitch")
         self._in = self._links.add(values, half, lambda i: f"node{self.domain_of[i]}/NVSwitch>{self._gpu(i)}")
-        host = np.array([g.host_bandwidth_bytes_per_s or np.inf for g in groups])[group]
+        host = np.array([g.nic_path_bytes_per_s or np.inf for g in groups])[group]
         self._host_out = self._links.add(host, None, lambda i: f"{self._gpu(i)}>host")
         self._host_in = self._links.add(host, None, lambda i: f"host>{self._gpu(i)}")
         self._peers(groups, group, latency)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from .arrays import Floats, Lists, ints, lists
+from .arrays import Floats, Ints, Lists, ints, lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class EventProgram:
     work: Floats  # (n,) bytes, or seconds of a core
     delay_s: Floats  # (n,) from release to the first byte
     uses: Lists  # of each activity, the resources
-    weight: Floats  # (uses,) how often the activity counts on the resource
+    weight: Floats | None  # (uses,) how often the activity counts on the resource; None: once on each
     capacity: Floats  # (m,) work per second
     releases: Lists  # of each gate, the activities that wait for it
     signals: Lists  # of each activity, the gates that it is needed for
@@ -41,6 +41,10 @@ class EventProgram:
     def gates(self) -> int:
         """Number of gates."""
         return len(self.releases.start) - 1
+
+    def weights(self, uses: Ints) -> Floats:
+        """Return the weight of some uses."""
+        return np.ones(len(uses)) if self.weight is None else self.weight[uses]
 
 
 @dataclass(frozen=True, eq=False)

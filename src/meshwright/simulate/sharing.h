@@ -31,12 +31,6 @@ typedef struct {
     char padding[LINE - 52];
 } Task;
 
-/* One resource that a task takes of; those without a limit hold nobody back and are left out. */
-typedef struct {
-    double weight;
-    i32 resource;
-} Demand;
-
 typedef struct {
     i32 missing; /* signals that it still waits for */
     i32 first, count; /* of the tasks that it lets go */
@@ -94,9 +88,10 @@ typedef struct {
 typedef struct {
     i64 n, m, g;
     const double *ready;
-    const i64 *release_item, *signal_item;
+    const i32 *release_item, *signal_item;
     Task *tasks;
-    Demand *demands;
+    i32 *demands;    /* the resources that the tasks take of; those without a limit hold nobody back, and are left out */
+    double *weights; /* of each demand, or NULL: 1 */
     Gate *gates;
     Bucket *buckets; /* of each resource, or NULL */
     Flow *flows;

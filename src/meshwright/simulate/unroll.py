@@ -7,7 +7,7 @@ gates of its two ends. An eager one waits for its sender's alone, and its sender
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Floats, Ints, Lists, ints, lists
+from .arrays import Floats, Ints, Pairs, ints
 from .problem import Disturbance, Problem, Round
 from .program import EventProgram
 
@@ -16,7 +16,7 @@ def unroll(folded: Problem, disturbance: Disturbance | None = None) -> EventProg
     """Return the program of all rounds; the transfers come first, in the order of their rounds."""
     made = _Unrolling(folded)
     late = np.flatnonzero(folded.late_s > 0)
-    made.signals.append((made.activities(folded.late_s[late]), late))
+    made.signals(made.activities(folded.late_s[late]), late)
     for number, o in enumerate(folded.order):
         made.round(number, folded.rounds[o], made.plans[o])
     return made.program(disturbance or Disturbance())
@@ -42,8 +42,7 @@ class _Unrolling:
         self._count = int(self._first[-1])  # activities: the transfers, and then what `activities` adds
         self._gates = len(folded.members)
         self._gate_of = np.arange(self._gates)  # the gate that lets each rank into its next round
-        self.waits: list[tuple[Ints, Ints]] = []  # gates, activities
-        self.signals: list[tuple[Ints, Ints]] = []  # activities, gates
+        self._waits, self._signals = Pairs(), Pairs()  # gates and activities; activities and gates
         self._delays: list[Floats] = []
         self._works: list[Floats] = []
         self._on_cores: list[Ints] = []
@@ -56,6 +55,10 @@ class _Unrolling:
         self._works.append(np.full(len(delay_s), work))
         return ids
 
+    def signals(self, activities: Ints, gates: Ints) -> None:
+        """Let each activity signal a gate."""
+        self._signals.add(activities, gates)
+
     def round(self, number: int, r: Round, plan: _Plan) -> None:
         """Add one round."""
         ids = np.arange(self._first[number], self._first[number + 1])
@@ -64,28 +67,32 @@ class _Unrolling:
         if len(plan.posted):
             enter[plan.posted] = self._posts(len(plan.posted))
             self._follow(enter[plan.posted], ids[plan.posted])
-        self.waits.append((before[r.src], enter))
+        self._waits.add(before[r.src], enter)
         meets = (r.src != r.dst) & ~plan.eager
-        self.waits.append((before[r.dst[meets]], enter[meets]))
+        self._waits.add(before[r.dst[meets]], enter[meets])
         self._gate_of[plan.taking] = self._new_gates(len(plan.taking))
         if plan.eager.any():  # a rank is in its next round no sooner than in this one, whatever came early
             turn = self.activities(np.zeros(len(plan.taking)))
-            self.waits.append((before[plan.taking], turn))
-            self.signals.append((turn, self._gate_of[plan.taking]))
+            self._waits.add(before[plan.taking], turn)
+            self.signals(turn, self._gate_of[plan.taking])
         if len(plan.reducing):
             leave[plan.reducing] = self.activities(r.after_s[plan.reducing])
             self._follow(ids[plan.reducing], leave[plan.reducing])
-        self.signals.append((np.where(plan.eager, enter, ids), self._gate_of[r.src]))
+        self.signals(np.where(plan.eager, enter, ids), self._gate_of[r.src])
         far = (r.src != r.dst) | (leave != ids)
-        self.signals.append((leave[far], self._gate_of[r.dst[far]]))
+        self.signals(leave[far], self._gate_of[r.dst[far]])
 
     def program(self, disturbance: Disturbance) -> EventProgram:
         """Return the program of the rounds added."""
         folded = self._folded
         rounds = [folded.rounds[o] for o in folded.order]
         cores = np.concatenate([*self._on_cores, np.zeros(0, dtype=np.int64)])
-        rows = [self._first[i] + np.repeat(np.arange(len(r.src)), r.uses.counts()) for i, r in enumerate(rounds)]
-        used = [*(r.uses.items for r in rounds), np.full(len(cores), len(folded.capacity))]
+        users = {id(r): np.repeat(np.arange(len(r.src)), r.uses.counts()) for r in folded.rounds}
+        uses = Pairs()
+        for i, r in enumerate(rounds):
+            uses.add(self._first[i] + users[id(r)], r.uses.items)
+        uses.add(cores, np.full(len(cores), len(folded.capacity)))
+        once = all((r.weight == 1).all() for r in folded.rounds)
         delay = np.concatenate([*(r.delay_s for r in rounds), *self._delays])
         if disturbance.jitter:
             spread = np.random.default_rng(disturbance.seed).standard_normal(len(delay))
@@ -94,11 +101,11 @@ class _Unrolling:
         return EventProgram(
             work=np.concatenate([*(r.size_bytes for r in rounds), *self._works]),
             delay_s=delay,
-            uses=lists(np.concatenate([*rows, cores]).astype(np.int64), ints(np.concatenate(used)), self._count),
-            weight=np.concatenate([*(r.weight for r in rounds), np.ones(len(cores))]),
+            uses=uses.lists(self._count),
+            weight=None if once else np.concatenate([*(r.weight for r in rounds), np.ones(len(cores))]),
             capacity=np.append(folded.capacity, 1.0),
-            releases=_joined(self.waits, self._gates),
-            signals=_joined(self.signals, self._count),
+            releases=self._waits.lists(self._gates),
+            signals=self._signals.lists(self._count),
             burst=np.append(finite * folded.burst_s, 0.0) if folded.burst_s else None,
         )
 
@@ -117,10 +124,5 @@ class _Unrolling:
     def _follow(self, first: Ints, second: Ints) -> None:
         """Let each activity of `second` wait for that of `first`."""
         gates = self._new_gates(len(first))
-        self.signals.append((first, gates))
-        self.waits.append((gates, second))
-
-
-def _joined(pairs: list[tuple[Ints, Ints]], rows: int) -> Lists:
-    row, item = (np.concatenate([*(pair[i] for pair in pairs), np.zeros(0, dtype=np.int64)]) for i in (0, 1))
-    return lists(ints(row), ints(item), rows)
+        self.signals(first, gates)
+        self._waits.add(gates, second)

@@ -236,3 +236,11 @@ def test_a_heading_after_rows_names_the_next_table():
     text = f"all_reduce result\n{HEADER}{row.format('sum', -1)}broadcast result\n{HEADER}{row.format('none', 0)}"
 
     assert [table.collective for table in parse_tables(text, "t")] == ["all_reduce", "broadcast"]
+
+
+def test_the_two_matrices_of_an_old_rocm_bandwidth_test_are_both_read():
+    one, both = read_tables(str(TABLES / "rocm_2_0_1.txt"))
+
+    assert (len(one.rates), one.both_ways) == (6, False)
+    assert (len(both.rates), both.both_ways) == (4, True)  # it writes "Bdirectional"
+    assert {(rate.src, rate.dst) for rate in both.rates} == {("CPU0", "1"), ("CPU0", "2"), ("1", "CPU0"), ("2", "CPU0")}

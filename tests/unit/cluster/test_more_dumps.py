@@ -332,6 +332,7 @@ WRITTEN = {
     "NCCL_TOPO_FILE": (DATA / "nccl_topo_file_cloud_a.xml").read_text(),
     "NCCL_DEBUG=INFO": (DATA / "nccl_system_dump.txt").read_text(),
     "lspci -vvnn": LSPCI,
+    "lspci -tv": "-[0000:00]-+-01.0-[01]----00.0  NVIDIA Corporation GH100 [H100 PCIe]\n",
     "numactl -H": "node 0 cpus: 0 1\nnode 0 size: 10 MB\n",
     "scontrol show topology": (DATA / "slurm_mixed.conf").read_text(),
     "topology.yaml": (DATA / "slurm_tree.yaml").read_text(),

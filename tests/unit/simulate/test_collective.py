@@ -20,6 +20,8 @@ from meshwright.simulate.traffic import named_traffic, traffic_of
 from meshwright.simulate.unroll import unroll
 from meshwright.timeline import chrome_trace, parse_chrome_trace
 
+from benchmarks.simulator import unfolded_bytes
+
 from .networks import nodes
 
 ALPHA, RATE, SIZE = 5e-6, 1e9, 10**7
@@ -257,3 +259,11 @@ def test_a_hierarchical_all_reduce_on_many_devices_is_folded(per_leaf, leaves):
     assert result.error_bound == 0
     assert result.classes <= per_leaf * leaves
     assert result.time_s == pytest.approx(inside_s + between_s, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_an_unfolded_transfer_takes_no_more_than_170_bytes():
+    grown, transfers = unfolded_bytes(1024)
+
+    assert transfers == 2 * 1023 * 1024
+    assert grown <= 170 * transfers

@@ -1,6 +1,7 @@
 """The event engine: max-min shares beside their definition, both engines beside each other, and closed cases."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,3 +138,15 @@ def test_the_engine_runs_without_a_compiler(monkeypatch):
     builder.activity(3.0, {builder.resource(1.5): 1.0})
 
     assert run(builder.build()).time_s == 2.0
+
+
+@pytest.mark.skipif(load() is None, reason="the engine in C is not there")
+def test_a_program_whose_uses_all_count_once_runs_as_one_that_says_so():
+    builder = Builder()
+    link = builder.resource(1e9)
+    first = builder.activity(1e6, {link: 1.0})
+    builder.activity(2e6, {link: 1.0}, after=[first])
+    said = builder.build()
+    once = replace(said, weight=None)
+
+    assert [run(said).end_s.tolist(), run_numpy(said).end_s.tolist()] == [run(once).end_s.tolist(), run_numpy(once).end_s.tolist()]

@@ -18,11 +18,13 @@ _TITLES = (
         re.compile(r"\b(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth.*Matrix \(GB/s\)", re.I),
         "p2pBandwidthLatencyTest",
     ),
-    (re.compile(r"\b(Uni|Bi)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
+    (re.compile(r"\b(Uni|Bi?)directional copy peak bandwidth GB/s", re.I), "rocm_bandwidth_test"),
 )
 _HEAD = re.compile(r"^(?:D[\\/]D)?\s*\d+(?:\s+\d+)*$", re.I)
 _ENDS = re.compile(r"\b(CPU|GPU)\(row\).*?\b(CPU|GPU)\(column\)")
-_CPU = re.compile(r"^Device:\s*(\d+),.*\b(?:EPYC|Xeon|Ryzen|Processor|CPU)\b")  # as rocm_bandwidth_test lists devices
+# as rocm_bandwidth_test lists devices: a GPU has an id or a place on the bus behind its name, a CPU has neither
+_DEVICE = re.compile(r"\bDevice:\s*(\d+),\s*(\S.*?)\s*$")
+_GPU = re.compile(r"GPU-|,\s*[0-9a-f]{2}:[0-9a-f]{1,2}\.[0-7]$|Radeon|Instinct|Vega|Arcturus|Aldebaran|gfx\d", re.I)
 _OTHER = re.compile(r"Matrix|Inter-Device|Latency|^Running |^SUM |^D[\\/]D", re.I)
 
 
@@ -48,8 +50,9 @@ def read_matrices(text: str, where: str) -> list[Table]:
             close()
             cpus = cpus if found[1] == "rocm_bandwidth_test" else set()
             title, tool = words[found[0].start() :].rstrip(":"), found[1]
-        elif cpu := _CPU.match(words):
-            cpus.add(cpu[1])
+        elif device := _DEVICE.search(line):
+            if not _GPU.search(device[2]):
+                cpus.add(device[1])
         elif words.startswith("Running "):
             close()
             title, running = "", words.removeprefix("Running ").rstrip(".")
@@ -66,7 +69,7 @@ def read_matrices(text: str, where: str) -> list[Table]:
 
 def _adds_both_ways(title: str, tool: str) -> bool:
     """Whether a matrix adds both directions: nvbandwidth does so under Total only, else it times one of the two."""
-    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith("bidirectional")
+    return "total" in title.lower() if tool == "nvbandwidth" else title.lower().startswith(("bidirectional", "bdirectional"))
 
 
 def _row(words: str, columns: Sequence[str], title: str, cpus: Set[str], at: str) -> list[Rate]:

@@ -22,8 +22,9 @@ _NUMBERS = re.compile(r"^\s*\d+(?:\s+\d+(?:\.\d*)?)+\s*$")
 def _processes(line: str) -> int | None:
     """Return the processes that a line says were started, None where it is no such line."""
     match = _STARTED.search(line)
-    if match is None:
-        return None
+    if match is None:  # whatever starts it: "$SUBMIT -n 4 osu_allreduce -d cuda"
+        head, program, _ = line.partition(" osu_")
+        return processes_of(head) if program else None
     return int(match["processes"]) if match["processes"] else processes_of(line)
 
 

@@ -27,6 +27,7 @@ from .kubernetes import (
     looks_like_kubernetes_json,
 )
 from .lspci import from_lspci, looks_like_lspci
+from .lspci_tree import from_lspci_tree, looks_like_lspci_tree
 from .matrix import holds_codes, looks_like_matrix
 from .merge import merged, sources
 from .nccl import from_nccl
@@ -96,6 +97,7 @@ READERS = (
     Reader("nvidia-smi topo -p2p r", looks_like_p2p, lambda t, w, c, g, f: from_p2p(t, w, c, g)),
     Reader("nvidia-smi topo -m", looks_like_matrix, from_nvidia_matrix),
     Reader("lspci -vvnn", looks_like_lspci, lambda t, w, c, g, f: from_lspci(t, w, c, g)),
+    Reader("lspci -tv", looks_like_lspci_tree, lambda t, w, c, g, f: from_lspci_tree(t, w, c, g)),
     Reader("ibnetdiscover", looks_like_ibnet, lambda t, w, c, g, f: from_ibnet(t, w)),
     Reader("numactl -H", looks_like_numactl, lambda t, w, c, g, f: from_numactl(t, w)),
     Reader("nvidia-smi nvlink -s", _names_single_gpus, _from_single_gpus),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...hardware import Catalogue
 from ..described import with_catalogue
 from ..graph import Cluster, Device, Link
-from .names import LISTED, gpu_names
+from .names import LISTED, LISTING, gpu_names
 from .xml import Element
 
 LINK = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<inactive>)\s*$")
@@ -28,7 +28,7 @@ class Evidence:
 
     models: dict[int, str] = field(default_factory=dict)
     link_rates: dict[int, list[float]] = field(default_factory=dict)  # bytes per second of each NVLink that is up
-    links: dict[int, int] = field(default_factory=dict)  # NVLinks, those that are down too
+    links: dict[int, int] = field(default_factory=dict)  # NVLinks, those that are down too; absent where not all are listed
     memory_bytes: dict[int, int] = field(default_factory=dict)
     domains: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -55,15 +55,21 @@ def evidence(lines: Sequence[str]) -> Evidence:
     """Return what the lines of a text say of single GPUs."""
     found = Evidence(models=gpu_names(lines))
     last: int | None = None
+    numbers: dict[int, list[int]] = {}  # of each GPU, those of its links that are listed
     for line in lines:
-        listed, link = LISTED.match(line), LINK.match(line)
-        if listed:
+        listed, link = LISTED.match(line) or LISTING.match(line), LINK.match(line)
+        if listed and listed.group(1).isdecimal():
             last = int(listed.group(1))
         elif link and last is not None:
-            found.links[last] = found.links.get(last, 0) + 1
+            numbers.setdefault(last, []).append(int(link.group(1)))
             found.link_rates.setdefault(last, [])
             if link.group(2) and link.group(2).count(".") < 2 and float(link.group(2)):
                 found.link_rates[last].append(float(link.group(2)) * 1e9)
+    for gpu, listed_links in numbers.items():
+        if listed_links == list(range(len(listed_links))):
+            found.links[gpu] = len(listed_links)
+        else:
+            found.notes.append(f"GPU{gpu}: some of its NVLinks are left out of the list, so that how many are up is open")
     _query(lines, found)
     return found
 
@@ -145,8 +151,10 @@ def from_evidence(found: Evidence, where: str, catalogue: Catalogue, gpu: str | 
     """Return the GPUs that a text describes one by one; two of them are joined by all NVLinks that both have up."""
     devices = [with_facts(Device(id=f"GPU{n}", kind="gpu"), n, found, catalogue, gpu) for n in found.gpus]
     links, notes = list[Link](), list(found.notes)
-    up = {n: len(rates) for n, rates in found.link_rates.items()}
-    for n, total in found.links.items():
+    up = {n: len(rates) for n, rates in found.link_rates.items() if n in found.links}
+    built = {n: device.own_links for n, device in zip(found.gpus, devices, strict=True) if device.bridged}
+    for n, listed in found.links.items():
+        total = min(listed, built.get(n) or listed)  # a card shows links of its chip that no bridge reaches
         if up.get(n, 0) < total:
             notes.append(f"GPU{n} has {up.get(n, 0)} of {total} NVLinks up: {total - up.get(n, 0)} down")
     rate = found.per_link_bytes_per_s(catalogue)
@@ -154,7 +162,7 @@ def from_evidence(found: Evidence, where: str, catalogue: Catalogue, gpu: str | 
         a, b = (device.id for device in devices)
         total_rate = count * rate if rate else None
         links.append(Link(a=a, b=b, kind=f"NV{count}", bandwidth_bytes_per_s=total_rate))
-    elif rate:
+    elif rate and up:
         counts = " and ".join(map(str, sorted(set(up.values()))))
         notes.append(f"{counts} NVLinks of {rate / 1e9:g} GB/s on each of {len(devices)} GPUs")
     if not links and len(devices) > 1:

@@ -15,6 +15,12 @@ PORT = re.compile(r'^\[\d+\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s+"([^"]+)"\[\d+\]
 LINKINFO_SWITCH = re.compile(r"^Switch:?\s+0x([0-9a-f]+)\s+(.+?):?\s*$")
 LINKINFO_CA = re.compile(r"^CA:\s+(.+?):?\s*$")
 LINKINFO = re.compile(r"==\(.*?(?:Active|LinkUp).*?\)==>\s*(?:0x[0-9a-f]+\s+)?\d+\s+\d+\[.*?\]\s+\"([^\"]+)\"")
+# one line by itself (`iblinkinfo -l`, or filtered by grep): the port's id and its owner's name may be there, LID, port
+ALONE = re.compile(
+    r'^\s*(?:(0x[0-9a-f]+)\s+)?(?:"([^"]*)"\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s+==\([^)]*(?:Active|LinkUp)[^)]*\)==>'
+    r'\s*(?:0x[0-9a-f]+\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s+"([^"]+)"'
+)
+ADAPTER_PORTS = 2  # at most, of one LID
 MAX_NODES = 100_000
 
 
@@ -48,9 +54,36 @@ def from_ibnet(text: str, where: str) -> Cluster:
         elif link and here:
             near[here].add(link.group(1))
             near[link.group(1)].add(here)
+    if not here:
+        switches, near = _by_lid(text.splitlines())
     if not switches:
         raise InputError(f"{where}: no switches, expected the output of ibnetdiscover or iblinkinfo")
     return _placed(names, switches, near, where)
+
+
+def _by_lid(lines: Iterable[str]) -> tuple[set[str], dict[str, set[str]]]:
+    """Return the switches and who is beside whom, of lines of iblinkinfo that stand under no heading.
+
+    A switch is what has more ports than an adapter, or no port id before its LID, as only adapters have one there.
+    """
+    found = [match.groups() for line in lines if (match := ALONE.match(line))]
+    name: dict[str, str] = {}
+    ports: dict[str, set[int]] = defaultdict(set)
+    bare: set[str] = set()
+    for guid, own, lid, port, other, other_port, remote in found:
+        name.setdefault(other, remote)
+        if own:
+            name[lid] = own.strip()
+        ports[lid].add(int(port))
+        ports[other].add(int(other_port))
+        if guid is None:
+            bare.add(lid)
+    near: dict[str, set[str]] = defaultdict(set)
+    for _, _, lid, _, other, _, _ in found:
+        if lid in name:
+            near[name[lid]].add(name[other])
+            near[name[other]].add(name[lid])
+    return {name[lid] for lid in ports if lid in name and (lid in bare or max(ports[lid]) > ADAPTER_PORTS)}, near
 
 
 def _placed(names: Mapping[str, str], switches: set[str], near: Mapping[str, set[str]], where: str) -> Cluster:

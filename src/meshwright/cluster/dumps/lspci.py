@@ -1,11 +1,18 @@
-"""`lspci -vvnn` into a Cluster: the PCI tree by bus numbers, with the lanes that are trained and NUMA nodes."""
+"""`lspci -vvnn` into a Cluster: the PCI tree by bus numbers, with the lanes that are trained and NUMA nodes.
+
+Without `-nn` classes and vendors are known by their names in the PCI ID database.
+"""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from msgspec.structs import replace
 
 from ...errors import InputError
 from ...hardware import Catalogue
-from ...hardware.pci import WHAT_IS_SOUGHT, pci_kind
+from ...hardware.pci import WHAT_IS_SOUGHT, is_graphics, pci_kind
 from ..described import with_catalogue
 from ..graph import Cluster, Device
 from ..pcipath import PciDevice, host_links, pci_links, pcie_bytes_per_s, upper_bound_warnings
@@ -14,13 +21,28 @@ from .pasted import plain_lines
 FUNCTION = re.compile(
     r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) .*?\[([0-9a-f]{4})\]: (.*)\[([0-9a-f]{4}):([0-9a-f]{4})\]"
 )
+# the same without -nn: "18:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)"
+NAMED = re.compile(r"^(?:([0-9a-f]{4}):)?([0-9a-f]{2}):([0-9a-f]{2}\.[0-7]) ([A-Z][\w /-]*?): (\S.*?)(?: \((?:rev|prog-if).*)?$")
+CLASSES = {
+    "VGA compatible controller": "0300", "3D controller": "0302", "Display controller": "0380",
+    "Processing accelerators": "1200", "Ethernet controller": "0200", "Infiniband controller": "0207",
+    "Network controller": "0280", "PCI bridge": "0604",
+}  # fmt: skip
 BUSES = re.compile(r"^\s+Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2})")
 NUMA = re.compile(r"^\s+NUMA node: (\d{1,5})")
+# what tells a network card, and what of a maker of accelerators or cards is neither
+CARDS = re.compile(
+    r"ConnectX|BlueField|InfiniBand|Ethernet|NetXtreme|Elastic Fabric|Omni-Path|Pensando|Cassini|Virtio network", re.I
+)
+NO_CARD = re.compile(r"Audio|USB|UCSI|Serial|NVSwitch|bridge|DMA|management|Crypto|Co-processor|NVMe|switch", re.I)
+CHIP = re.compile(r"\bG[A-Z]{1,2}\d{2,3}\w* \[|\[(?:Tesla|GeForce|Quadro|TITAN|RTX|[ABHL]\d{2,3})")
 LINK = re.compile(r"^\s+Lnk(Cap|Sta):.*?Speed ([\d.]+) ?GT/s.*?, Width x(\d{1,2})")
 
 
 @dataclass(slots=True)
-class _Function:
+class Function:
+    """One function on the bus, as far as a listing says it."""
+
     domain: str
     bus: str
     slot: str
@@ -30,6 +52,7 @@ class _Function:
     device: str
     secondary: str | None = None  # of a bridge: the bus below it
     numa: int | None = None
+    kind: Literal["gpu", "nic"] | None = None
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # Cap and Sta: GT/s and lanes
 
     @property
@@ -47,16 +70,34 @@ class _Function:
 def looks_like_lspci(text: str) -> bool:
     """Return whether a text is of lspci with numbers, links and buses."""
     head = text[:200_000]
-    return re.search(FUNCTION.pattern, head, re.M) is not None and re.search(LINK.pattern, head, re.M) is not None
+    listed = re.search(FUNCTION.pattern, head, re.M) or re.search(NAMED.pattern, head, re.M)
+    return listed is not None and re.search(LINK.pattern, head, re.M) is not None
 
 
 def from_lspci(text: str, where: str, catalogue: Catalogue, gpu: str | None = None) -> Cluster:
     """Return the accelerators and network cards with the paths between them."""
     functions = _functions(text)
+    open_names = []
+    for function in functions:
+        if function.device:
+            function.kind = pci_kind(function.pci_class, function.vendor, function.device)
+        else:
+            function.kind = kind_by_name(function.name, catalogue, function.pci_class)
+            if function.kind is None and is_graphics(function.pci_class) and not _is_console(function.name):
+                open_names.append(f"{function.bus}:{function.slot} {function.name}")
+    cluster = assembled(functions, where, catalogue, gpu)
+    if not open_names:
+        return cluster
+    said = f"whether {', '.join(open_names[:3])} is an accelerator its name does not say; lspci -vvnn does"
+    return replace(cluster, warnings=(*cluster.warnings, said))
+
+
+def assembled(functions: Sequence[Function], where: str, catalogue: Catalogue, gpu: str | None) -> Cluster:
+    """Return the accelerators and network cards among the functions, below the bridges among them."""
     bridges = {(f.domain, f.secondary or ""): f for f in functions if f.secondary is not None}
     items: list[PciDevice] = []
     for function in functions:
-        kind = pci_kind(function.pci_class, function.vendor, function.device)
+        kind = function.kind
         if kind is not None and function.secondary is None:
             number = sum(1 for item in items if item.device.kind == kind)
             device = Device(
@@ -66,8 +107,9 @@ def from_lspci(text: str, where: str, catalogue: Catalogue, gpu: str | None = No
                 numa=function.numa,
             )
             if kind == "gpu":
-                name = gpu or catalogue.by_pci_id(f"{function.vendor}:{function.device}")
-                device = with_catalogue(device, name, catalogue) if name else device
+                name = gpu or catalogue.by_pci_id(f"{function.vendor}:{function.device}") or known_name(function, catalogue)
+                if name:  # NVLink and xGMI are never in such a list: that none is shown says nothing
+                    device = replace(with_catalogue(device, name, catalogue), own_links=None)
             items.append(_place(function, device, bridges, where))
     links = pci_links(items)
     numas = sorted({item.device.numa for item in items if item.device.numa is not None})
@@ -91,12 +133,34 @@ def from_lspci(text: str, where: str, catalogue: Catalogue, gpu: str | None = No
     )
 
 
-def _functions(text: str) -> list[_Function]:
-    functions: list[_Function] = []
+def known_name(function: Function, catalogue: Catalogue) -> str | None:
+    """Return the key of an accelerator that only its name tells."""
+    return None if function.device else catalogue.driver_key(function.name)
+
+
+def kind_by_name(name: str, catalogue: Catalogue, pci_class: str = "") -> Literal["gpu", "nic"] | None:
+    """Return what a function is by its name, and its class where that is said."""
+    if pci_class.startswith("02") or (not pci_class and CARDS.search(name) and not NO_CARD.search(name)):
+        return "nic"
+    if (pci_class and not is_graphics(pci_class)) or NO_CARD.search(name):
+        return None
+    is_chip = name.startswith("NVIDIA Corporation") and (pci_class or CHIP.search(name))
+    return "gpu" if is_chip or catalogue.driver_key(name) is not None else None
+
+
+def _is_console(name: str) -> bool:
+    return re.search(r"ASPEED|Matrox|Cirrus|VMware|QXL|virtio|Red Hat|Integrated|UHD|Iris|Graphics \[", name, re.I) is not None
+
+
+def _functions(text: str) -> list[Function]:
+    functions: list[Function] = []
     for line in (plain.text for plain in plain_lines(text)):
         if match := FUNCTION.match(line):
             domain, bus, slot, pci_class, name, vendor, device = match.groups()
-            functions.append(_Function(domain or "0000", bus, slot, pci_class, name.strip(), vendor, device))
+            functions.append(Function(domain or "0000", bus, slot, pci_class, name.strip(), vendor, device))
+        elif match := NAMED.match(line):
+            domain, bus, slot, pci_class, name = match.groups()
+            functions.append(Function(domain or "0000", bus, slot, CLASSES.get(pci_class, "ff"), name, "", ""))
         elif functions and (match := BUSES.match(line)):
             functions[-1].secondary = match.group(2)
         elif functions and (match := NUMA.match(line)):
@@ -106,9 +170,9 @@ def _functions(text: str) -> list[_Function]:
     return functions
 
 
-def _place(function: _Function, device: Device, bridges: dict[tuple[str, str], _Function], where: str) -> PciDevice:
+def _place(function: Function, device: Device, bridges: dict[tuple[str, str], Function], where: str) -> PciDevice:
     """Return a device with the bridges above it, found by the number of the bus that each has below it."""
-    above: list[_Function] = []
+    above: list[Function] = []
     bus = function.bus
     while (bridge := bridges.get((function.domain, bus))) is not None:
         if bridge in above:

@@ -9,6 +9,8 @@ MAKERS = r"(?:NVIDIA|Tesla|GeForce|Quadro|AMD|GRID|TITAN)\b"
 LISTING = re.compile(
     rf"^\s*(?:GPU models and configuration: +)?GPU (\d+(?:[,-] ?\d+)*)\s*: +({MAKERS}.*?)\s*(?:\(UUID: [^)]*\))?\s*$"
 )
+# "GPU0: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44", as `nvidia-smi --query-gpu` is noted down
+NOTED = re.compile(rf"^\s*(?:[-*] )?GPU ?(\d{{1,3}})\s*[:=]\s*({MAKERS}[^,;(|]*?)\s*(?:[,;(].*)?$")
 # "GPU: 8 * NVIDIA H100 80GB HBM3", also a row of a Markdown table
 COUNTED = re.compile(rf"^\s*\|?\s*GPUs?\s*[:|]\s*(\d{{1,3}})\s?[x*\u00d7]\s?({MAKERS}.*?)\s*\|?\s*$", re.I)
 LISTED = re.compile(r"^\s*GPU (\d+)\s*: (.*?)\s*\(UUID: [^)]*\)\s*$")
@@ -21,7 +23,7 @@ def gpu_names(lines: Iterable[str]) -> dict[int, str]:
     """Return the name of each GPU by its number, as far as the lines say it; a name that was cut ends in "..."."""
     found: dict[int, str] = {}
     for line in lines:
-        match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line)
+        match = LISTED.match(line) or LISTING.match(line) or TABLE.match(line) or NOTED.match(line)
         if match:
             for number in _numbers(match.group(1)):
                 found.setdefault(number, match.group(2))
@@ -42,7 +44,7 @@ def _numbers(text: str) -> list[int]:
 
 def is_listing(line: str) -> bool:
     """Return whether a line names a GPU and is no row of a matrix."""
-    return any(pattern.match(line) for pattern in (LISTED, LISTING, TABLE, MIG))
+    return any(pattern.match(line) for pattern in (LISTED, LISTING, TABLE, NOTED, MIG))
 
 
 def mig_parts(lines: Iterable[str]) -> dict[int, list[str]]:

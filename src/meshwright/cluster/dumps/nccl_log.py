@@ -89,6 +89,8 @@ def _edges(text: str, where: str) -> Iterator[_Edge]:
 
 def _cpu(name: str) -> Device:
     numa = int(name.rpartition("-")[2].rpartition("/")[2], 16)
+    if numa >= 2**31:  # -1, where the kernel knows no NUMA node
+        return Device(id="CPU0", kind="cpu")
     return Device(id=f"CPU{numa}", kind="cpu", numa=numa)
 
 

@@ -33,6 +33,7 @@ class _Tree:
     leaf: dict[str, str] = field(default_factory=dict)  # of nodes
     block: dict[str, str] = field(default_factory=dict)  # of nodes
     aggregated: dict[str, str] = field(default_factory=dict)  # of blocks, the larger block
+    sizes: tuple[int, ...] = ()  # of blocks, in nodes: of a base block, and of those that join several
     known: set[str] = field(default_factory=set)
     doubles: list[str] = field(default_factory=list)
 
@@ -57,11 +58,42 @@ class _Tree:
         if len(self.leaf) + len(self.block) > MAX_NAMES:
             raise InputError(f"{where}: more than {MAX_NAMES} nodes")
 
+    def join_blocks(self) -> None:
+        """Put blocks that BlockSizes joins under larger ones, in the order of the file, where no line names those."""
+        blocks = list(dict.fromkeys(self.block.values()))
+        if self.aggregated or not self.sizes:
+            return
+        base, below = self.sizes[0], [(block,) for block in blocks]
+        for size in self.sizes[1:]:
+            count = size // base
+            above = [tuple(blocks[i : i + count]) for i in range(0, len(blocks), count)]
+            for group in below:
+                joined = next(other for other in above if group[0] in other)
+                if joined != group:
+                    self.aggregated[_joined(group)] = _joined(joined)
+            below = above
+
     def _hang(self, above: dict[str, str], name: str, on: str) -> None:
         """Note that `name` hangs on `on`; where it already hangs elsewhere, the first place stays."""
         first = above.setdefault(name, on)
         if first != on:
             self.doubles.append(f"{name} hangs on {first} and on {on}")
+
+
+def _joined(blocks: tuple[str, ...]) -> str:
+    return blocks[0] if len(blocks) == 1 else f"{blocks[0]} to {blocks[-1]}"
+
+
+def _sizes(text: str, where: str) -> tuple[int, ...]:
+    """Return the sizes of BlockSizes: each a power of two times the first."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= MAX_NAMES for part in parts):
+        raise InputError(f"{where}: BlockSizes={text[:60]}: expected numbers of nodes, such as 18,36")
+    sizes = sorted({int(part) for part in parts})
+    wrong = next((size for size in sizes if size % sizes[0] or (size // sizes[0]).bit_count() != 1), None)
+    if wrong is not None:
+        raise InputError(f"{where}: BlockSizes={text[:60]}: {wrong} is no power of two times {sizes[0]}, the base block")
+    return tuple(sizes)
 
 
 def from_slurm_topology(text: str, where: str) -> Cluster:
@@ -78,7 +110,9 @@ def from_slurm_topology(text: str, where: str) -> Cluster:
             tree.add(head, pairs[head], pairs.get("nodes", ""), pairs.get("switches", ""), here)
         elif plain.lower().startswith("include"):
             raise InputError(f"{here}: {plain[:60]}: is not followed; expected the lines of that file in its place")
-        elif "blocksizes" not in pairs and "linkspeed" not in pairs:
+        elif "blocksizes" in pairs:
+            tree.sizes = _sizes(pairs["blocksizes"], here)
+        elif "linkspeed" not in pairs:
             raise InputError(f"{here}: expected SwitchName=..., BlockName=..., AggregatedBlock=... or BlockSizes=...")
     return _placed(tree, where)
 
@@ -98,6 +132,8 @@ def from_slurm_yaml(text: str, where: str) -> Cluster:
             tree.add("switchname", _text(item, "switch", where), _text(item, "nodes"), _text(item, "children"), where)
     for entry in entries:
         if "block" in entry:
+            if sizes := _text(entry["block"], "block_sizes") if isinstance(entry["block"], Mapping) else "":
+                tree.sizes = _sizes(sizes, where)
             for item in _items(entry, "block", "blocks", where):
                 tree.add("blockname", _text(item, "block", where), _text(item, "nodes"), "", where)
             break
@@ -125,6 +161,7 @@ def _placed(tree: _Tree, where: str) -> Cluster:
         raise InputError(f"{where}: switch {missing[0]} is named below another but not described: truncated?")
     if not tree.leaf and not tree.block:
         raise InputError(f"{where}: no nodes below any switch")
+    tree.join_blocks()
     warnings = []
     if tree.doubles:
         more = f" and {len(tree.doubles) - SHOWN_DOUBLES} more" if len(tree.doubles) > SHOWN_DOUBLES else ""

@@ -222,6 +222,8 @@ def performance(setting: Setting, prices: Prices, index: int, layout: Layout) ->
         measured=[one.only(names) for one, names in mine],
     )
     doubts = (*doubts, *host_doubts(setting, layout))
+    if (setting.cluster.fabric or Fabric()).kind == "torus":
+        doubts = (*doubts, "torus: priced as if each node reached every other at its full rate; all-to-alls go slower")
     if setting.ignored:
         doubts = (*doubts, f"model: keys passed over and not understood: {', '.join(setting.ignored)}")
     step_time_s = float(prices.step_time_s[index])

@@ -1,0 +1,194 @@
+"""Lists of PCI functions without numbers, trees of lspci, lines of iblinkinfo, names noted down, SLURM's block sizes."""
+
+import pytest
+
+from meshwright.cluster.analysis import analyse
+from meshwright.cluster.dumps.detect import parse_dump
+from meshwright.errors import InputError
+from meshwright.hardware import load
+
+CATALOGUE = load()
+TREE = """$ lspci -tv
+-+-[0000:00]-+-00.0  Intel Corporation 82G33/G31/P35/P31 Express DRAM Controller
+ |           \\-1f.0  Intel Corporation 82801IB (ICH9) LPC Interface Controller
+ +-[0000:80]---00.0-[81-86]----00.0-[82-86]--+-00.0-[83-85]----00.0-[84-85]----00.0-[85]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
+ |                                           \\-01.0-[86]--+-00.0  Mellanox ConnectX Family mlx5Gen Virtual Function
+ |                                                        \\-00.1  Mellanox ConnectX Family mlx5Gen Virtual Function
+ \\-[0000:88]---00.0-[89-8e]----00.0-[8a-8e]--+-00.0-[8b]----00.0  NVIDIA Corporation GB110 [B300 SXM6 AC]
+                                             \\-01.0-[8e]----00.0  Mellanox ConnectX Family mlx5Gen Virtual Function
+"""
+PAIRS = """-[0000:00]-+-00.0  Intel Corporation Xeon E7 v4/Xeon E5 v4 DMI2
+           +-02.0-[02-05]----00.0-[03-05]--+-08.0-[04]--+-00.0  NVIDIA Corporation GP102 [TITAN X]
+           |                               |            \\-00.1  NVIDIA Corporation GP102 HDMI Audio Controller
+           |                               \\-10.0-[05]--+-00.0  NVIDIA Corporation GP102 [TITAN X]
+           |                                            \\-00.1  NVIDIA Corporation GP102 HDMI Audio Controller
+           \\-03.0-[06-09]----00.0-[07-09]--+-08.0-[08]----00.0  NVIDIA Corporation GP102 [TITAN X]
+                                           \\-10.0-[09]----00.0  NVIDIA Corporation GP102 [TITAN X]
+"""
+LISTED = """17:00.0 PCI bridge: PLX Technology, Inc. PEX 8747 (rev ca) (prog-if 00 [Normal decode])
+\tBus: primary=17, secondary=18, subordinate=19, sec-latency=0
+\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L1, Exit Latency L1 <4us
+\t\tLnkSta:\tSpeed 8GT/s, Width x16
+18:00.0 VGA compatible controller: NVIDIA Corporation TU102GL [Quadro RTX 6000/8000] (rev a1) (prog-if 00 [VGA controller])
+\tNUMA node: 0
+\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM L0s L1, Exit Latency L0s <512ns
+\t\tLnkSta:\tSpeed 8GT/s, Width x8 (downgraded)
+18:00.1 Audio device: NVIDIA Corporation TU102 High Definition Audio Controller (rev a1)
+18:01.0 Ethernet controller: Mellanox Technologies MT27800 Family [ConnectX-5]
+\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 8GT/s, Width x16
+40:00.0 VGA compatible controller: ASPEED Technology, Inc. ASPEED Graphics Family (rev 41)
+"""
+
+
+def kinds(cluster, a="GPU"):
+    return {(link.a, link.b): link.kind for link in cluster.links if link.a.startswith(a)}
+
+
+def test_a_tree_of_lspci_gives_devices_and_paths_and_says_what_it_leaves_open():
+    cluster = parse_dump(TREE, "t", CATALOGUE)
+
+    assert [gpu.model for gpu in cluster.of_kind("gpu")] == ["b300", "b300"]
+    assert len(cluster.of_kind("nic")) == 3
+    assert {gpu: nic for gpu, (nic, _) in analyse(cluster).nic_of_gpu.items()} == {"GPU0": "NIC0", "GPU1": "NIC2"}
+    assert {link.bandwidth_bytes_per_s for link in cluster.links} == {None}
+    assert any("NUMA" in warning for warning in cluster.warnings)
+    assert analyse(cluster).verdicts == ()
+
+
+def test_gpus_below_one_switch_in_a_tree_are_nearer_than_those_below_two():
+    cluster = parse_dump(PAIRS, "t", CATALOGUE)
+
+    assert kinds(cluster) == {
+        ("GPU0", "GPU1"): "PIX", ("GPU2", "GPU3"): "PIX", ("GPU0", "GPU2"): "PHB", ("GPU0", "GPU3"): "PHB",
+        ("GPU1", "GPU2"): "PHB", ("GPU1", "GPU3"): "PHB",
+    }  # fmt: skip
+
+
+def test_a_tree_without_names_is_refused_by_its_name():
+    with pytest.raises(InputError, match="lspci -t"):
+        parse_dump("-[0000:00]-+-00.0\n           +-01.1-[01]--+-00.0\n", "t", CATALOGUE)
+
+
+def test_a_list_without_numbers_is_read_by_its_names():
+    cluster = parse_dump(LISTED, "l", CATALOGUE)
+    (link,) = [link for link in cluster.links if {link.a, link.b} == {"GPU0", "NIC0"}]
+
+    assert [device.id for device in cluster.devices if device.kind == "gpu"] == ["GPU0"]
+    assert link.bandwidth_bytes_per_s == pytest.approx(8e9 * 128 / 130)  # of the eight lanes that are trained
+
+
+def test_lines_of_iblinkinfo_that_a_filter_left_still_name_the_switch():
+    text = """[root@n01]# iblinkinfo | grep Up
+      0xec0d9a03003d62be      4    1[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;SB7700:MSB7700/U1" ( )
+           2   17[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       4    1[  ] "n02 HCA-1" ( )
+           2   18[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       1    1[  ] "n01 HCA-1" ( )
+"""
+    placements = parse_dump(text, "i", CATALOGUE).placements
+
+    assert {place.node: place.switches for place in placements} == {"n01": ("SB7700",), "n02": ("SB7700",)}
+
+
+def test_each_line_of_iblinkinfo_may_name_both_its_ends():
+    line = '0x0002c9 "SwitchX"      4   {}[  ] ==( 4X 25.78 Gbps Active/  LinkUp)==>  0x0011      {}    1[  ] "{} HCA-1" ( )\n'
+    text = line.format(3, 15, "exe2") + line.format(17, 5, "exe1")
+
+    assert {p.node: p.switches for p in parse_dump(text, "i", CATALOGUE).placements} == {
+        "exe1": ("SwitchX",), "exe2": ("SwitchX",),
+    }  # fmt: skip
+
+
+def test_adapters_that_are_cabled_to_each_other_are_no_fabric():
+    text = """CA: hostname mlx4_0:
+      0x0002c90300002f79      3    1[  ] ==( 4X           5.0 Gbps Active/  LinkUp)==>       4    1[  ] "kvm mlx4_0" ( )
+"""
+    with pytest.raises(InputError, match="no switches"):
+        parse_dump(text, "i", CATALOGUE)
+
+
+def test_names_that_are_noted_beside_a_matrix_settle_its_rates():
+    text = """GPU0: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44.01
+GPU1: NVIDIA GeForce RTX 4090, 24564 MiB, driver 590.44.01
+        GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID
+GPU0     X      NODE    NODE    0-63            0               N/A
+GPU1    NODE     X      NODE    0-63            0               N/A
+NIC0    NODE    NODE     X
+"""
+    assert {gpu.model for gpu in parse_dump(text, "m", CATALOGUE).of_kind("gpu")} == {"rtx-4090"}
+
+
+def test_gpus_share_nics_without_a_verdict_where_there_are_fewer_nics_than_gpus():
+    text = """        GPU0    GPU1    GPU2    NIC0    NIC1    CPU Affinity    NUMA Affinity
+GPU0     X      NV4     NODE    NODE    NODE    64-71   1
+GPU1    NV4      X      NODE    NODE    NODE    64-71   1
+GPU2    NODE    NODE     X      PHB     PHB     64-71   1
+NIC0    NODE    NODE    PHB      X      PIX
+NIC1    NODE    NODE    PHB     PIX      X
+"""
+    assert analyse(parse_dump(text, "m", CATALOGUE)).verdicts == ()
+
+
+BLOCKS = "BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockName=b3 Nodes=n[5-6]\nBlockName=b4 Nodes=n[7-8]\n"
+
+
+def test_block_sizes_join_blocks_in_the_order_of_the_file():
+    placements = {p.node: p.switches for p in parse_dump(BLOCKS + "BlockSizes=2,4,8\n", "s", CATALOGUE).placements}
+
+    assert placements["n1"] == ("b1", "b1 to b2", "b1 to b4")
+    assert placements["n8"] == ("b4", "b3 to b4", "b1 to b4")
+
+
+def test_one_block_size_joins_nothing():
+    assert {p.switches for p in parse_dump(BLOCKS + "BlockSizes=2\n", "s", CATALOGUE).placements} == {
+        ("b1",), ("b2",), ("b3",), ("b4",),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", ["2,6", "2,x", "", "0,4"])
+def test_block_sizes_that_slurm_refuses_are_refused(sizes):
+    with pytest.raises(InputError, match="BlockSizes"):
+        parse_dump(f"{BLOCKS}BlockSizes={sizes}\n", "s", CATALOGUE)
+
+
+def nvlinks(name, states, numbers=range(18), gpus=(0, 1)):
+    lines = [f"         Link {k}: {states(k)}" for k in numbers]
+    return "\n".join(line for gpu in gpus for line in (f"GPU {gpu}: {name} (UUID: GPU-{gpu})", *lines)) + "\n"
+
+
+def test_links_that_an_abbreviated_list_leaves_out_are_not_counted():
+    cluster = parse_dump(nvlinks("NVIDIA H20", lambda k: "26.562 GB/s", (0, 1, 17)), "n", CATALOGUE)
+
+    assert cluster.links == ()
+    assert "left out of the list" in cluster.warnings[0]
+    assert not any("NVLinks of" in warning for warning in cluster.warnings)
+
+
+def test_links_of_a_card_that_no_bridge_reaches_are_not_down():
+    states = {k: "<inactive>" for k in (4, 5, 10, 11, 16, 17)}
+    cluster = parse_dump(nvlinks("NVIDIA H100 PCIe", lambda k: states.get(k, "26.562 GB/s")), "n", CATALOGUE)
+
+    assert [(link.kind, link.bandwidth_bytes_per_s) for link in cluster.links] == [("NV12", 300e9)]
+    assert cluster.warnings == ()
+
+
+def test_a_bridge_that_is_off_is_down():
+    cluster = parse_dump(nvlinks("NVIDIA H100 PCIe", lambda k: "26.562 GB/s" if k < 8 else "<inactive>"), "n", CATALOGUE)
+
+    assert "GPU0 has 8 of 12 NVLinks up: 4 down" in cluster.warnings
+
+
+def test_a_link_of_no_rate_is_down_also_where_no_uuid_is_said():
+    text = nvlinks("NVIDIA H100 80GB HBM3", lambda k: "0 GB/s" if k == 11 else "26.562 GB/s", gpus=(0,))
+    cluster = parse_dump(text.replace(" (UUID: GPU-0)", ""), "n", CATALOGUE)
+
+    assert "GPU0 has 17 of 18 NVLinks up: 1 down" in cluster.warnings
+
+
+def test_a_log_of_nccl_on_a_machine_without_numa_nodes_is_read():
+    lines = (
+        "=== System : maxBw 0.3 totalBw 12.0 ===", "CPU/FFFFFFFFFFFFFFFF (1/1/1)", "+ PCI[5000.0] - NIC/0",
+        "                + NET[0.3] - NET/0 (6216a3feff3e16f8/1/0.312500)", "+ PCI[12.0] - GPU/80 (0)", "=" * 42,
+    )  # fmt: skip
+    cluster = parse_dump("".join(f"node0:4744:4763 [0] NCCL INFO {line}\n" for line in lines), "n", CATALOGUE)
+
+    assert [(device.id, device.numa) for device in cluster.devices] == [("CPU0", None), ("GPU0", None), ("NIC0", None)]

@@ -1,0 +1,54 @@
+"""Slices of TPUs and instances of Trainium: tori, whose bisection counts the links that a cut crosses."""
+
+import pytest
+
+from meshwright.cluster.builders import bisection_bytes_per_s, catalogue_cluster
+from meshwright.errors import InputError
+from meshwright.hardware import load
+
+CATALOGUE = load()
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "sides", "links"),
+    [
+        ("tpu-v4", 4096, (16, 16, 16), 2 * 256), ("tpu-v5p", 512, (8, 8, 8), 2 * 64), ("tpu-v7", 64, (4, 4, 4), 2 * 16),
+        ("tpu-v6e", 256, (16, 16), 2 * 16), ("tpu-v5e", 64, (8, 8), 2 * 8),
+    ],
+)  # fmt: skip
+def test_a_slice_is_a_torus_whose_worst_cut_crosses_two_planes(name, chips, sides, links):
+    cluster = catalogue_cluster(CATALOGUE, name, gpus=chips)
+    rate = CATALOGUE.network(CATALOGUE.nodes[name].network).rate_bytes_per_s
+
+    assert cluster.fabric is not None
+    assert (cluster.fabric.kind, cluster.fabric.sides) == ("torus", sides)
+    assert bisection_bytes_per_s(cluster) == pytest.approx(links * rate)
+
+
+@pytest.mark.parametrize("name", ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"])
+def test_all_links_of_a_chip_are_those_of_its_interconnect(name):
+    (group,) = catalogue_cluster(CATALOGUE, name, gpus=16).groups
+
+    assert group.gpu_bandwidth_bytes_per_s == group.node_bandwidth_bytes_per_s == group.nic_path_bytes_per_s
+
+
+def test_more_chips_than_a_slice_has_are_refused():
+    with pytest.raises(InputError, match="256, as many as one slice joins"):
+        catalogue_cluster(CATALOGUE, "tpu-v6e", gpus=512)
+
+
+@pytest.mark.parametrize(("name", "rate"), [("trn1.32xlarge", 48e9), ("trn2.48xlarge", 128e9)])
+def test_an_instance_of_trainium_is_a_torus_of_four_by_four(name, rate):
+    cluster = catalogue_cluster(CATALOGUE, name, nodes=1)
+    (group,) = cluster.groups
+    degree = [sum(i in (a, b) for a, b, _ in group.mesh) for i in range(16)]
+
+    assert degree == [4] * 16
+    assert bisection_bytes_per_s(cluster) == pytest.approx(8 * rate)
+
+
+def test_trainium3_is_switched_over_its_sleds():
+    cluster = catalogue_cluster(CATALOGUE, "trn3", gpus=144)
+
+    assert cluster.groups[0].switched
+    assert bisection_bytes_per_s(cluster) == pytest.approx(72 * 1.28e12)
