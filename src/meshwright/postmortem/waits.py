@@ -215,9 +215,16 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
     # in a call that everybody has come to, and that not all the others have left already
     held = {wait.rank for wait in waits if not wait.on and not _is_left_behind(groups, wait)}
     roots = wanted - waiting - held
-    if roots:
-        return _absent(groups, [wait for wait in waits if wait.on & roots], roots)
+    recorded = {rank for group in groups for rank in group.ranks}
     stuck = [wait for wait in waits if not wait.on and wait.rank not in waiting]
+    if roots and not (roots & recorded) and (fast := _held_without(groups, stuck)):
+        found = _stuck(fast, excused)
+        lacks = (*found.missing, *_records_of(roots))
+        return msgspec.structs.replace(found, missing=lacks)
+    if roots:
+        position = _absent(groups, [wait for wait in waits if wait.on & roots], roots)
+        idle = recorded - {wait.rank for wait in waits}
+        return _doubted(position, *idle) if position.silent and len(idle) == 1 else position
     if stuck:
         return _stuck(stuck, excused)
     circle = [wait for wait in waits if wait.on]
@@ -234,6 +241,28 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
         why="everybody who is waited for waits as well: " + "; ".join(list(told)[:8]),
         evidence=tuple(wait.call.where for wait in circle),
     )
+
+
+def _held_without(groups: Sequence[Group], stuck: Sequence[Wait]) -> list[Wait]:
+    """Return the waits in calls to which every rank has come, all with a record: no rank without one holds those."""
+    full = {group.name for group in groups if group.whole and set(group.members) <= group.ranks.keys()}
+    found = [wait for wait in stuck if wait.group in full and wait.call.started is not False]
+    return [wait for wait in found if not _is_left_behind(groups, wait)]
+
+
+def _doubted(position: Position, idle: int) -> Position:
+    """Return a position that blames ranks without a record as unknown: they may wait for the one that stands idle."""
+    return msgspec.structs.replace(
+        position,
+        blamed=(),
+        certain=False,
+        silent=False,
+        why=f"{position.why}; rank {idle} is in no call, and whether they wait for it their records would tell",
+    )
+
+
+def _records_of(ranks: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"the record of rank {rank}" for rank in sorted(ranks))
 
 
 def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
@@ -288,7 +317,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
             *(wait.call.where for wait in waits if wait.group == first.group),
             *(w for rank in sorted(roots) if (part := parts.get(rank)) and (w := _last_word(part.where, part.calls))),
         ),
-        missing=tuple(f"the record of rank {rank}" for rank in sorted(silent)),
+        missing=_records_of(silent),
     )
 
 
