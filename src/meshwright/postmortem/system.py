@@ -1,4 +1,4 @@
-"""Messages of the system around a job: kernel log, SLURM, Kubernetes, shells."""
+"""Messages of the system around a job: kernel log, SLURM, Kubernetes, shells; other schedulers are in `batch`."""
 
 import re
 from collections.abc import Iterator
@@ -70,7 +70,8 @@ _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or second
     r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
 )
 _RDMA = re.compile(
-    r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*)"
+    r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
+    r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
 )
 XIDS = {
     13: "graphics engine exception, most often of the program",
@@ -94,12 +95,13 @@ XIDS = {
 _KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
+_NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
-    r"|Bus error|ceph|mlx[45]: |libfabric:"
+    r"|Bus error|ceph|mlx[45]: |libfabric:|exceeded on|error on"
 )
 
 
@@ -162,7 +164,7 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             pid=pid,
             bus_id=_bus(xid.group("bus")),
             where=where,
-            follows=number in _AFTERMATH or number in _HARMLESS,
+            follows=number in _AFTERMATH or number in _HARMLESS or _is_harmless(number, xid.group("rest")),
         )
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
@@ -193,6 +195,10 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
     elif match := _SEGFAULT.search(text):
         what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
         yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)
+
+
+def _is_harmless(number: int, rest: str) -> bool:
+    return number in _NVLINK and re.search(r"\bNon-?fatal\b", rest, re.IGNORECASE) is not None
 
 
 def _slurm(message: Message, text: str) -> Iterator[Fact]:
