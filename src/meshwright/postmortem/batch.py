@@ -25,7 +25,8 @@ _MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
 _OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
 _REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
 _TELLS = re.compile(
-    r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT|Spot|spot/|preempted|Preempt|keep-alive"
+    r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"|Spot|spot/|preempted|Preempt|keep-alive"
 )
 
 
