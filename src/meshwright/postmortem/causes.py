@@ -147,8 +147,9 @@ def _of_exits(
 ) -> list[Failure]:
     """Return what a launcher's first failure says that no other line does."""
     found: list[Failure] = []
+    exits = _of_first_host(exits)
     ranked = any(end.first and end.rank is not None for end in exits)
-    for end in _of_first_host(exits):
+    for end in exits:
         signal = _signal_of(end.code)
         if not end.first or signal in _CONSEQUENCES or not end.code or (ranked and end.rank is None):
             continue
