@@ -26,7 +26,8 @@ _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
-    r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*)",
+    r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*"
+    r"|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_DEVICE_LOST)",
     re.IGNORECASE,
 )
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
@@ -181,7 +182,7 @@ def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
         yield Failure(kind="host_memory", what=what, rank=rank, where=where)
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
-    elif fault and re.search(r"CUDA|GPU|cuda|ECC", text):
+    elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
         yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where)
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))

@@ -29,7 +29,14 @@ _AMD = re.compile(
     r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
-_AMD_RUNTIME = re.compile(r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*)")
+_AMD_RUNTIME = re.compile(
+    r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*"
+    r"|Queue \S+ [Aa]borting with error ?: HSA_STATUS_ERROR_.*)"
+)
+_INTEL = re.compile(
+    r"(?:i915|xe) (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?"
+    r"(?P<what>GPU HANG|device wedged|Engine reset|Timedout job)"
+)
 _HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
 _LINK_DOWN = re.compile(
@@ -97,7 +104,8 @@ _AFTERMATH = {43, 45}  # a channel that stopped because its process or another e
 _HARMLESS = {63, 92}  # the GPU goes on
 _NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
+    r"|responding|Lustre|[Ll]ink|DOWN"
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
@@ -178,8 +186,11 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
     elif amd:
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
-    elif _AMD_RUNTIME.search(text):
-        yield Failure(kind="device", what=text.strip()[:120], host=host, rank=message.rank, where=where)
+    elif runtime := _AMD_RUNTIME.search(text):
+        yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
+    elif intel := _INTEL.search(text):
+        what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
     elif hung:
         what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)

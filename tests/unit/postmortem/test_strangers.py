@@ -303,6 +303,45 @@ CASES = {
         },
         answer("stuck", seq=9),
     ),
+    "DETAIL names the calls of two ranks, the second without its shape": (
+        [
+            "[RANK 1] Detected mismatch between collectives on ranks. Rank 1 is running collective:"
+            " CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER, TensorShape=[1], TensorDtypes=Long), but Rank"
+            " 7 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)."
+        ],
+        answer("desync", seq=101, unknown=True),
+    ),
+    "DETAIL of torch 1.11 names the call of one rank": (
+        [
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running inconsistent collective:"
+            " CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[34112], TensorDtypes=Float)"
+        ],
+        answer("desync", unknown=True),
+    ),
+    "a queue of a GPU that ROCm's runtime gives up": (
+        [
+            "[rank2]: :0:rocdevice.cpp:3586: Callback: Queue 0x7f78 aborting with error : HSA_STATUS_ERROR_EXCEPTION:"
+            " An HSAIL operation resulted in a hardware exception. code: 0x1016",
+            *others(),
+        ],
+        answer("device", 2, 9),
+    ),
+    "an Intel GPU that was lost": (
+        ["[rank2]: RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", *others()],
+        answer("device", 2, 9),
+    ),
+    "an Intel GPU that hangs": (
+        ["[ 100.1] i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in python3 [5002]"],
+        answer("device", unknown=True),
+    ),
+    "who writes NCCL's id did not come, as torch spelt it until 2.0": (
+        [
+            f"RuntimeError: [{rank}] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d"
+            " key-value store by key '0', but store->get('0') got error: Timeout waiting for key: default_pg/0/0"
+            for rank in (1, 2, 3)
+        ],
+        answer("absent", 0),
+    ),
     "a process that accelerate started": (
         ["subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>."],
         answer("killed", unknown=True),
