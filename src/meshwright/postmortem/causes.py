@@ -18,7 +18,7 @@ ORDER: tuple[Kind, ...] = (
 CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
-_NAME = re.compile(r"\((?P<name>[^)]*)\)")
+_NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception")  # of what shows only that something ended
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",

@@ -67,7 +67,7 @@ _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure 
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
 _KUBERNETES = re.compile(
     r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
-    r"|node shutdown)"
+    r"|node shutdown|NodeLost|failed liveness probe)"
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
@@ -109,6 +109,7 @@ _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
+    r"|NodeLost|liveness"
     r"|Bus error|ceph|mlx[45]: |libfabric:|exceeded on|error on"
 )
 
