@@ -114,6 +114,12 @@ def _by_siblings(calls: Mapping[int, Call], others: Sequence[Mapping[int, Call]]
     return found[0] if alike else None
 
 
+def made_otherwise(call: Call, siblings: Sequence[Group]) -> bool:
+    """Whether the ranks of the other groups of one purpose agree on a call of this number, and it is another one."""
+    found = [other for sibling in siblings for other in sibling.of(call.seq).values()]
+    return len(found) > 1 and len({_made(other) for other in found}) == 1 and _is_other(call, found[0])
+
+
 def _still_open(group: Group) -> bool:
     return any(part.open() for part in group.ranks.values())
 

@@ -15,9 +15,10 @@ from .world import ranks_seen, world_of
 ORDER: tuple[Kind, ...] = (
     *("device", "host_memory", "device_memory", "exception", "killed", "data", "host", "absent", "network"),
 )
+CLOCKS_S = 2.0  # by which clocks of hosts, printed in whole seconds, may differ
 SLACK_S = 3600.0  # an evaluation or a checkpoint between two calls may take so long
 _OURS = re.compile(r"python|pt_|torch|ray::|train|main", re.IGNORECASE)
-_NAME = re.compile(r"\((?P<name>[^)]*)\)")
+_NAME = re.compile(r"process \d+ \((?P<name>[^)]*)\)")
 _LEAST_ORDER = ("killed", "exception")  # of what shows only that something ended
 _LACKS = {
     "host_memory": "which rank the killed process was: torchrun's summary or NCCL's Init lines name pids",
@@ -146,6 +147,7 @@ def _of_exits(
 ) -> list[Failure]:
     """Return what a launcher's first failure says that no other line does."""
     found: list[Failure] = []
+    exits = _of_first_host(exits)
     ranked = any(end.first and end.rank is not None for end in exits)
     for end in exits:
         signal = _signal_of(end.code)
@@ -158,6 +160,21 @@ def _of_exits(
         if not known and unsaid:
             found.append(fault)
     return found
+
+
+def _of_first_host(exits: Sequence[Exit]) -> list[Exit]:
+    """Return the exits without what the hosts' agents call the first failure and another host's came before.
+
+    Each host has its own first failure. Where the clocks do not tell which code came first, none has a rank.
+    """
+    own = [end for end in exits if end.first and end.rank is not None and end.code > 0 and not _signal_of(end.code)]
+    if len({end.rank for end in own}) < 2:
+        return list(exits)
+    times_s = sorted({end.rank: end.time_s for end in own}.values(), key=lambda time_s: (time_s is None, time_s))
+    earliest_s, second_s = times_s[:2]
+    if earliest_s is None or second_s is None or second_s - earliest_s <= CLOCKS_S:
+        return [replace(end, rank=None, pid=None, local_rank=None) if end in own else end for end in exits]
+    return [end for end in exits if end not in own or end.time_s == earliest_s]
 
 
 def _signal_of(code: int) -> int:

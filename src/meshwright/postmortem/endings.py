@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from .facts import Busy, CodeFrame, Exit, Fact, Failure, Identity, Shortened, Torchrun, UnlikeModel
-from .lines import Message
+from .lines import Message, time_of
 from .names import collective_in
 
 MANY_STEPS = 3  # of any rank after an error without a rank: it was caught, and the training went on
@@ -26,7 +26,8 @@ _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _ABSURD = re.compile(r"Tried to allocate more than 1EB")
 _CUDA_FAULT = re.compile(
     r"(?P<what>uncorrectable ECC error encountered|GPU is lost|GPU has fallen off the bus|"
-    r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*)",
+    r"no CUDA-capable device|hardware error|uncorrectable NVLink error[\w ]*"
+    r"|(?:UR|PI|ZE)_(?:RESULT_)?ERROR_DEVICE_LOST)",
     re.IGNORECASE,
 )
 _CUDA_ERROR = re.compile(r"(?P<what>(?:CUDA|HIP) error: (?!out of memory)[\w -]+)")
@@ -104,6 +105,7 @@ _ENDED_OUTSIDE = re.compile(
 )
 _HUNG_UP = re.compile(r"Received (?:Signals\.SIGHUP|1) death signal|SignalException: Process \d+ got signal: 1$")
 _REPEATED = re.compile(r"\[repeated \d+x across (?:the )?cluster\]")
+_SPEAKER = re.compile(r"^Rank (?P<rank>\d{1,6}): ")  # Megatron's assertions say on which rank they failed
 _HEAD = re.compile(r"^\[(?P<index>\d+)\]:$")
 _FIELD = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
 _OURS = re.compile(
@@ -180,7 +182,7 @@ def _failure(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
         yield Failure(kind="host_memory", what=what, rank=rank, where=where)
     elif _LOADER_SLOW.search(text):
         yield Failure(kind="data", what="the data loader timed out", rank=rank, where=where)
-    elif fault and re.search(r"CUDA|GPU|cuda|ECC", text):
+    elif fault and re.search(r"CUDA|GPU|cuda|ECC|DEVICE_LOST", text):
         yield Failure(kind="device", what=fault.group("what"), rank=rank, where=where)
     elif ours:
         died = bool(re.search(r"died|ended|left|exit|killed|gone", ours.group("deed")))
@@ -224,10 +226,11 @@ def _exception(message: Message, *, ends_traceback: bool) -> Iterator[Failure]:
         what = f"out of host memory: {told[:120]}".rstrip(": ")
         yield Failure(kind="host_memory", what=what, rank=message.rank, pid=message.pid, where=message.where)
         return
+    speaker = _SPEAKER.match(told) if message.rank is None else None
     yield Failure(
         kind="exception",
         what=f"{name}: {told[:160]}" if told else name,
-        rank=message.rank,
+        rank=int(speaker["rank"]) if speaker else message.rank,
         pid=message.pid,
         where=message.where,
         follows=not is_own and (name in _NOT_THE_CAUSE or bool(_FOLLOWS.search(told))),
@@ -295,4 +298,5 @@ def _exit(fields: dict[str, str], where: object, first: bool) -> Iterator[Fact]:
     place = {"rank": int(rank.group(1)), "host": host, "pid": pid, "where": where}
     yield Identity(**place)  # type: ignore[arg-type]  # a mixture of types by name
     local = int(rank.group(2)) if rank.group(2) else None
-    yield Exit(**place, local_rank=local, code=int(code.group(1)), first=first)  # type: ignore[arg-type]
+    when_s = time_of(fields.get("time", ""))
+    yield Exit(**place, local_rank=local, code=int(code.group(1)), first=first, time_s=when_s)  # type: ignore[arg-type]

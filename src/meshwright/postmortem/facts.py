@@ -112,6 +112,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     code: int = 0
     first: bool = False  # "root cause (first observed failure)", or the only one that the launcher names
+    time_s: float | None = None  # when, as the launcher says
 
 
 class DesyncReport(msgspec.Struct, frozen=True, kw_only=True):

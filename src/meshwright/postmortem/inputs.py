@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from . import endings, flight, frameworks, kernels, launchers, nccl, stacks, system, watchdog
+from . import batch, endings, flight, frameworks, kernels, launchers, nccl, stacks, system, watchdog
 from .calls import Group
 from .causes import cause_of
 from .facts import (
@@ -140,7 +140,7 @@ def _of_text(text: str, name: str, order: int, hint: FileHint, first: int) -> li
         return list(kernels.read(text, file=name, order=order, hint=hint))
     found = messages(text, file=name, order=order, hint=hint, first=first)
     facts: list[Fact] = [*watchdog.read(found), *nccl.read(found), *system.read(found), *endings.read(found)]
-    facts += [*launchers.read(found), *frameworks.read(found)]
+    facts += [*launchers.read(found), *frameworks.read(found), *batch.read(found)]
     if "most recent call first" in text or "Thread " in text:
         facts += stacks.read(found, hint, Path(name).name)
     return [held for fact in [*facts, *_spoken(found)] if (held := of_real_ranks(fact)) is not None]

@@ -18,8 +18,8 @@ _TELLS = re.compile(
     r"|marked dead|its node has died|died with <Signals|process \d+ terminated with|RayletDied|NodeDied"
 )
 _ELASTIC = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
-_DEEPSPEED = re.compile(r"--local_rank=(?P<local>\d+).*exits with return code = (?P<code>-?\d+)")
-_DEEPSPEED_BARE = re.compile(r"exits with return code = (?P<code>-?\d+)")
+# the command that DeepSpeed prints is that of the process it started last, whichever has ended
+_DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 # the number is the place among the processes that this host's main process started, and it is rank 0
 _LIGHTNING = re.compile(
     r"\[rank: (?P<local>\d+)\] Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"
@@ -47,7 +47,7 @@ _MPICH = re.compile(r"called MPI_Abort\(\w+, (?P<code>-?\d+)\) - process (?P<tas
 # torch.multiprocessing.spawn; the number is the place among its processes
 _SPAWN = re.compile(r"process (?P<local>\d+) terminated with (?:signal (?P<name>SIG[A-Z]+)|exit code (?P<code>\d+))")
 _CALLED = re.compile(r"died with <Signals\.SIG\w+: (?P<signal>\d+)>")
-_OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _DEEPSPEED_BARE, _MPICH, _SPAWN, _CALLED)
+_OF_A_LINE = (_LIGHTNING, _DEEPSPEED, _MPICH, _SPAWN, _CALLED)
 _DAEMON = re.compile(r"Remote daemon: \S+ on node (?P<host>\S+)")
 _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _SPREAD = 6  # lines over which MPI spreads one notice

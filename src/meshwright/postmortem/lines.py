@@ -269,7 +269,7 @@ def _message(
     return Message(
         text=text,
         where=Where(
-            file, number, raw.strip()[:400], _time_s(stamp or text, text), attempt, order, rank, stamp.endswith("Z")
+            file, number, raw.strip()[:400], time_of(stamp or text, text), attempt, order, rank, stamp.endswith("Z")
         ),
         rank=rank,
         task=_number(found.get("task")),
@@ -283,7 +283,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text else None
 
 
-def _time_s(*texts: str) -> float | None:
+def time_of(*texts: str) -> float | None:
     """Return the time that the first of the texts to have one shows, in seconds since the start of the year."""
     for text in texts:
         if ":" not in text[:160]:

@@ -35,7 +35,8 @@ _LINK = re.compile(
 )
 _FABRIC = re.compile(
     r"(?P<what>ibv_(?:modify_qp|reg_|create_|alloc_|poll_|post_)\w*.*?failed.*"
-    r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver|Couldn't \w+|failed: \w+).*)"
+    r"|NET/OFI .*?(?:completed with error|[Uu]nreachable|unresponsive receiver"
+    r"|Couldn't \w+|failed: \w+|Unable to \w+|Unexpected number of remote \w+).*)"
 )
 _GPU_LOST = re.compile(
     r"Cuda failure (?:\d+ )?'(?P<what>uncorrectable ECC[^']*|[^']*hardware error|[^']*ECC[^']*)'", re.IGNORECASE

@@ -119,11 +119,11 @@ def by_fingerprints(facts: list[Fact]) -> Position | None:
     operations = {rank: fact.operation for rank, fact in calls.items()}
     alike = len(set(operations.values())) == 1
     compared = {rank: fact.shape for rank, fact in calls.items()} if alike else operations
-    blamed, certain = minority(compared) if calls else ((), False)
+    blamed, certain = minority(compared) if len(calls) > 1 else ((), False)
     told = "; ".join(f"rank {rank} calls {fact.operation} {fact.shape}".rstrip() for rank, fact in calls.items())
     usual = next((fact for rank, fact in calls.items() if rank not in blamed), found[0])
     return Position(
-        kind="sizes" if calls and alike else "desync",
+        kind="sizes" if len(calls) > 1 and alike else "desync",
         blamed=blamed,
         waiting=tuple(rank for rank in calls if rank not in blamed),
         operation=usual.operation,

@@ -88,8 +88,9 @@ def _first_fault(case: Case) -> Verdict | None:
             if not cause.can_be_of(blamed[0], case.facts):
                 return None
             ranks = blamed
-    if not ranks and cause.first.device is not None and _is_one_host(case) and cause.first.device not in _waiting(case):
-        ranks = (cause.first.device,)  # on one host torchrun gives rank n GPU n
+    device = None if cause.is_general or not _numbers_gpus(case) else cause.first.device
+    if not ranks and device is not None and _is_one_host(case) and device not in _waiting(case):
+        ranks = (device,)  # on one host torchrun gives rank n GPU n
     told = bool(ranks) or cause.is_general or cause.kind == "network"
     return _verdict(
         cause.kind,
@@ -100,6 +101,11 @@ def _first_fault(case: Case) -> Verdict | None:
         unknown=not told,
         missing=() if told else (cause.lacks,),
     )
+
+
+def _numbers_gpus(case: Case) -> bool:
+    """Whether the processes see more GPUs than their own, which they would all call number 0."""
+    return any(getattr(fact, "device", None) for fact in case.facts)
 
 
 def _is_one_host(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""Messages of the system around a job: kernel log, SLURM, Kubernetes, shells."""
+"""Messages of the system around a job: kernel log, SLURM, Kubernetes, shells; other schedulers are in `batch`."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,14 @@ _AMD = re.compile(
     r" hardware errors? detected|ring \w+ timeout|HW exception|ras .*?fatal error)",
     re.IGNORECASE,
 )
-_AMD_RUNTIME = re.compile(r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*)")
+_AMD_RUNTIME = re.compile(
+    r"(?P<what>HW Exception by GPU node-\d+.*|Memory access fault by GPU node-\d+.*"
+    r"|Queue \S+ [Aa]borting with error ?: HSA_STATUS_ERROR_.*)"
+)
+_INTEL = re.compile(
+    r"(?:i915|xe) (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d): .*?"
+    r"(?P<what>GPU HANG|device wedged|Engine reset|Timedout job)"
+)
 _HUNG = re.compile(r"INFO: task (?P<name>[^:]+):(?P<pid>\d+) blocked for more than (?P<s>\d+) seconds")
 _SERVER = re.compile(r"(?P<what>nfs: server \S+ not responding.*|LustreError: .*(?:timed out|evicted).*|ceph: .* hung)")
 _LINK_DOWN = re.compile(
@@ -60,7 +67,7 @@ _NODE_FAILED = re.compile(r"(?:srun: error: Node failure on|error: Node failure 
 _EVICTED = re.compile(r"The node was low on resource: (?P<what>[\w-]+)")
 _KUBERNETES = re.compile(
     r"(?P<what>\bEvicted\b|\bPreempt(?:ed|ing)\b|NodeNotReady|Node is not ready|TaintManagerEviction|NodeShutdown"
-    r"|node shutdown)"
+    r"|node shutdown|NodeLost|failed liveness probe)"
 )
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(?P<code>\d+)\s*$")  # kubectl describe pod
 _CONTEXT = re.compile(r"pod[/ ]|Pod|kubelet|k8s|kubernetes|Reason:|Warning ", re.IGNORECASE)
@@ -70,7 +77,8 @@ _SYSLOG = re.compile(  # syslog's clock, or journalctl's: with a zone, or second
     r"(?:\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d| [A-Z]{3,4})?|^\[ *\d+\.\d+\]) (?P<host>[A-Za-z][\w.-]*) kernel:"
 )
 _RDMA = re.compile(
-    r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*)"
+    r"(?P<what>mlx[45]: (?P<host>\S+): got completion with error|libfabric:\S+?(?:error|err)\w*\(\):\d+<warn> .*"
+    r"|(?:Transport retry count|RNR retry(?: count)?) exceeded on \S+|Remote (?:access|operation) error on \S+)"  # UCX
 )
 XIDS = {
     13: "graphics engine exception, most often of the program",
@@ -94,12 +102,15 @@ XIDS = {
 _KILLING = {4, 7, 8, 9, 11}  # signals that end a process by themselves
 _AFTERMATH = {43, 45}  # a channel that stopped because its process or another engine did
 _HARMLESS = {63, 92}  # the GPU goes on
+_NVLINK = range(144, 151)  # say themselves whether they are fatal
 _TELLS = re.compile(  # a quick look, since most lines are none of these
-    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|blocked for|responding|Lustre|[Ll]ink|DOWN"
+    r"Killed|oom|OOM|NVRM|SXid|device handle|amdgpu|by GPU node|HSA_STATUS|i915|\bxe |blocked for"
+    r"|responding|Lustre|[Ll]ink|DOWN"
     r"|Exit Code:|Fatal Python"
     r"|unplugged|becomes ready|segfault"
     r"|srun|slurmstepd|CANCELLED|Node failure|[Ee]vict|[Pp]reempt|[Nn]ot ?[Rr]eady|[Ss]hutdown|low on|Segmentation"
-    r"|Bus error|ceph|mlx[45]: |libfabric:"
+    r"|NodeLost|liveness"
+    r"|Bus error|ceph|mlx[45]: |libfabric:|exceeded on|error on"
 )
 
 
@@ -162,7 +173,7 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
             pid=pid,
             bus_id=_bus(xid.group("bus")),
             where=where,
-            follows=number in _AFTERMATH or number in _HARMLESS,
+            follows=number in _AFTERMATH or number in _HARMLESS or _is_harmless(number, xid.group("rest")),
         )
     elif handle := _NO_HANDLE.search(text):
         what = f"GPU {handle.group('bus')} does not answer: {handle.group('why')}"
@@ -176,8 +187,11 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
     elif amd:
         what = f"amdgpu {amd.group('bus')}: {amd.group('what')}"
         yield Failure(kind="device", what=what, host=host, bus_id=_bus(amd.group("bus")), where=where)
-    elif _AMD_RUNTIME.search(text):
-        yield Failure(kind="device", what=text.strip()[:120], host=host, rank=message.rank, where=where)
+    elif runtime := _AMD_RUNTIME.search(text):
+        yield Failure(kind="device", what=runtime.group("what")[:120], host=host, rank=message.rank, where=where)
+    elif intel := _INTEL.search(text):
+        what = f"Intel GPU {intel.group('bus')}: {intel.group('what')}"
+        yield Failure(kind="device", what=what, host=host, bus_id=_bus(intel.group("bus")), where=where)
     elif hung:
         what = f"process {hung.group('pid')} ({hung.group('name')}) stood in one kernel call for {hung.group('s')} s"
         yield Failure(kind="host", what=what, host=host, pid=int(hung.group("pid")), where=where)
@@ -193,6 +207,10 @@ def _kernel(message: Message, text: str, host: str) -> Iterator[Fact]:
     elif match := _SEGFAULT.search(text):
         what = f"process {match.group('pid')} ({match.group('name')}) ended with a segmentation fault"
         yield Failure(kind="killed", what=what, host=host, pid=int(match.group("pid")), where=where)
+
+
+def _is_harmless(number: int, rest: str) -> bool:
+    return number in _NVLINK and re.search(r"\bNon-?fatal\b", rest, re.IGNORECASE) is not None
 
 
 def _slurm(message: Message, text: str) -> Iterator[Fact]:

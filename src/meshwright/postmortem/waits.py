@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from .agreement import disagreement, siblings_of, unequal_transfer
+from .agreement import disagreement, made_otherwise, siblings_of, unequal_transfer
 from .calls import Call, Group
 from .facts import GroupName, Where
 from .names import ROOTED
@@ -215,8 +215,16 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
     # in a call that everybody has come to, and that not all the others have left already
     held = {wait.rank for wait in waits if not wait.on and not _is_left_behind(groups, wait)}
     roots = wanted - waiting - held
+    recorded = {rank for group in groups for rank in group.ranks}
+    if roots and not (roots & recorded) and (held_fast := _held_without(groups, waits)):
+        found = _stuck(held_fast, excused)
+        lacks = (*found.missing, *_records_of(roots))
+        return msgspec.structs.replace(found, missing=lacks)
     if roots:
-        return _absent(groups, [wait for wait in waits if wait.on & roots], roots)
+        for_roots = [wait for wait in waits if wait.on & roots]
+        position = _absent(groups, for_roots, roots)
+        doubt = _doubt(groups, for_roots, recorded - {wait.rank for wait in waits}) if position.silent else ""
+        return _doubted(position, doubt) if doubt else position
     stuck = [wait for wait in waits if not wait.on and wait.rank not in waiting]
     if stuck:
         return _stuck(stuck, excused)
@@ -234,6 +242,39 @@ def _root(groups: Sequence[Group], waits: Sequence[Wait], excused: frozenset[int
         why="everybody who is waited for waits as well: " + "; ".join(list(told)[:8]),
         evidence=tuple(wait.call.where for wait in circle),
     )
+
+
+def _held_without(groups: Sequence[Group], waits: Sequence[Wait]) -> list[Wait]:
+    """Return the waits in calls to which every rank has come, all with a record: no rank without one holds those.
+
+    A call that waits in the queue behind such a one says nothing; one that runs beside it may be what holds it.
+    """
+    full = {group.name for group in groups if group.whole and set(group.members) <= group.ranks.keys()}
+    busy = {wait.rank for wait in waits if wait.on and wait.call.started is not False}
+    found = [wait for wait in waits if not wait.on and wait.group in full and wait.call.started is not False]
+    return [wait for wait in found if wait.rank not in busy and not _is_left_behind(groups, wait)]
+
+
+def _doubt(groups: Sequence[Group], waits: Sequence[Wait], idle: set[int]) -> str:
+    """Return why ranks without a record may be innocent: another rank stands apart, for which they may wait; or ""."""
+    if len(idle) == 1:
+        return f"rank {min(idle)} is in no call: it may be the one for which they wait"
+    by_name = {group.name: group for group in groups}
+    for wait in waits:
+        group = by_name[wait.group]
+        if wait.call.peer is None and made_otherwise(wait.call, siblings_of(group, groups)):
+            return f"rank {wait.rank} makes another call than the other groups of {group.name.purpose}"
+    return ""
+
+
+def _doubted(position: Position, doubt: str) -> Position:
+    """Return a position that blames ranks without a record as unknown."""
+    why = f"{position.why}; {doubt}"
+    return msgspec.structs.replace(position, blamed=(), certain=False, silent=False, why=why)
+
+
+def _records_of(ranks: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"the record of rank {rank}" for rank in sorted(ranks))
 
 
 def _stuck(waits: Sequence[Wait], excused: frozenset[int]) -> Position:
@@ -288,7 +329,7 @@ def _absent(groups: Sequence[Group], waits: Sequence[Wait], roots: set[int]) -> 
             *(wait.call.where for wait in waits if wait.group == first.group),
             *(w for rank in sorted(roots) if (part := parts.get(rank)) and (w := _last_word(part.where, part.calls))),
         ),
-        missing=tuple(f"the record of rank {rank}" for rank in sorted(silent)),
+        missing=_records_of(silent),
     )
 
 

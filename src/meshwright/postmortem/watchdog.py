@@ -56,7 +56,7 @@ _HCCL = re.compile(r"not received the Notify record from remote rank ?\[(\d+)\]"
 _STORE = re.compile(
     r"wait timeout after \d+ ?ms, keys?: (\S+)|Socket Timeout|waiting for clients\. (\d+)/(\d+) clients joined"
 )
-_UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]")
+_UNIQUE_ID = re.compile(r"\[(\d+)\] is setting up NCCL communicator and retr(?:ie|ei)ving ncclUniqueId from \[(\d+)\]")
 _STORE_BARRIER = re.compile(r"store.based barrier on rank:? (\d+),? .*?world_size=(\d+)")
 _WORLD = re.compile(
     r"\bWORLD_SIZE[=:]\s*(\d+)|\bworld[_ ]size[\"']?\s*[=:]\s*(\d+)|total number of"
@@ -65,7 +65,8 @@ _WORLD = re.compile(
 )
 _SIGNALLED = re.compile(r"dump signal due to .*? from\s+rank (\d+)")
 _FINGERPRINT = re.compile(
-    r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), ?)?"
+    r"Rank (?P<rank>\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
+    r"(?:SequenceNumber=(?P<seq>\d+)(?:, ?)?)?"
     r"OpType=(?P<operation>\w+)(?:, TensorShape=(?P<shape>\[[^\]]*\]))?"
 )
 _PEER_ENDED = re.compile(r"gloo/transport.*?(?:[Cc]onnection closed by peer|Connection reset by peer|Broken pipe)")
@@ -76,7 +77,7 @@ _PEER_LOST = re.compile(
 _TELLS = re.compile(  # a quick look, since most lines are none of these
     r"[Ww]atchdog|work: |last completed|Heartbeat|Timeout at collective|collective #|ranks:"
     r"|lagging| started |dump signal"
-    r"|monitoredBarrier|preamble|running collective|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
+    r"|monitoredBarrier|preamble|FingerPrint|Timed out|gloo|emote|NCCL WARN|keys: |keys?:|Socket Timeout|clients"
     r" joined|ncclUniqueId|ased barrier"
     r"|Notify record|orld[_ ]size|ORLD_SIZE|of processes|to connect|onnecting to|be retrieved"
 )

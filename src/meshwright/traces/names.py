@@ -15,12 +15,15 @@ _LIBRARIES = re.compile(
     |userbuffers                                                             # Transformer Engine
     |cross_device_reduce|quick_?reduce::                                     # vLLM and its heirs, AITER
     |(?:one|two)_?shot_?(?:all_?reduce|reduce_?scatter)                      # symmetric memory, TensorRT-LLM
-    |multimem_|symm_mem|(?:put|wait)_signal_kernel
+    |multimem_|symm_mem|symmetric_memory::|(?:put|wait)_signal_kernel
     |all_?reduce_(?:fusion_)?kernel|lamport
     |all_?reduce.*(?:one|two)shot|mnnvl
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+# any other kernel that bears the name of a collective, which Inductor's bear for the calls beside them in the graph
+_BY_NAME = re.compile(r"(?<![a-z])(?:all_?gather|reduce_?scatter|all_?reduce)(?![a-z])", re.IGNORECASE)
+_COMPUTES = re.compile(r"^triton_[a-z]{2,4}_|gemm|matmul", re.IGNORECASE)
 _CAMEL = re.compile(r"(?:one|two)Shot(?:AllReduce|ReduceScatter)|moeA2A|moeAllToAll|allReduceKernel")
 # what moves tokens to experts and back: by the namespace of a dispatcher, or by how its nodes lie to one another
 _DISPATCHER = re.compile(
@@ -69,7 +72,7 @@ NO_CALL = frozenset({"wait", "init", "coalesced"})  # what c10d records beside i
 def communicates(kernel: str) -> bool:
     """Return whether a kernel of this name moves data between ranks."""
     plain = _bare(kernel)
-    if _LIBRARIES.search(plain) or _CAMEL.search(plain):
+    if _LIBRARIES.search(plain) or _CAMEL.search(plain) or (_BY_NAME.search(plain) and not _COMPUTES.search(plain)):
         return True
     return bool(_DISPATCHER.search(plain)) and not _LOCAL.search(plain)
 

@@ -51,6 +51,30 @@ CASES = {
         ],
         answer("device_memory", 3, 9),
     ),
+    "every rank of one host that runs out of memory is nobody's fault": (
+        [f"{out_of_memory(rank)}" for rank in range(4)],
+        answer("device_memory"),
+    ),
+    "a process that calls its only GPU number 0 is not known to be rank 0": (
+        [
+            *(f"[rank{rank}]: step 1 loss 2.0" for rank in range(4)),
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"
+            " 79.15 GiB of which 141.25 MiB is free.",
+        ],
+        answer("device_memory", unknown=True),
+    ),
+    "a shell that saw a core dumped": (
+        ["/var/spool/slurmd/job1/slurm_script: line 12: 4242 Bus error               (core dumped) python train.py"],
+        answer("killed", unknown=True),
+    ),
+    "Kubernetes ends a container whose probe failed": (
+        {
+            "describe.txt": [
+                "  Normal  Killing  3m  kubelet  Container trainer failed liveness probe, will be restarted"
+            ]
+        },
+        answer("killed", unknown=True),
+    ),
     "an exception before the time-outs is their cause": (
         ["[rank2]: KeyError: 'input_ids'", *WAITING],
         answer("exception", 2, 9),

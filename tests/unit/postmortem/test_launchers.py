@@ -30,6 +30,22 @@ CASES = {
         ["[ERROR] [launch.py:434] ['python', '-u', 'main.py', '--local_rank=1'] exits with return code = -9"],
         answer("killed", unknown=True),
     ),
+    "DeepSpeed prints the command that it started last, whoever ended": (
+        [
+            "[rank0]: step 1 loss 2.0",
+            "[rank1]: step 1 loss 2.0",
+            "[ERROR] [launch.py:321] ['python', '-u', 'main.py', '--local_rank=2'] exits with return code = -9",
+        ],
+        answer("killed", unknown=True),
+    ),
+    "of two hosts the one whose rank ended first": (
+        [*summary(0, 1), *(line.replace("10:20:58", "10:20:07") for line in summary(4, 1))],
+        answer("exception", 4),
+    ),
+    "two hosts whose ranks ended in the same second name nobody": (
+        [*summary(0, 1), *summary(4, 1)],
+        answer("exception", unknown=True),
+    ),
     "Lightning's launcher": (
         ["[rank: 2] Child process with PID 4123 terminated with code -9. Forcefully terminating all other processes"],
         answer("killed", unknown=True),

@@ -371,6 +371,32 @@ CASES = {
         {**records({0: [*DONE, OPEN], 1: [*DONE, OPEN], 2: DONE, 3: [*DONE, OPEN]}), "train.log": [out_of_memory(2)]},
         answer("device_memory", 2, 5),
     ),
+    "a rank without a record is not blamed where a call that all others have come to stands still": (
+        {
+            name: data
+            for name, data in records(
+                {r: [*DONE, within("1" if r < 2 else "2", 1), {**OPEN, **LATER, "record_id": 5}] for r in range(4)},
+                MESH,
+            ).items()
+            if not name.endswith("_3")
+        },
+        answer("stuck", None, 1),
+    ),
+    "a rank without a record may wait for the one that stands in no call": (
+        records({0: [*DONE, within("1", 1)], 2: DONE}, groups(g1=(0, 1), g2=(1, 2), g3=(0, 2))),
+        answer("absent", None, 1, unknown=True),
+    ),
+    "a rank without a record is not blamed where its partner calls otherwise than the pairs beside it": (
+        records(
+            {
+                0: [*DONE, within("1", 1, operation="broadcast")],
+                2: [*DONE, within("2", 1, "completed"), OPEN],
+                3: [*DONE, within("2", 1, "completed"), OPEN],
+            },
+            MESH,
+        ),
+        answer("absent", None, 1, unknown=True),
+    ),
     "who printed nothing and is in the call by its record is not blamed": (
         {**records({r: [*DONE, OPEN] for r in range(4)}), "train.log": [timed_out(r, 5) for r in (0, 1, 3)]},
         answer("stuck", None, 5),

@@ -238,6 +238,110 @@ CASES = {
         [f"[rank{r}]: RuntimeError: CUDA error: an illegal memory access was encountered" for r in range(4)],
         answer("exception"),
     ),
+    "Megatron's assertion says on which rank it failed": (
+        ["AssertionError: Rank 11: found NaN in local grad norm in backward pass before data-parallel communication"],
+        answer("exception", 11),
+    ),
+    "UCX gives up on a link": (
+        ["[n1:3118:0:3118] ib_mlx5_log.c:143  Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81)"],
+        answer("network"),
+    ),
+    "libfabric cannot reach its peer": (
+        [
+            "n:12:13 [1] insert_rail:9 NCCL WARN NET/OFI Unable to insert remote address into address vector",
+            "DistBackendError: NCCL error in: NCCLUtils.hpp:317, internal error, NCCL version 2.21.5",
+        ],
+        answer("network"),
+    ),
+    "PBS ends a job for its memory": (
+        ["=>> PBS: job killed: mem 264kb exceeded limit 251kb"],
+        answer("host_memory", unknown=True),
+    ),
+    "PBS ends a job for its time": (["=>> PBS: job killed: walltime 3601 exceeded limit 3600"], answer("killed")),
+    "a time limit of PBS ends what hangs": (
+        [*others(), "=>> PBS: job killed: walltime 3601 exceeded limit 3600"],
+        answer("absent", 2, 9),
+    ),
+    "LSF ends a job for its memory": (
+        ["TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."],
+        answer("host_memory", unknown=True),
+    ),
+    "LSF ends a job for its time": (
+        ["TERM_RUNLIMIT: job killed after reaching LSF run time limit."],
+        answer("killed"),
+    ),
+    "SLURM's record of a job whose node failed": (["   JobState=NODE_FAIL Reason=NodeDown"], answer("killed")),
+    "SLURM's record of a step that ran out of memory": (
+        ["12345.0          python                    OUT_OF_ME+    0:125 "],
+        answer("host_memory", unknown=True),
+    ),
+    "a line with a clock and the word TIMEOUT is no record of SLURM's": (
+        ["2026-11-20 10:20:30 TIMEOUT=600 10:20"],
+        answer("none", unknown=True),
+    ),
+    "SLURM's controller saw a signal": (
+        ["[2026-05-27T11:37:57.377] _job_complete: JobId=127441 WTERMSIG 9"],
+        answer("killed", unknown=True),
+    ),
+    "a spot machine is taken back": (
+        ["[2026-11-20 10:01:02] EC2 Spot Instance interruption notice: action terminate at 10:03:02Z"],
+        answer("killed"),
+    ),
+    "the host of the rendezvous is gone": (
+        [
+            "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'b_3427_0' has failed to send a"
+            " keep-alive heartbeat to the rendezvous 'x' due to an error of type RendezvousConnectionError."
+        ],
+        answer("killed", unknown=True),
+    ),
+    "NVLink's Xid that is not fatal blames no rank": (
+        {
+            "train.log": [joined(1, 4, "2c000"), *(timed_out(rank, 9) for rank in range(4))],
+            "node-a.dmesg": [
+                "Nov 20 10:09:58 node-a kernel: NVRM: Xid (PCI:0000:2c:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13"
+            ],
+        },
+        answer("stuck", seq=9),
+    ),
+    "DETAIL names the calls of two ranks, the second without its shape": (
+        [
+            "[RANK 1] Detected mismatch between collectives on ranks. Rank 1 is running collective:"
+            " CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER, TensorShape=[1], TensorDtypes=Long), but Rank"
+            " 7 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)."
+        ],
+        answer("desync", seq=101, unknown=True),
+    ),
+    "DETAIL of torch 1.11 names the call of one rank": (
+        [
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running inconsistent collective:"
+            " CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[34112], TensorDtypes=Float)"
+        ],
+        answer("desync", unknown=True),
+    ),
+    "a queue of a GPU that ROCm's runtime gives up": (
+        [
+            "[rank2]: :0:rocdevice.cpp:3586: Callback: Queue 0x7f78 aborting with error : HSA_STATUS_ERROR_EXCEPTION:"
+            " An HSAIL operation resulted in a hardware exception. code: 0x1016",
+            *others(),
+        ],
+        answer("device", 2, 9),
+    ),
+    "an Intel GPU that was lost": (
+        ["[rank2]: RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", *others()],
+        answer("device", 2, 9),
+    ),
+    "an Intel GPU that hangs": (
+        ["[ 100.1] i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in python3 [5002]"],
+        answer("device", unknown=True),
+    ),
+    "who writes NCCL's id did not come, as torch spelt it until 2.0": (
+        [
+            f"RuntimeError: [{rank}] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d"
+            " key-value store by key '0', but store->get('0') got error: Timeout waiting for key: default_pg/0/0"
+            for rank in (1, 2, 3)
+        ],
+        answer("absent", 0),
+    ),
     "a process that accelerate started": (
         ["subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>."],
         answer("killed", unknown=True),

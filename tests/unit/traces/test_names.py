@@ -30,6 +30,9 @@ COMMUNICATE = {
     "void deep_ep::intranode::notify_dispatch<8>(int const*)": "all_to_all",
     "mori::moe::EpDispatchIntraNodeKernel": "all_to_all",
     "nvshmemi_transfer_rma_nbi": "communication",
+    "void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>(aiter::RankData*)": "reduce_scatter",
+    "void aiter::allgather_lastdim<__hip_bfloat16, 8>(aiter::RankData*)": "all_gather",
+    "void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**, int)": "barrier",
     "nvshmem_all_to_all_vdev_kernel": "all_to_all",
 }
 
@@ -51,6 +54,8 @@ def test_a_kernel_that_communicates_is_known(name):
         "void deep_ep::internode::get_dispatch_layout<256, 32, 8>(long const*)",
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(float*)",
         "triton_red_fused__to_copy_mean_0",
+        "triton_red_fused_all_reduce_native_layer_norm_0",
+        "AllGatherMatmul",
         "void cub::DeviceReduceKernel<cub::Policy>(int)",
         "moe_align_block_size_kernel",
         "void cublasLt::splitKreduce_kernel<32, 16>(cublasLt::cublasSplitKParams<float>)",

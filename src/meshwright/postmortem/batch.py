@@ -1,0 +1,63 @@
+"""What batch systems and clouds say of a job that they ended: PBS, LSF, SLURM's records, preemptible machines."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from .facts import Fact, Failure
+from .lines import Message
+
+_PBS = re.compile(r"PBS: job killed: (?P<what>walltime|cput|v?mem|pmem|ncpus)\b")
+_LSF = re.compile(r"^TERM_(?P<what>[A-Z_]+): ")
+_SLURMCTLD = re.compile(r"_job_complete: JobId=\S+ WTERMSIG (?P<signal>\d+)")
+_STATE = re.compile(  # scontrol's JobState, a line of sacct with its exit code
+    r"JobState=(?P<state>[A-Z_]+)"
+    r"|^\s*\d+(?:_\d+)?(?:\.\w+)?\s.*?\b(?P<row>OUT_OF_ME\w*\+?|NODE_FAIL|PREEMPTED|TIMEOUT)\s.*?\b\d+:\d+\b"
+)
+_CLOUD = re.compile(
+    r"(?P<what>Spot Instance interruption|spot/(?:instance-action|termination-time)|compute\.instances\.preempted"
+    r"|[Ii]nstance (?:was|is being) preempted|\"EventType\": ?\"Preempt\")"
+)
+_STORE_GONE = re.compile(
+    r"has failed to send a keep-alive heartbeat to the rendezvous '[^']*' due to an error of type (\w+)"
+)
+_LIMITS = {"walltime", "cput", "RUNLIMIT", "CPULIMIT", "TIMEOUT"}  # end whatever hangs
+_MEMORY = {"mem", "vmem", "pmem", "MEMLIMIT", "SWAP"}
+_OTHERS = {"PREEMPT", "NODE_FAIL", "PREEMPTED", "OWNER", "ADMIN", "FORCE_ADMIN", "FORCE_OWNER", "LOAD", "ncpus"}
+_REQUESTED = {"OWNER", "FORCE_OWNER", "ADMIN", "FORCE_ADMIN"}  # somebody ended it: perhaps because it hung
+_TELLS = re.compile(
+    r"PBS: job|^TERM_|_job_complete|JobState=|OUT_OF_ME|NODE_FAIL|PREEMPTED|TIMEOUT"
+    r"|Spot|spot/|preempted|Preempt|keep-alive"
+)
+
+
+def read(messages: Sequence[Message]) -> Iterator[Fact]:
+    """Yield what batch systems and clouds say in the messages of one file."""
+    for message in messages:
+        text = message.text
+        if not _TELLS.search(text):
+            continue
+        if found := _PBS.search(text):
+            yield from _ended("PBS", found["what"], message)
+        elif found := _LSF.search(text):
+            yield from _ended("LSF", found["what"], message)
+        elif found := _STATE.search(text):
+            yield from _ended("SLURM", found["state"] or found["row"], message)
+        elif found := _SLURMCTLD.search(text):
+            what = f"SLURM: the job was ended by signal {found['signal']}"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True)
+        elif found := _CLOUD.search(text):
+            what = "the cloud took the machine back (preemption)"
+            yield Failure(kind="killed", what=what, where=message.where, is_general=True)
+        elif found := _STORE_GONE.search(text):
+            what = f"the host of the rendezvous no longer answers ({found[1]}): its agent ended, or the way to it"
+            yield Failure(kind="killed", what=what, where=message.where, follows=True)
+
+
+def _ended(by: str, why: str, message: Message) -> Iterator[Failure]:
+    """Yield that a batch system ended the job, for one of the reasons that it has words for."""
+    if why in _MEMORY or why.startswith("OUT_OF_ME"):
+        yield Failure(kind="host_memory", what=f"{by}: the job's memory limit ({why})", where=message.where)
+    elif why in _LIMITS or why in _OTHERS:
+        follows = why in _LIMITS or why in _REQUESTED
+        what = f"{by} ended the job: {why.lower().replace('_', ' ')}"
+        yield Failure(kind="killed", what=what, where=message.where, follows=follows, is_general=True)
