@@ -30,7 +30,7 @@ from typing import get_args
 
 from benchmarks.faults_acts import able
 from benchmarks.faults_manifest import Kind, Scenario, draw
-from benchmarks.faults_play import Played, play
+from benchmarks.faults_play import WAS, Played, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
@@ -90,7 +90,7 @@ class _Campaign:
         if not coming or time.monotonic() > ends_s:
             return
         right = self._undisturbed()
-        kept, links = self._place / "0" / "disk" / "run" / "links", self._place / "links"
+        kept, links = self._place / "0" / WAS / "links", self._place / "links"
         if kept.exists():  # all scenarios sum in the order of the undisturbed run
             shutil.copytree(kept, links)
             self._links = links
@@ -118,7 +118,7 @@ class _Campaign:
             sys.stdout.flush()
         if self._keep and _is_bad(row):
             kept = self._keep / f"{self._name.split()[0]}-{scenario.seed}"
-            shutil.copytree(self._place / str(scenario.seed), kept, ignore=_sockets, dirs_exist_ok=True)
+            shutil.copytree(self._place / str(scenario.seed) / WAS, kept, dirs_exist_ok=True)
         shutil.rmtree(self._place / str(scenario.seed))
 
     def _undisturbed(self) -> Played:
@@ -171,11 +171,6 @@ def summary(rows: list[Row]) -> list[Row]:
             }
         )
     return found
-
-
-def _sockets(folder: str, names: list[str]) -> list[str]:
-    """Return what of a folder cannot be copied."""
-    return [name for name in names if not ((path := Path(folder, name)).is_file() or path.is_dir())]
 
 
 def _is_bad(row: Row) -> bool:

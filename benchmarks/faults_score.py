@@ -131,6 +131,8 @@ def _is_right(named: Named, done: Done, scenario: Scenario) -> bool:
             return is_rank or (kind in {"strangers", "second", "launcher"} and on_node)
         case "slow_link":
             return kind in {"slow", "cut", "partition", "strangers"}
+        case "checkpoint":
+            return kind == "damage"
         case "disk":
             return kind in {"full", "gone"}
         case "clock":

@@ -146,10 +146,12 @@ def _of_event(event: Event) -> list[Named]:
     host = re.fullmatch(r"node(\d+)", event.host)
     node = int(host[1]) if host else event.culprit // RANKS_PER_NODE if event.culprit is not None else None
     match event.kind:
-        case "failure" | "slow_rank" if event.culprit is None:
+        case "failure" | "slow_rank" if event.culprit is None and not event.host:
             return []
         case "failure" | "slow_rank" | "slow_link" | "corruption" | "not_finite":
             return [Named(event.time_s, event.kind, event.message[:200], node, event.culprit, by)]
+        case "storage" if "damaged" in event.message:
+            return [Named(event.time_s, "checkpoint", event.message[:200], by=by)]
         case "storage":
             return [Named(event.time_s, "disk", event.message[:200], by=by)]
         case "clock":
