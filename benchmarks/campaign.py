@@ -100,8 +100,11 @@ class _Campaign:
             if time.monotonic() < ends_s:
                 self._seed(draw(seed, can), right)
 
-        with ThreadPoolExecutor(self._jobs) as players:
+        players = ThreadPoolExecutor(self._jobs)
+        try:
             list(players.map(one, coming))
+        finally:  # also where it is interrupted: those under way end, no other begins
+            players.shutdown(cancel_futures=True)
 
     def _seed(self, scenario: Scenario, right: Played) -> None:
         """Play a scenario and store its score."""

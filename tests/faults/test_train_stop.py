@@ -33,7 +33,8 @@ def start(tmp_path, cache):
     (tmp_path / "job.toml").write_text(to_toml(small_job(write_corpus(tmp_path), steps=4000)))
 
     def run(*arguments: str) -> Job:
-        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache}))
+        (tmp_path / "temporary").mkdir(exist_ok=True)
+        jobs.append(Job(list(arguments), {"XDG_CACHE_HOME": cache, "TMPDIR": str(tmp_path / "temporary")}))
         return jobs[-1]
 
     yield run
@@ -171,7 +172,7 @@ def test_ctrl_c_while_measuring_writes_nothing(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_do_not_outlive_a_killed_launcher(begin):
+def test_ranks_do_not_outlive_a_killed_launcher_name_it_and_clean_up_after_it(begin, tmp_path):
     folder, job = begin()
     job.wait_until(lambda: steps_done(folder) > 5)
 
@@ -179,6 +180,8 @@ def test_ranks_do_not_outlive_a_killed_launcher(begin):
     job.end()
 
     assert job.nobody_is_left()
+    assert {event.message.partition(" (")[0] for event in events(folder, "failure")} == {"the launcher"}
+    assert list(tmp_path.glob("temporary/*")) == []
 
 
 @pytest.mark.slow

@@ -199,6 +199,9 @@ class HostsNetwork:
             OURS.say(suspect, final=False)  # for ranks that wait for this one meanwhile
             if said := self._other_call(peer):
                 return self._failed(FaultyRank.of(peer, DISAGREE + said), call)
+        elif peer in self._local.members:
+            near = self._local.blamed(self._local.members.index(peer), suspect.what_happened)
+            return self._failed(near, call)
         elif word := self.last_word(peer.rank):
             return self._failed(word_in(word.decode(errors="replace")).culprit, call)
         return self._failed(self._board.culprit(peer.rank, suspect, lost=lost), call)
