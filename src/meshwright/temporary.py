@@ -15,6 +15,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
+LONGEST = 107 - len("/meshwright-12345678/listener-12345678")  # of a place in which a Unix socket can have a name
 PREFIX, OWNER = "meshwright-", ".meshwright-owner"
 
 
@@ -36,7 +37,7 @@ def process_folder() -> Path:
 
 def sweep() -> None:
     """Remove the folders of this user whose owner has died."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in _place().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it lives, or has no lock, or another removes it
             found = folder.lstat()
             if found.st_mode != stat.S_IFDIR | 0o700 or found.st_uid != os.geteuid():
@@ -61,10 +62,16 @@ def remove_inherited() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _place() -> Path:
+    """Return the folder of temporary files; /tmp where the path of that one is too long for a socket in it."""
+    place = tempfile.gettempdir()
+    return Path(place if len(os.fsencode(place)) <= LONGEST else "/tmp")
+
+
 def _make() -> tuple[Path, int]:
     """Return a new folder and the lock on it; one that another sweeps before it is locked is made again."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_place()))
         with contextlib.suppress(FileNotFoundError, BlockingIOError):
             lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

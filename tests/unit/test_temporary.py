@@ -75,3 +75,17 @@ def test_a_folder_whose_mode_was_opened_is_left_alone(place):
 
     assert folder.exists()
     process.stdout.close()
+
+
+def test_a_path_too_long_for_a_socket_is_not_taken(place, monkeypatch):
+    long = place / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setenv("TMPDIR", str(long))
+    code = "import socket; socket.socket(socket.AF_UNIX).bind(str(f() / 'listener-12345678'))"
+
+    process, folder = owner(code)
+
+    assert process.wait(20) == 0
+    assert not folder.exists()
+    process.stdout.close()
