@@ -5,12 +5,13 @@ A fault that is shorter than the timeout must change nothing and need not be nam
 """
 
 import math
+import re
 from typing import Any
 
 from benchmarks.faults_acts import Done
 from benchmarks.faults_manifest import ENDING, TIMEOUT_S, Scenario
 from benchmarks.faults_play import Played
-from benchmarks.faults_systems import EVERY, Named
+from benchmarks.faults_systems import EVERY, OTHER_JOB, Named
 
 LATE_S = TIMEOUT_S + 30  # after a fault was mended, it may still be what is told of
 SLOW_STEPS = 25  # so many under a slow link before it must have been named
@@ -106,7 +107,7 @@ def _is_told(done: Done, played: Played, scenario: Scenario) -> bool:
     if done.fault.kind == "damage":
         return played.set_aside > 0 or any("damaged" in text for _, text in played.texts)
     if done.fault.kind == "second":
-        return all(code not in {None, 0} for code, _ in played.second)
+        return all(code not in {None, 0} and re.search(OTHER_JOB, text) for code, text in played.second)
     return any(_is_right(named, done, scenario) for named in played.named)
 
 

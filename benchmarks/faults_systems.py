@@ -26,6 +26,7 @@ STEPS, EVERY = 200, 20
 REJOIN_S, RESTARTS = 20.0, 10
 MODEL = {"hidden_size": 96, "intermediate_size": 256}
 WIDTH = 256  # of the peer's model, whose steps then take about as long
+OTHER_JOB = "another job has this run folder|this job has another launcher on this machine"
 _ERRORS = re.compile(r"error|fail|lost|closed|reset|refused|timed out|dead|exitcode", re.IGNORECASE)
 
 
@@ -136,7 +137,7 @@ class Ours:
                 lost = re.match(r"meshwright: ([\d.]+):\d+: lost the machine where all meet", line)
                 if lost and lost[1] in addresses:
                     found.append(Named(0.0, "failure", line[:200], addresses.index(lost[1]), None, node))
-                if "another job has this run folder" in line:
+                if re.search(OTHER_JOB, line):
                     found.append(Named(0.0, "owner", line[:200], by=node))
         return found
 
