@@ -28,12 +28,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
+import msgspec
+
 from benchmarks.faults_acts import able
 from benchmarks.faults_manifest import Kind, Scenario, draw
 from benchmarks.faults_play import WAS, Played, play
 from benchmarks.faults_score import score
 from benchmarks.faults_seeds import Row, known, seed_range, store
 from benchmarks.faults_systems import EVERY, STEPS, Loop, Ours, System, gloo_command
+from benchmarks.faults_truth import Truth
 from benchmarks.result import RESULTS, Result, describe_machine
 from meshwright.cluster.emulation import Emulation
 from tests.multiproc.train.jobs import write_corpus
@@ -74,7 +77,8 @@ class _Campaign:
     def __init__(self, name: str, options: argparse.Namespace, place: Path) -> None:
         self._name, self._place, self._keep, self._again = name, place, options.keep, options.again
         self._jobs, self._commit = options.jobs, describe_machine()["commit"]
-        self._storing = threading.Lock()
+        self._storing, self._making = threading.Lock(), threading.Lock()
+        self._truth: Truth | None = None
         self._corpus = write_corpus(place)
         self._links: Path | None = None
         self._command = options.command if name == options.name and options.command else None
@@ -94,6 +98,11 @@ class _Campaign:
         if kept.exists():  # all scenarios sum in the order of the undisturbed run
             shutil.copytree(kept, links)
             self._links = links
+        if self._command is None:
+            alone = msgspec.structs.replace(QUIET, min_nodes=1)
+            self._truth = Truth(
+                lambda cluster, disk: Ours(cluster, disk, self._corpus, alone, self._links, keep_last=0), self._place
+            )
         can = able()
 
         def one(seed: int) -> None:
@@ -113,7 +122,11 @@ class _Campaign:
         if played.was_frozen:
             sys.stdout.write(f"{self._name}: seed {scenario.seed}: this machine stood still meanwhile; not counted\n")
             return
-        row = score(self._name, scenario, played, right)
+        truth, told = None, ""
+        if self._truth is not None:
+            with self._making:
+                truth, told = self._truth.losses(self._place / str(scenario.seed) / WAS)
+        row = score(self._name, scenario, played, right, truth=truth, told=told)
         row |= {"commit": self._commit, "jobs": self._jobs, "load": round(busy, 1)}
         with self._storing:
             store(SEEDS, row, KEYS)
@@ -182,6 +195,10 @@ def _is_bad(row: Row) -> bool:
 
 
 def _line(row: Row) -> str:
-    told = {key: row[key] for key in ("named wrongly", "missed", "orphans", "leftovers", "second") if row[key]}
-    figures = {key: row[key] for key in ("complete", "bit-identical", "hangs", "starts", "time ratio")}
+    told = {
+        key: row[key]
+        for key in ("losses wrong", "named wrongly", "missed", "orphans", "leftovers", "second")
+        if row[key]
+    }
+    figures = {key: row[key] for key in ("complete", "bit-identical", "losses off", "hangs", "starts", "time ratio")}
     return f"{row['system']}: {row['scenario']}\n  {row['truth']}\n  {figures} {told}"

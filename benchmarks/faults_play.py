@@ -69,14 +69,11 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
     spec = EmulationSpec(nodes=NODES, ranks_per_node=RANKS_PER_NODE, nic_bytes_per_s=NIC_BYTES_PER_S)
     temporary = place / "tmp"
     temporary.mkdir()
-    with _disk(place / "disk") as disk:
+    with disk(place / "disk") as where:
         with Emulation(spec) as cluster:
-            system = begin(cluster, disk)
+            system = begin(cluster, where)
             stage = Stage(cluster, system, scenario.seed)
-            stage.environment = {
-                **{"OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
-                **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
-            }
+            stage.environment = environment_of(place)
             played = _Player(stage, scenario).run()
         shutil.copytree(system.path, place / WAS, ignore=_bulky, symlinks=True)
         (place / WAS / "said").write_text("".join(f"---- node{node}\n{text}\n" for node, text in played.texts))
@@ -87,6 +84,14 @@ def play(begin: Begin, scenario: Scenario, place: Path) -> Played:
     return played
 
 
+def environment_of(place: Path) -> dict[str, str]:
+    """Return the variables of the processes of a scenario that is played in a folder."""
+    return {
+        **{"OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")},
+        **{"XDG_CACHE_HOME": str(place.parent / "cache"), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    }
+
+
 def _bulky(folder: str, names: list[str]) -> list[str]:
     """Return what of a run folder is not kept: checkpoints, and what cannot be copied."""
     paths = {name: Path(folder, name) for name in names}
@@ -94,7 +99,7 @@ def _bulky(folder: str, names: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _disk(path: Path) -> Iterator[Path]:
+def disk(path: Path) -> Iterator[Path]:
     """Give a folder for the run: on a small disk of its own in memory, which others do not keep busy, if we may."""
     path.mkdir()
     if os.geteuid():

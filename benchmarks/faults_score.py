@@ -6,6 +6,7 @@ A fault that is shorter than the timeout must change nothing and need not be nam
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.faults_acts import Done
@@ -18,9 +19,15 @@ SLOW_STEPS = 25  # so many under a slow link before it must have been named
 WRONG = 1e-5  # a loss that is further off, relatively, is wrong; ranks that are fewer sum in another order
 
 
-def score(name: str, scenario: Scenario, played: Played, right: Played) -> dict[str, Any]:
-    """Return what came of a scenario, as one row."""
-    off = _furthest(played.losses, right.losses)
+def score(
+    name: str, scenario: Scenario, played: Played, right: Played, *, truth: Mapping[int, float] | None, told: str
+) -> dict[str, Any]:
+    """Return what came of a scenario, as one row.
+
+    `truth` are the right losses where those of the undisturbed run are not, and `told` says why they are not.
+    """
+    losses = right.losses if truth is None else truth
+    off = _furthest(played.losses, losses)
     due = [done for done in played.truth if _is_due(done, played)]
     missed = [done for done in due if not _is_told(done, played, scenario)]
     wrong = [named for named in played.named if not any(_is_right(named, done, scenario) for done in played.truth)]
@@ -34,7 +41,8 @@ def score(name: str, scenario: Scenario, played: Played, right: Played) -> dict[
         "starts": len(played.codes),
         "exit codes": [list(codes) for codes in played.codes],
         "hangs": played.hangs,
-        "bit-identical": complete and played.losses == right.losses,
+        "bit-identical": complete and played.losses == losses,
+        "held against": told or "undisturbed",
         "losses off": None if math.isinf(off) else off,
         "losses wrong": bool(played.losses) and off > WRONG,
         "lost more than it had to": _lost_more(played),

@@ -78,13 +78,27 @@ class Ours:
 
     name = "meshwright"
 
-    def __init__(self, cluster: Emulation, place: Path, corpus: str, scenario: Scenario, links: Path | None) -> None:
+    def __init__(
+        self,
+        cluster: Emulation,
+        place: Path,
+        corpus: str,
+        scenario: Scenario,
+        links: Path | None,
+        *,
+        keep_last: int = 3,
+    ) -> None:
         self.path = place / "run"
-        launch = {
+        launch: dict[str, object] = {
             **{"min_nodes": scenario.min_nodes, "timeout_s": TIMEOUT_S, "rejoin_s": REJOIN_S},
             "max_restarts": RESTARTS,
         }
-        train = {"steps": STEPS, "checkpoint_every": EVERY, "on_storage_error": scenario.on_storage_error}
+        train: dict[str, object] = {
+            "steps": STEPS,
+            "checkpoint_every": EVERY,
+            "on_storage_error": scenario.on_storage_error,
+        }
+        train |= {"keep_last": keep_last}
         self.folder = write_on_nodes(
             cluster, self.path, corpus, launch=launch, model=MODEL, validate_every=10**6, **train
         )
@@ -94,8 +108,11 @@ class Ours:
 
     def start(self, cluster: Emulation, environment: Mapping[str, str]) -> Job:
         """Start it on all nodes, or start it again."""
-        links = {LINKS_VARIABLE: str(self._links)} if self._links else {}
-        return cluster.start_nodes(self.command(), env={**environment, **links})
+        return cluster.start_nodes(self.command(), env={**environment, **self.links()})
+
+    def links(self) -> dict[str, str]:
+        """Return the variable that names the links of another run, in whose order of sums it goes."""
+        return {LINKS_VARIABLE: str(self._links)} if self._links else {}
 
     def command(self) -> list[str]:
         """Return what is run on a node."""
