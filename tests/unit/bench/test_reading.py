@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,13 @@ def test_a_heading_after_rows_names_the_next_table():
     text = f"all_reduce result\n{HEADER}{row.format('sum', -1)}broadcast result\n{HEADER}{row.format('none', 0)}"
 
     assert [table.collective for table in parse_tables(text, "t")] == ["all_reduce", "broadcast"]
+
+
+@pytest.mark.parametrize("line", ["x" * 10**6, "1 " * 500_000, "1," * 400_000 + "x", "| " * 500_000])
+def test_a_line_that_no_table_has_is_refused_at_once(line):
+    start = time.process_time()
+
+    with pytest.raises(InputError, match="f.txt"):
+        parse_tables(f"# nThread 1 nGpus 8\n{line}\n", "f.txt")
+
+    assert time.process_time() - start < 1.0  # of the processor; all of the command has 2 s
